@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    tried = asyncio.run(held.tried())
+    tried = asyncio.run(held.try_layers())
     report = {
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

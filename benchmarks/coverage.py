@@ -22,7 +22,7 @@ from kernel_lsp import analysis, skillbook, workloads
 from kernel_lsp.commands.rows import family
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Skill, Snapshot
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 
@@ -71,7 +71,7 @@ def look(path: Path, root: Path, skills: list[Skill]) -> Found:
             raise KernelLspError("no Model in the file")
         program = analysis.slice_program(snapshot, target)
         known, _ = workloads.workloads_for(snapshot, target, None)
-        session = Session(program, known[0], "cuda", skills)
+        session = EngineSession(program, known[0], "cuda", skills)
         sites = session.capture().sites
     except KernelLspError as error:
         return Found(name=name, group=group, reason=str(error))

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, evaluate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import Evaluation
 
@@ -55,7 +55,7 @@ def same(name: str, device: str, compile_s: float, timing_s: float) -> Evaluatio
     rows, columns = SIZES[device]
     text = REFERENCE.format(body=BODIES[name], rows=rows, columns=columns)
     request = request_from_files(text, text, device=device, has_cuda=device == "cuda")
-    return replace(request, budget=Budget(compile_s=compile_s, timing_s=timing_s))
+    return replace(request, budget=EvaluationBudget(compile_s=compile_s, timing_s=timing_s))
 
 
 async def false_claims(device: str, trials: int) -> list[dict[str, object]]:

@@ -34,8 +34,8 @@ from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.tournament import Tournament
-from kernel_lsp.records import Candidate, Job, Judged, Outcome, SearchBudget, SearchMode, SearchPlan
-from kernel_lsp.search.loop import Loop
+from kernel_lsp.records import Candidate, Job, Outcome, SearchBudget, SearchJudgement, SearchMode, SearchPlan
+from kernel_lsp.search.loop import SearchLoop
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SAMPLES, REPLY_S = 8, 2.0
@@ -47,7 +47,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.running = 0
-        self.loop: Loop | None = None
+        self.loop: SearchLoop | None = None
         self.seen: list[tuple[float, int, bool]] = []
         """Seconds until the next look, judgements under way, whether a candidate waited."""
         self.busy: list[int] = []
@@ -94,24 +94,24 @@ def device_name(device: str) -> str:
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """The product's own search and judge, looked at; the quick search before them is not counted."""
-    judge, run = Tournament.judged, Loop.run
+    judge, run = Tournament.judged, SearchLoop.run
 
-    async def judged(self: Tournament, candidate: Candidate, *, full: bool) -> Judged:
+    async def judged(self: Tournament, candidate: Candidate, *, full: bool) -> SearchJudgement:
         watch.running += 1
         try:
             return await judge(self, candidate, full=full)
         finally:
             watch.running -= 1
 
-    async def running(self: Loop) -> Any:
+    async def running(self: SearchLoop) -> Any:
         watch.loop = self
         return await run(self)
 
-    Tournament.judged, Loop.run = judged, running  # type: ignore[method-assign]
+    Tournament.judged, SearchLoop.run = judged, running  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Tournament.judged, Loop.run = judge, run  # type: ignore[method-assign]
+        Tournament.judged, SearchLoop.run = judge, run  # type: ignore[method-assign]
 
 
 @contextlib.asynccontextmanager

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.records import Program, Setting, Skill, Step, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 ROOT = Path(__file__).resolve().parent.parent
 COPY_BYTES_PER_S = 4.3e12  # device-to-device copy of an H200, bytes read + written
@@ -194,7 +194,7 @@ def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
     )  # fmt: skip
     program = Program(source=case.program(dtype), entry="Model", kind=TargetKind.MODULE)
     workload = Workload(name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False))
-    session = Session(program, workload, device, [skill])
+    session = EngineSession(program, workload, device, [skill])
     matches = session.rewrites[case.skill].match(session.graph)
     if not matches:
         raise RuntimeError(

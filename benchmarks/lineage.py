@@ -28,7 +28,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.lineage import ground, kept, lessons, walking
 from kernel_lsp.lineage.kept import Judgements
-from kernel_lsp.lineage.walking import State
+from kernel_lsp.lineage.walking import LineageState
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
@@ -51,18 +51,20 @@ WALKING = 0.75
 """Share of the time in which walks may go on; the rest is for judging again."""
 
 
-def asked(path: Path, device: str) -> ground.Asked:
+def asked(path: Path, device: str) -> ground.LineageRequest:
     qualname = f"{path.stem}_kernel"
     job = Job(text=read_source(path).text, path=str(path), qualname=qualname, device=device)
-    return ground.Asked(job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None)
+    return ground.LineageRequest(
+        job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None
+    )
 
 
 async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
     async with ground.ground(pipeline, asked(path, device), lambda step: None) as on:
-        walk = walking.Walk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
-        found = await lessons.learned(walk, await walk.run())
+        walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
+        found = await lessons.learn(walk, await walk.run())
         kept.write(on.place, found, presenting.markdown(found))
     print(f"{presenting.brief(found)}\n     in {time.monotonic() - begun:.0f} s\n", flush=True)
     return found
@@ -74,9 +76,11 @@ async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgem
         known = next((one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None)
         if known is None:
             return {}
-        walk = walking.Walk(on=on, judgements=Judgements(on.place / "again"), report=_reporter(path.stem))
+        walk = walking.LineageWalk(
+            on=on, judgements=Judgements(on.place / "again"), report=_reporter(path.stem)
+        )
         texts = [known.text, *(step.text for step in known.steps)]
-        states = [State(program=replace(on.prepared.program, source=text)) for text in texts]
+        states = [LineageState(program=replace(on.prepared.program, source=text)) for text in texts]
         pairs = [*itertools.pairwise(states), (states[0], states[-1])]
         return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
 

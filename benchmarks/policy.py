@@ -33,9 +33,9 @@ import tiny_policy
 
 from kernel_lsp import process, skillbook
 from kernel_lsp.agents.backbones.small import shape
-from kernel_lsp.agents.backbones.small.runtime import Runtime, Said
-from kernel_lsp.agents.compact import Phase, Situation, Talk
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.backbones.small.runtime import ModelReply, Runtime
+from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import usable
 from kernel_lsp.agents.plan import Planner
@@ -158,9 +158,9 @@ async def one(
     task: str, situation: Situation, advice: Sequence[Step], engine: Engine, runtime: Runtime
 ) -> Suggestion:
     begun, engine_s, cpu_s = time.perf_counter(), 0.0, 0.0
-    talk = Talk(situation)
+    talk = Dialog(situation)
     words = len(talk.words)
-    while talk.phase in (Phase.SELECT, Phase.STEP) and len(talk.steps) <= MOST_STEPS:
+    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MOST_STEPS:
         if talk.turn == 0 and talk.phase.value == "step":
             asked = time.perf_counter()
             await advised(talk, advice, engine)
@@ -192,10 +192,12 @@ async def of_kernel(
     capture = await engine.open(task.program, task.workload, "cuda", skills)
     found = []
     for _ in range(rounds):
-        said: list[Said] = []
+        said: list[ModelReply] = []
         words: list[int] = []
 
-        async def answer(asked: Question, said: list[Said] = said, words: list[int] = words) -> Said:
+        async def answer(
+            asked: LaunchQuestion, said: list[ModelReply] = said, words: list[int] = words
+        ) -> ModelReply:
             said.append(await runtime.reply(asked))
             words.append(len(asked.words))
             return said[-1]
@@ -226,7 +228,7 @@ async def of_kernel(
     return found
 
 
-async def advised(talk: Talk, advice: Sequence[Step], engine: Engine) -> None:
+async def advised(talk: Dialog, advice: Sequence[Step], engine: Engine) -> None:
     """The rule's course, as the policy is told it before it answers."""
     for step in advice:
         talk.say(talk.reply_for(step))
@@ -235,7 +237,7 @@ async def advised(talk: Talk, advice: Sequence[Step], engine: Engine) -> None:
     talk.heard(EvalStatus.PASSED)
 
 
-async def viewed_by(engine: Engine, talk: Talk) -> Viewed | None:
+async def viewed_by(engine: Engine, talk: Dialog) -> Viewed | None:
     try:
         return await engine.view(talk.steps)
     except RewriteError:

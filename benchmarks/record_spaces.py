@@ -33,13 +33,13 @@ from kernel_lsp.agents.plan import Course, Planner
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, Variant
-from kernel_lsp.pipeline.opened import Bench, Opened, opened
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TuneRequest
+from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Candidate, Job, Json, Step
-from kernel_lsp.rewrite.choices import searched
+from kernel_lsp.rewrite.choices import free_parameters
 from trainer import lanes
-from trainer.lanes import Recording
+from trainer.lanes import TableRecording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
@@ -90,7 +90,7 @@ EXPECTED_S = 45.0
 
 
 @dataclass(kw_only=True)
-class Spaces(Recording):
+class Spaces(TableRecording):
     waiting: deque[str]
     enough: int
     running: int = 0
@@ -110,14 +110,14 @@ class Spaces(Recording):
         self.expected_s = self.longest_s = max(self.longest_s, took)
 
 
-async def record(name: str, bench: Bench, gate: Gate, settings: Settings) -> dict[str, Any]:
+async def record(name: str, bench: JobBench, gate: Gate, settings: Settings) -> dict[str, Any]:
     """One task. Raises KernelLspError when it cannot be recorded."""
     path = TASKS / f"{name}.py"
     job = Job(text=path.read_text(), path=str(path), qualname="Model", device=bench.device)
     prepared = prepare(job)
-    if not isinstance(prepared, Prepared):
+    if not isinstance(prepared, PreparedJob):
         raise KernelLspError(prepared.note or "no target")
-    async with opened(prepared, bench, gate, settings, lambda progress: None) as one:
+    async with open_target(prepared, bench, gate, settings, lambda progress: None) as one:
         course = await _course(one)
         made = [candidate async for candidate in _combinations(one, course)]
         return await _timed(one, course, made)
@@ -137,7 +137,7 @@ async def _course(one: Opened) -> Course:
 
 def _axes(course: Course) -> list[dict[str, Sequence[Any]]]:
     """Of every step, the parameters that are searched."""
-    return [searched(site.parameters) for site in course.sites]
+    return [free_parameters(site.parameters) for site in course.sites]
 
 
 async def _combinations(one: Opened, course: Course) -> Any:
@@ -169,8 +169,8 @@ def tuned(one: Opened) -> TuneRequest:
     )
 
 
-def variants_of(made: Sequence[Candidate]) -> list[Variant]:
-    return [Variant(name=c.id, source=c.program, entry=c.entry) for c in made]
+def variants_of(made: Sequence[Candidate]) -> list[TunedVariant]:
+    return [TunedVariant(name=c.id, source=c.program, entry=c.entry) for c in made]
 
 
 async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ async def run(options: argparse.Namespace) -> int:
         print(probe.remedy or f"torch in {probe.python} sees no CUDA device")
         return 2
     library = skillbook.load(skillbook.folders(()))
-    bench = Bench(probe=probe, device=options.device, skills=library)
+    bench = JobBench(probe=probe, device=options.device, skills=library)
     chosen = [name for name in NAMES if re.search(options.only, name)]
     recording = Spaces(
         out=options.out,

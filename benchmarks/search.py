@@ -31,25 +31,25 @@ from kernel_lsp.records import (
     Evaluation,
     Interval,
     Json,
-    Judged,
     Move,
     Program,
     Proposal,
     SearchBudget,
+    SearchJudgement,
+    SearchTask,
     Site,
     Step,
     TargetKind,
-    Task,
     Verdict,
     Workload,
     WorkloadOrigin,
 )
 from kernel_lsp.search import attempts
-from kernel_lsp.search.budget import Budget
+from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.loop import Loop
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import Mutate
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -111,8 +111,8 @@ class Space:
     def marked(self, parent: Candidate | None) -> str:
         return ""
 
-    async def judge(self, candidate: Candidate, *, full: bool) -> Judged:
-        return Judged(proposal=self.proposal(candidate))
+    async def judge(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
+        return SearchJudgement(proposal=self.proposal(candidate))
 
     def proposal(self, candidate: Candidate) -> Proposal:
         speedup = self.speedup(candidate.id)
@@ -171,19 +171,19 @@ def evolved(space: Space, seed: int) -> float:
 
 
 async def _evolved(space: Space, seed: int) -> float:
-    archive = Ledger()
+    archive = MemoryArchive()
     started = await _first_that_runs(space)
     attempts.enter(archive, started, lambda judged: {})
     limits = SearchBudget(candidates=space.budget - len(started), seconds=None, stagnation=len(space.times))
-    loop = Loop(
+    loop = SearchLoop(
         task=_task(),
         strategy=Evolution(seed),
         proposers=(),
         moves={Move.MUTATE: Mutate(space, archive)},
         judge=space.judge,
         archive=archive,
-        budget=Budget(limits=limits),
-        lanes=Lanes(),
+        budget=SpentBudget(limits=limits),
+        lanes=SearchWorkers(),
     )
     await loop.run()
     assert sum(1 for attempt in archive.attempts if attempt.proposal) <= space.budget
@@ -207,9 +207,9 @@ def drawn(space: Space, seed: int) -> float:
     return max(map(space.speedup, chosen)) / space.best
 
 
-def _task() -> Task:
+def _task() -> SearchTask:
     program = Program(source="", entry="Model", kind=TargetKind.MODULE)
-    return Task(qualname="Model", fingerprint="", program=program, workload=WORKLOAD, device="cuda")
+    return SearchTask(qualname="Model", fingerprint="", program=program, workload=WORKLOAD, device="cuda")
 
 
 # --- the table ----------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from typing import Any
 
 from kernel_lsp.files import replace_file
 from kernel_lsp.programs import measuring, stepping
-from kernel_lsp.programs.measuring import AS_IS, FIRST, LATER, Measured
+from kernel_lsp.programs.measuring import AS_IS, FIRST, LATER, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
-from kernel_lsp.programs.stepping import Clock, Run, Way
+from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 
-ITSELF = Way(name="the program itself", variant="itself")
+ITSELF = ProgramWay(name="the program itself", variant="itself")
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     with Mirror.of(program.parent, {}) as one, Mirror.of(program.parent, {}) as other:
         for number in range(len(rows), given.comparisons):
 
-            def start(way: Way, _: int) -> Run:
+            def start(way: ProgramWay, _: int) -> StepRun:
                 mirror = one if way == AS_IS else other
                 command = [sys.executable, program.name, *given.arguments]
                 return stepping.run(
@@ -52,7 +52,7 @@ def main() -> None:
                 )
 
             begun = time.time()
-            measured = Measured()
+            measured = MeasuredWays()
             ways = [AS_IS, ITSELF] if number % 2 == 0 else [ITSELF, AS_IS]
             measuring.measure(measured, ways, start, lambda _: None, (*FIRST, *LATER))
             rows.append(_row(measured, time.time() - begun))
@@ -61,7 +61,7 @@ def main() -> None:
     print(json.dumps(_summary(rows), indent=1))
 
 
-def _row(measured: Measured, seconds: float) -> dict[str, Any]:
+def _row(measured: MeasuredWays, seconds: float) -> dict[str, Any]:
     ratio = measured.ratio(AS_IS, ITSELF)
     failed = measured.failed(AS_IS) or measured.failed(ITSELF)
     told = None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]

@@ -29,17 +29,17 @@ import torch
 
 from trainer import models, sft
 from trainer.batches import Example
-from trainer.config import Hardware, Model, Optimizer, Recipe, Sft
-from trainer.training import Run
+from trainer.config import Hardware, ModelConfig, Optimizer, Recipe, Sft
+from trainer.training import TrainingRun
 
 SIZES = {
-    "tiny": Model(
+    "tiny": ModelConfig(
         hidden=128, layers=2, heads=4, key_heads=2, head=32, inner=384, vocabulary=4096, context=1024
     ),
-    "20m": Model(
+    "20m": ModelConfig(
         hidden=384, layers=8, heads=6, key_heads=2, head=64, inner=1024, vocabulary=4096, context=4096
     ),
-    "0.6b": Model(
+    "0.6b": ModelConfig(
         hidden=1024, layers=28, heads=16, key_heads=8, head=128, inner=3072, vocabulary=151_936, context=4096
     ),
 }
@@ -82,7 +82,9 @@ def ours(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> d
     with tempfile.TemporaryDirectory() as folder:
         told = recipe(options, folder)
         assert told.sft is not None
-        run = Run(recipe=told, kind="sft", model=model(options), tokenizer=Plain(), steps=len(batches))
+        run = TrainingRun(
+            recipe=told, kind="sft", model=model(options), tokenizer=Plain(), steps=len(batches)
+        )
         run.scorer.train()
 
         def step(batch: Sequence[Example]) -> float:

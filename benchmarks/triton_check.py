@@ -33,7 +33,7 @@ from benchmarks.triton_targets import jobs, name
 from kernel_lsp import skillbook
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import ArgSpec, Candidate, Program, Skill, Step, Workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +86,7 @@ def _checked(prepared: Any, skills: list[Skill], check: Check) -> Iterator[tuple
     """(which rewrite, ``ok`` and what is known of it, or what is wrong)."""
     from kernel_lsp.rewrite.kernels.session import KernelSession
 
-    if not isinstance(prepared, Prepared):
+    if not isinstance(prepared, PreparedJob):
         yield "open", str(prepared.note)
         return
     try:

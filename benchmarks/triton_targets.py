@@ -37,7 +37,7 @@ import triton
 from kernel_lsp import analysis, config, phases
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.models.store import Store
+from kernel_lsp.models.store import PolicyStore
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
 from trainer import lanes
@@ -111,7 +111,7 @@ def row(outcome: Outcome) -> dict[str, Any]:
 
 async def measured(pipeline: Pipeline, job: Job) -> dict[str, Any]:
     begun = time.monotonic()
-    with phases.collected() as spent:
+    with phases.collect_phases() as spent:
         try:
             found = row(await pipeline.optimize(job))
         except KernelLspError as error:
@@ -125,7 +125,7 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
     with tempfile.TemporaryDirectory() as data:
         settings = replace(config.load(None)[0], data_dir=data)
         if options.use:
-            Store(Path(data)).use(options.use)
+            PolicyStore(Path(data)).use(options.use)
         if options.packages:
             settings = replace(settings, python=interpreter(options.packages, Path(data, "venv")))
         pipeline = Pipeline(settings)

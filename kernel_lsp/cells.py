@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kernel_lsp.notebooks import Part, Program
+from kernel_lsp.notebooks import CellPart, NotebookProgram
 from kernel_lsp.records import Finding, Span
 
 _LINE_NUMBERS = re.compile(r"\bline (\d+(?:, \d+)*)")
 
 
-def placed(finding: Finding, program: Program) -> Finding:
+def placed(finding: Finding, program: NotebookProgram) -> Finding:
     """The finding with ``cell`` (from 1, among all cells), lines and columns in it, and lines of
     the file; the offsets of its fix count in the cell's source, and a fix of several cells is
     none."""
@@ -38,7 +38,7 @@ def moved(finding: Finding, span: Span) -> Finding:
     return replace(finding, span=span)
 
 
-def _fix(fix: Mapping[str, Any], part: Part | None, program: Program) -> dict[str, Any] | None:
+def _fix(fix: Mapping[str, Any], part: CellPart | None, program: NotebookProgram) -> dict[str, Any] | None:
     if part is None or any(
         program.part(edit["start"]) is not part or program.part(edit["end"]) is not part
         for edit in fix["edits"]
@@ -49,7 +49,7 @@ def _fix(fix: Mapping[str, Any], part: Part | None, program: Program) -> dict[st
     return {"title": fix["title"], "edits": edits}
 
 
-def _in_cells(program: Program) -> Any:
+def _in_cells(program: NotebookProgram) -> Any:
     """For messages that speak of other lines: ``line 7`` of the program is ``line 2 of cell
     3``."""
 

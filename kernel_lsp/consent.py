@@ -28,7 +28,7 @@ ABOUT, PROMISE, ACCEPTED = "about", "promise", "accepted"
 """Keys of a folder's entry: what lay there, which layers the answer rests on, what may stay open."""
 
 
-class Answer(StrEnum):
+class ConsentAnswer(StrEnum):
     ALLOW = "allow"
     """Measure in the background too."""
     ON_REQUEST = "on_request"
@@ -45,20 +45,20 @@ class Consents:
 
     def answer(
         self, folder: Path | str, *, setting: str = "ask", path: Path | str | None = None
-    ) -> Answer | None:
+    ) -> ConsentAnswer | None:
         """What holds for this folder: the setting first, then the stored answer; None means nobody said.
 
         An answer that allows something is about what lay there then (consented.py): of something else, or
         of a ``path`` that came later into a folder that is no project, nobody has said anything.
         """
         if setting in ("always", "never"):
-            return Answer.ALLOW if setting == "always" else Answer.NEVER
+            return ConsentAnswer.ALLOW if setting == "always" else ConsentAnswer.NEVER
         entry = self._entry(folder)
         stored = entry.get("answer")
-        if stored not in {a.value for a in Answer}:
+        if stored not in {a.value for a in ConsentAnswer}:
             return None
-        answer = Answer(stored)
-        if answer is not Answer.NEVER and not self._is_about(entry, folder, path):
+        answer = ConsentAnswer(stored)
+        if answer is not ConsentAnswer.NEVER and not self._is_about(entry, folder, path):
             return None
         return answer
 
@@ -91,7 +91,7 @@ class Consents:
     def record(
         self,
         folder: Path | str,
-        answer: Answer,
+        answer: ConsentAnswer,
         *,
         promise: frozenset[str] = frozenset(),
         accepted: frozenset[str] = frozenset(),
@@ -130,7 +130,7 @@ class Consents:
 
     def _entry(self, folder: Path | str) -> dict[str, Any]:
         key = _key(folder)
-        return _merged(self._read().get(key, {}), self._session.get(key, {}))
+        return _merge_answers(self._read().get(key, {}), self._session.get(key, {}))
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """A damaged file counts as no answers: consent that cannot be read was not given."""
@@ -143,7 +143,7 @@ class Consents:
 
     def _store(self, folder: Path | str, entry: dict[str, Any] | None, *, strict: bool = False) -> None:
         key = _key(folder)
-        self._session[key] = _merged(self._session.get(key, {}), entry) if entry is not None else {}
+        self._session[key] = _merge_answers(self._session.get(key, {}), entry) if entry is not None else {}
         from filelock import FileLock, Timeout  # a tenth of our start-up, for something asked for once
 
         try:
@@ -162,7 +162,7 @@ class Consents:
         if entry is None:
             table.pop(key, None)
         else:
-            table[key] = _merged(table.get(key, {}), entry)
+            table[key] = _merge_answers(table.get(key, {}), entry)
         fresh = self._path.with_suffix(".new")
         fresh.write_text(json.dumps(table, indent=1, sort_keys=True), encoding="utf-8")
         fresh.replace(self._path)
@@ -182,7 +182,7 @@ def remote_origin(settings: Settings) -> str | None:
 def trust(
     folder: Path | str,
     data_dir: Path | str,
-    answer: Answer = Answer.ALLOW,
+    answer: ConsentAnswer = ConsentAnswer.ALLOW,
     *,
     promise: frozenset[str] = frozenset(),
     accepted: frozenset[str] = frozenset(),
@@ -197,7 +197,7 @@ def trust_remote(folder: Path | str, data_dir: Path | str, origin: str, *, allow
     (consents.allow_remote if allowed else consents.forbid_remote)(folder, origin)
 
 
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def _merge_answers(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """An entry with newer answers; those about other origins stay."""
     both = {**old, **new}
     if REMOTE in old and REMOTE in new:

@@ -27,7 +27,7 @@ MAX_BYTES = 4 * MAX_CHARS
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"})
 
 
-def wanted(uri: str, text: str) -> bool:
+def is_wanted(uri: str, text: str) -> bool:
     """Is this a Python file that a person may want to make faster?"""
     path = path_of(uri)
     if len(text) > MAX_CHARS:

@@ -28,15 +28,15 @@ def blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def without(text: str) -> str:
-    return _replaced(text, "")
+    return _replace_blocks(text, "")
 
 
-def masked(text: str) -> str:
+def mask_blocks(text: str) -> str:
     """Blanks where blocks were: every other character stays where it is."""
-    return _replaced(text, None)
+    return _replace_blocks(text, None)
 
 
-def _replaced(text: str, by: str | None) -> str:
+def _replace_blocks(text: str, by: str | None) -> str:
     parts, at = list[str](), 0
     for start, end in blocks(text):
         inside = text[start:end]

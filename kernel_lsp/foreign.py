@@ -46,7 +46,7 @@ def read_bytes(path: Path, *, most: int, within: Path | None = None) -> bytes:
     """
     place = _real_path(path)
     if within is not None and not place.is_relative_to(_real_path(within)):
-        raise _refused(errno.ELOOP, "a link leads out of the workspace", path)
+        raise _refusal(errno.ELOOP, "a link leads out of the workspace", path)
     _check(place.stat(), most, path)  # before it is opened: opening a device may do something
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(place, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
@@ -58,7 +58,7 @@ def read_bytes(path: Path, *, most: int, within: Path | None = None) -> bytes:
             if len(content) > most:  # it grows, or says nothing of its size, as those of /proc
                 raise _too_large(most, path)
             if time.monotonic() - begun > LIMIT_S:
-                raise _refused(errno.ETIMEDOUT, f"not read within {LIMIT_S:.0f} s", path)
+                raise _refusal(errno.ETIMEDOUT, f"not read within {LIMIT_S:.0f} s", path)
     return bytes(content)
 
 
@@ -90,25 +90,25 @@ def _real_path(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError:  # Python 3.11 and 3.12, for a link to itself
-        raise _refused(errno.ELOOP, "a link leads to itself", path) from None
+        raise _refusal(errno.ELOOP, "a link leads to itself", path) from None
     except ValueError:  # a null byte
-        raise _refused(errno.EINVAL, "no name of a file", path) from None
+        raise _refusal(errno.EINVAL, "no name of a file", path) from None
 
 
 def _check(found: os.stat_result, most: int, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a folder", str(path))
-        raise _refused(errno.EINVAL, "no regular file", path)
+        raise _refusal(errno.EINVAL, "no regular file", path)
     if found.st_size > most:
         raise _too_large(most, path)
 
 
 def _too_large(most: int, path: Path) -> OSError:
-    return _refused(errno.EFBIG, f"larger than {most:,} bytes", path)
+    return _refusal(errno.EFBIG, f"larger than {most:,} bytes", path)
 
 
-def _refused(number: int, why: str, path: Path) -> OSError:
+def _refusal(number: int, why: str, path: Path) -> OSError:
     return OSError(number, why, str(path))
 
 

@@ -98,7 +98,7 @@ def find(
     """The interpreter for a folder. A setting always wins, even when it does not exist: probe says so."""
     environ = os.environ if environ is None else environ
     if setting is not None:
-        return Interpreter(path=_chosen(setting, folder), origin="setting python")
+        return Interpreter(path=_choose(setting, folder), origin="setting python")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         found = _in_environment(environ.get(variable))
         if found and not _tools_alone(Path(environ[variable])):
@@ -116,7 +116,7 @@ async def probe(python: str, data_dir: Path | None = None) -> Probe:
     """
     task = _probes.get(python)
     if task is None:
-        task = _probes[python] = asyncio.ensure_future(_found(python, data_dir))
+        task = _probes[python] = asyncio.ensure_future(_find_probe(python, data_dir))
         task.add_done_callback(lambda done: _forget_failure(python, done))
     return await asyncio.shield(task)  # a cancelled job must not spoil the answer for the next
 
@@ -129,8 +129,8 @@ def _forget_failure(python: str, done: asyncio.Future[Probe]) -> None:
         _probes.pop(python, None)  # the user may repair it: ask again next time
 
 
-async def _found(python: str, data_dir: Path | None) -> Probe:
-    known = probed.recalled(data_dir, python) if data_dir is not None else None
+async def _find_probe(python: str, data_dir: Path | None) -> Probe:
+    known = probed.recall_probe(data_dir, python) if data_dir is not None else None
     if known is not None:
         with contextlib.suppress(TypeError, ValueError):  # of another version of ours
             return wire.from_json(Probe, known)
@@ -140,10 +140,10 @@ async def _found(python: str, data_dir: Path | None) -> Probe:
 async def _ask(python: str, data_dir: Path | None) -> Probe:
     """Neither the working directory nor a variable of the user's chooses what it imports."""
     with scratch.folder("probe") as neutral:
-        return await _asked(python, data_dir, neutral)
+        return await _ask_interpreter(python, data_dir, neutral)
 
 
-async def _asked(python: str, data_dir: Path | None, neutral: Path) -> Probe:
+async def _ask_interpreter(python: str, data_dir: Path | None, neutral: Path) -> Probe:
     try:
         begun = await entry.start(
             (_absolute(python), "-B", "-c", _SCRIPT, _MARK),
@@ -195,7 +195,7 @@ def _absolute(python: str) -> str:
     return str(Path(python).absolute()) if os.sep in python else python
 
 
-def _chosen(setting: str, folder: Path | str | None) -> str:
+def _choose(setting: str, folder: Path | str | None) -> str:
     """A bare command is looked up in PATH; a relative path belongs to the folder."""
     if os.sep not in setting:
         return shutil.which(setting) or setting

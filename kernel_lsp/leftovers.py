@@ -31,7 +31,7 @@ class TooMuch(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftoverFile:
     """A regular file: the names that lead to it, and its content."""
 
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Left:
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[int]:
+def open_folder(folder: Path) -> Iterator[int]:
     """A descriptor of the folder itself. Raises OSError when it is none, or a link."""
     descriptor = os.open(folder, _FOLDER)
     try:
@@ -48,7 +48,7 @@ def opened(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def files(folder: int, *tops: str, most_bytes: int) -> Iterator[Left]:
+def files(folder: int, *tops: str, most_bytes: int) -> Iterator[LeftoverFile]:
     """The files below the folders of these names, in any order; links, pipes, devices and files that have
     another name as well are passed over. Raises TooMuch, other OSErrors when something is taken away."""
     waiting: list[tuple[str, ...]] = [(name,) for name in tops]
@@ -71,7 +71,7 @@ def files(folder: int, *tops: str, most_bytes: int) -> Iterator[Left]:
                     content = _read(here, name, left)
                     if content is not None:
                         left -= len(content)
-                        yield Left((*names, name), content)
+                        yield LeftoverFile((*names, name), content)
         finally:
             os.close(here)
 
@@ -127,9 +127,9 @@ def remove(folder: Path) -> bool:
     Folders are moved up before they are emptied, so that no path grows and two descriptors are enough.
     """
     with contextlib.suppress(OSError):
-        with opened(folder) as root:
+        with open_folder(folder) as root:
             os.fchmod(root, 0o700)
-            while names := _emptied(root):
+            while names := _empty_folder(root):
                 for name in names:
                     _empty_into(root, name)
         folder.rmdir()
@@ -138,12 +138,12 @@ def remove(folder: Path) -> bool:
     return not os.path.lexists(folder)
 
 
-def _emptied(folder: int) -> list[str]:
+def _empty_folder(folder: int) -> list[str]:
     """Remove its files; the names of the folders in it. Raises OSError when something stays."""
-    return [name for name in os.listdir(folder) if not _unlinked(folder, name)]
+    return [name for name in os.listdir(folder) if not _unlink(folder, name)]
 
 
-def _unlinked(folder: int, name: str) -> bool:
+def _unlink(folder: int, name: str) -> bool:
     """False: it is a folder."""
     if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return False
@@ -156,7 +156,7 @@ def _empty_into(root: int, name: str) -> None:
     _make_enterable(root, name)
     here = os.open(name, _FOLDER, dir_fd=root)
     try:
-        for inner in _emptied(here):
+        for inner in _empty_folder(here):
             _make_enterable(here, inner)  # moving a folder writes to it
             os.rename(inner, secrets.token_hex(16), src_dir_fd=here, dst_dir_fd=root)
     finally:

@@ -58,7 +58,7 @@ class Notebook:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class CellPart:
     """Where a cell lies in the program."""
 
     cell: Cell
@@ -79,10 +79,10 @@ class Spot:
         return lines[min(self.line, len(lines)) - 1] if lines else self.line
 
 
-class Program:
+class NotebookProgram:
     """The cells of a notebook as one text."""
 
-    def __init__(self, parts: Sequence[Part], text: str, broken: Sequence[tuple[Cell, str]]) -> None:
+    def __init__(self, parts: Sequence[CellPart], text: str, broken: Sequence[tuple[Cell, str]]) -> None:
         self.parts = tuple(parts)
         self.text = text
         self.broken = tuple(broken)
@@ -96,7 +96,7 @@ class Program:
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
 
-    def part(self, offset: int) -> Part | None:
+    def part(self, offset: int) -> CellPart | None:
         """The cell of a place; None between cells and in an empty program."""
         at = bisect.bisect_right(self._starts, offset) - 1
         part = self.parts[at] if at >= 0 else None
@@ -132,9 +132,9 @@ def parse(text: str) -> Notebook:
     return Notebook(cells=tuple(cell for cell in made if cell is not None))
 
 
-def program(cells: Iterable[Cell]) -> Program:
+def program(cells: Iterable[Cell]) -> NotebookProgram:
     """The cells one below the other, each beginning on a line of its own."""
-    parts: list[Part] = []
+    parts: list[CellPart] = []
     broken: list[tuple[Cell, str]] = []
     texts: list[str] = []
     at = 0
@@ -143,13 +143,13 @@ def program(cells: Iterable[Cell]) -> Program:
         if why is not None:
             broken.append((cell, why))
         end = "" if python.endswith("\n") else "\n"
-        parts.append(Part(cell=cell, span=Span(start=at, end=at + len(python))))
+        parts.append(CellPart(cell=cell, span=Span(start=at, end=at + len(python))))
         texts += (python, end)
         at += len(python) + len(end)
-    return Program(parts, "".join(texts), broken)
+    return NotebookProgram(parts, "".join(texts), broken)
 
 
-def edited(text: str, edits: Iterable[tuple[Cell, Sequence[tuple[int, int, str]]]]) -> str:
+def edit_cells(text: str, edits: Iterable[tuple[Cell, Sequence[tuple[int, int, str]]]]) -> str:
     """The file with edits in some cells; ``(start, end, new)`` are offsets in the cell's source,
     in order."""
     for cell, changes in sorted(edits, key=lambda pair: -pair[0].place.start):
@@ -157,7 +157,7 @@ def edited(text: str, edits: Iterable[tuple[Cell, Sequence[tuple[int, int, str]]
         for start, end, new in sorted(changes, reverse=True):
             source = source[:start] + new + source[end:]
         raw = text[cell.place.start : cell.place.end]
-        text = text[: cell.place.start] + _written(source, raw) + text[cell.place.end :]
+        text = text[: cell.place.start] + _write_cells(source, raw) + text[cell.place.end :]
     return text
 
 
@@ -264,7 +264,7 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _written(source: str, raw: str) -> str:
+def _write_cells(source: str, raw: str) -> str:
     """A source as the JSON value that ``raw`` was: a text, or a list of lines in the same layout.
     Lines that stay are written as they were."""
 

@@ -35,7 +35,7 @@ class Phases:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[Phases]:
+def collect_phases() -> Iterator[Phases]:
     """What is measured inside the block, also by tasks that it starts."""
     found = Phases()
     before = _collecting.set(found)

@@ -49,14 +49,14 @@ def inert(markdown: str) -> str:
     return plain("".join((*parts, _prose(markdown[at:]))))
 
 
-def shown(message: Any) -> Any:
+def make_plain(message: Any) -> Any:
     """A JSON value with every text in it plain, but for those under `EXACT` keys."""
     if isinstance(message, str):
         return plain(message)
     if isinstance(message, dict):
-        return {key: value if key in EXACT else shown(value) for key, value in message.items()}
+        return {key: value if key in EXACT else make_plain(value) for key, value in message.items()}
     if isinstance(message, (list, tuple)):
-        return [shown(item) for item in message]
+        return [make_plain(item) for item in message]
     return message
 
 

@@ -68,7 +68,7 @@ class Positions:
         return len(piece.encode(self._codec, errors="surrogatepass")) // self._unit
 
 
-def edited(
+def apply_edits(
     text: str, encoding: str, changes: Iterable[tuple[tuple[int, int], tuple[int, int], str] | str]
 ) -> str:
     """The text after changes in their order: each the new text alone, or (start, end, new text) in positions.

@@ -38,7 +38,7 @@ DEVICES, DRIVER = Path("/dev"), Path("/proc/driver/nvidia")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def recalled(folder: Path, python: str) -> dict[str, Any] | None:
+def recall_probe(folder: Path, python: str) -> dict[str, Any] | None:
     """What this interpreter would say again."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         path = _place(folder, python)

@@ -302,14 +302,14 @@ async def end_marked(mark: str) -> None:
     """Kill every process whose environment carries ``mark`` until none is left: strays that left the
     process group. A dying process has no environment any more, and one that forks meanwhile is met again."""
     end = time.monotonic() + STRAYS_S
-    while mark and (strays := _marked(mark.encode())) and time.monotonic() < end:
+    while mark and (strays := _find_marked(mark.encode())) and time.monotonic() < end:
         for stray in strays:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(stray, signal.SIGKILL)
         await asyncio.sleep(0.005)
 
 
-def _marked(mark: bytes) -> list[int]:
+def _find_marked(mark: bytes) -> list[int]:
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():

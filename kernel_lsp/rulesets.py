@@ -72,7 +72,7 @@ def rank(severity: str) -> int:
     return SEVERITIES.index(severity)
 
 
-def unknown(names: Iterable[str], rules: Iterable[str]) -> list[str]:
+def find_unknown(names: Iterable[str], rules: Iterable[str]) -> list[str]:
     """The names that no rule's id begins with: probably mistyped."""
     ids = list(rules)
     return [name for name in names if name != ALL and not any(one.startswith(name) for one in ids)]

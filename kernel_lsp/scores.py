@@ -63,7 +63,7 @@ def speedup(row: Row, baseline: str) -> float | None:
     """See the top of the file. A baseline that did not take part is None."""
     if row["status"] == "silent":
         return 1.0
-    if not _judged(row):
+    if not _is_judged(row):
         return None
     known = {name: interval["mid"] for name, interval in row["speedups"].items()}
     if baseline == "best":
@@ -108,21 +108,21 @@ def _scores(rows: Sequence[Row]) -> dict[str, Scores]:
     return {**against, "facts": facts(rows)}
 
 
-def _judged(row: Row) -> bool:
+def _is_judged(row: Row) -> bool:
     return row["status"] in ("offered", "passed")
 
 
 def _roofline(row: Row) -> float | None:
     """Least time that the memory allows / our time; None where either is unknown."""
     least, ours = row.get("least_ms"), row["ms"].get("candidate")
-    return least / ours if _judged(row) and least and ours else None
+    return least / ours if _is_judged(row) and least and ours else None
 
 
 def _peak_memory(row: Row) -> float | None:
     """Our peak memory / eager's, beyond inputs and parameters."""
     peaks = row.get("peak_bytes") or {}
     eager, ours = peaks.get("eager"), peaks.get("candidate")
-    return ours / eager if _judged(row) and eager and ours is not None else None
+    return ours / eager if _is_judged(row) and eager and ours is not None else None
 
 
 def _median(rows: Sequence[Row], read: Callable[[Row], float | None]) -> float | None:

@@ -1,6 +1,6 @@
 """Advantages of rows, agent by agent: TRLOO, leave-one-out, GRPO, Kevin's, and one shared by all agents.
 
-A `Row` is one reply with its reward or return. Each scheme is a function `rows -> one number per row`, so
+A `AdvantageRow` is one reply with its reward or return. Each scheme is a function `rows -> one number per row`, so
 recipes exchange them by name (`ADVANTAGES`); rows of the same group are compared with each other and with
 nothing else. Pure, no torch. Rejected rows stay in their group: rejection masks tokens, later (losses.py;
 arXiv 2602.05885, "order matters").
@@ -26,7 +26,7 @@ EPSILON = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class AdvantageRow:
     """One reply that a loss may learn from, or a group's member without one (the null scheme)."""
 
     agent: Agent
@@ -36,16 +36,16 @@ class Row:
     step: int = 0
     """The turn, from 0; groups of policy rows are (task, step) over all schemes of the task."""
     reward: float
-    """Of this turn alone; later turns are added by `discounted`."""
+    """Of this turn alone; later turns are added by `discounted_returns`."""
     final: float | None = None
-    """What its whole rollout came to (the best turn), for `shared`; None: as ``reward``."""
+    """What its whole rollout came to (the best turn), for `shared_advantages`; None: as ``reward``."""
 
 
-Advantage = Callable[[Sequence[Row], float], list[float]]
+Advantage = Callable[[Sequence[AdvantageRow], float], list[float]]
 """(rows, gamma) -> one number per row, in their order."""
 
 
-def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
     """G_t = sum over u >= t of gamma^(u - t) r_u: credit for what a turn made possible."""
     found: list[float] = []
     for reward in reversed(rewards):
@@ -53,7 +53,7 @@ def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
     return found[::-1]
 
 
-def trloo(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
+def trloo(rows: Sequence[AdvantageRow], gamma: float = 1.0) -> list[float]:
     """Policy: A = N / (N - 1) (G - mean G) within (task, turn), over all schemes; N = 1 gives A = G.
 
     G: return over the rollout's turns (daVinci-kernel and Dr. Kernel, arXiv 2606.16497 and arXiv
@@ -73,25 +73,25 @@ def trloo(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
     return found
 
 
-def grpo(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
+def grpo(rows: Sequence[AdvantageRow], gamma: float = 1.0) -> list[float]:
     """Policy: A = (G - mean G) / (std G + 1e-6) within (task, turn), the mean with the row itself.
 
     GRPO (arXiv 2402.03300) on the groups and returns of `trloo`, for comparison; std is the unbiased one, and
     a row without others gets 0. Selection and summary as in `trloo`.
     """
-    return _scored(rows, _returns(rows, gamma), [(row.agent, row.task, row.step) for row in rows])
+    return _score_rows(rows, _returns(rows, gamma), [(row.agent, row.task, row.step) for row in rows])
 
 
-def kevin(rows: Sequence[Row], gamma: float = KEVIN_GAMMA) -> list[float]:
+def kevin(rows: Sequence[AdvantageRow], gamma: float = KEVIN_GAMMA) -> list[float]:
     """Policy: A = (G - mean G) / (std G + 1e-6) over *all* turns of all rollouts of the task, gamma 0.4.
 
     Kevin (arXiv 2507.11948): with m rollouts of n turns, m n rows in one group. Selection and
     summary as in `trloo`.
     """
-    return _scored(rows, _returns(rows, gamma), [(row.agent, row.task) for row in rows])
+    return _score_rows(rows, _returns(rows, gamma), [(row.agent, row.task) for row in rows])
 
 
-def shared(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
+def shared_advantages(rows: Sequence[AdvantageRow], gamma: float = 1.0) -> list[float]:
     """One advantage for all agents of a rollout: A = N / (N - 1) (F - mean F) over all rows of the task.
 
     F: what the row's rollout came to in the end. For the ablation (issue 6: shared instead of per-agent): a
@@ -105,7 +105,7 @@ def shared(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
     return found
 
 
-ADVANTAGES: dict[str, Advantage] = {"trloo": trloo, "grpo": grpo, "kevin": kevin, "shared": shared}
+ADVANTAGES: dict[str, Advantage] = {"trloo": trloo, "grpo": grpo, "kevin": kevin, "shared": shared_advantages}
 
 
 def leave_one_out(rewards: Sequence[float], weight: float) -> list[float]:
@@ -116,7 +116,7 @@ def leave_one_out(rewards: Sequence[float], weight: float) -> list[float]:
     return [weight * value for value in _others(rewards, alone=False)]
 
 
-def mean_absolute(advantages: Sequence[float], rows: Sequence[Row]) -> list[float]:
+def mean_absolute(advantages: Sequence[float], rows: Sequence[AdvantageRow]) -> list[float]:
     """Divided by the mean |A| of the task's policy rows; a task of zeros stays zero.
 
     The released daVinci-kernel scripts set this (``adv_cross_scheme``, arXiv 2606.16497); there
@@ -132,7 +132,7 @@ def mean_absolute(advantages: Sequence[float], rows: Sequence[Row]) -> list[floa
     return found
 
 
-def informative(rows: Sequence[Row]) -> set[str]:
+def informative(rows: Sequence[AdvantageRow]) -> set[str]:
     """Tasks some of whose groups have different rewards: only these teach.
 
     daVinci-kernel drops the others, judged by the last turn (arXiv 2606.16497); here any turn of any agent
@@ -149,7 +149,7 @@ def informative(rows: Sequence[Row]) -> set[str]:
 # --- parts ---------------------------------------------------------------------------------------
 
 
-def _returns(rows: Sequence[Row], gamma: float) -> list[float]:
+def _returns(rows: Sequence[AdvantageRow], gamma: float) -> list[float]:
     """Of policy rows the return over their rollout, of others the reward. Raises ValueError on twins."""
     found = [row.reward for row in rows]
     for (agent, _, rollout), members in _groups([(r.agent, r.task, r.rollout) for r in rows]).items():
@@ -157,12 +157,14 @@ def _returns(rows: Sequence[Row], gamma: float) -> list[float]:
         if len({rows[i].step for i in ordered}) < len(ordered):
             raise ValueError(f"two {agent} rows of rollout {rollout} have one step: ids must be unique")
         if agent is Agent.POLICY:
-            for i, value in zip(ordered, discounted([rows[i].reward for i in ordered], gamma), strict=True):
+            for i, value in zip(
+                ordered, discounted_returns([rows[i].reward for i in ordered], gamma), strict=True
+            ):
                 found[i] = value
     return found
 
 
-def _of_agents(rows: Sequence[Row], returns: Sequence[float]) -> list[float]:
+def _of_agents(rows: Sequence[AdvantageRow], returns: Sequence[float]) -> list[float]:
     """Leave-one-out of selections and summaries; 0 for policy rows, which the caller fills."""
     found = [0.0] * len(rows)
     weights = {Agent.SELECTION: SELECTION_WEIGHT, Agent.SUMMARY: SUMMARY_WEIGHT}
@@ -174,7 +176,9 @@ def _of_agents(rows: Sequence[Row], returns: Sequence[float]) -> list[float]:
     return found
 
 
-def _scored(rows: Sequence[Row], returns: Sequence[float], keys: Sequence[Hashable]) -> list[float]:
+def _score_rows(
+    rows: Sequence[AdvantageRow], returns: Sequence[float], keys: Sequence[Hashable]
+) -> list[float]:
     found = _of_agents(rows, returns)
     for members in _groups(keys).values():
         if rows[members[0]].agent is Agent.POLICY:

@@ -26,13 +26,13 @@ from trainer.reading import UNREADABLE, calls_for, outcome_of, versions_of
 from trainer.records import (
     Agent,
     Human,
-    Outcome,
+    ModelTurn,
     Permission,
-    Source,
-    Status,
     Tally,
     Trajectory,
-    Turn,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
     Versions,
 )
 from trainer.tasks import task_id
@@ -42,7 +42,7 @@ UNFINISHED = "begun, and its verdict was never noted"
 
 
 @dataclass(kw_only=True)
-class Search:
+class ArchivedSearch:
     """One archive's content, as far as it can be read."""
 
     id: str
@@ -57,7 +57,7 @@ class Search:
     exchanges: dict[int, list[Exchange]] = field(default_factory=lambda: defaultdict(list))
 
 
-def read(path: Path, tally: Tally) -> Search | None:
+def read(path: Path, tally: Tally) -> ArchivedSearch | None:
     """None: of another schema, which is counted. Raises ArchiveError where there is no archive to be read."""
     if not path.is_file():
         raise ArchiveError(f"there is no search archive {path}", "`kernel-lsp optimize --archive` writes one")
@@ -70,7 +70,7 @@ def read(path: Path, tally: Tally) -> Search | None:
         ) from error
 
 
-def _read(database: sqlite3.Connection, name: str, tally: Tally) -> Search | None:
+def _read(database: sqlite3.Connection, name: str, tally: Tally) -> ArchivedSearch | None:
     ((ours,),), ((schema,),) = (
         database.execute(f"PRAGMA {pragma}").fetchall() for pragma in ("application_id", "user_version")
     )
@@ -81,15 +81,15 @@ def _read(database: sqlite3.Connection, name: str, tally: Tally) -> Search | Non
     if schema != SCHEMA:
         tally.skip(f"the archive has schema {schema}, and this kernel-lsp reads {SCHEMA}", name, number)
         return None
-    search = _begun(dict(database.execute("SELECT name, value FROM meta")), name)
+    search = _begin_search(dict(database.execute("SELECT name, value FROM meta")), name)
     for place, state, body in database.execute("SELECT number, state, body FROM attempts ORDER BY number"):
-        attempt = _parsed(Attempt, body) if state == DONE else None
+        attempt = _parse_body(Attempt, body) if state == DONE else None
         if attempt is not None:
             search.attempts[place] = attempt
         else:
             tally.skip(UNREADABLE if state == DONE else UNFINISHED, f"{name}#{place}")
     for place, body in database.execute("SELECT number, body FROM exchanges ORDER BY rowid"):
-        exchange = _parsed(Exchange, body)
+        exchange = _parse_body(Exchange, body)
         if exchange is None:
             tally.skip("a prompt or reply cannot be read: its attempt is left out", f"{name}#{place}")
             search.attempts.pop(place, None)
@@ -98,10 +98,10 @@ def _read(database: sqlite3.Connection, name: str, tally: Tally) -> Search | Non
     return search
 
 
-def _begun(meta: Mapping[str, str], name: str) -> Search:
+def _begin_search(meta: Mapping[str, str], name: str) -> ArchivedSearch:
     try:
         identity = json.loads(meta["identity"])
-        return Search(
+        return ArchivedSearch(
             id=meta["id"],
             name=name,
             program=wire.from_json(Program, identity["program"]),
@@ -114,7 +114,7 @@ def _begun(meta: Mapping[str, str], name: str) -> Search:
         raise ArchiveError(f"{name} does not say what was searched ({error!r})", "leave it out") from error
 
 
-def _parsed(kind: type[T], body: str) -> T | None:
+def _parse_body(kind: type[T], body: str) -> T | None:
     try:
         return wire.from_json(kind, json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -124,7 +124,9 @@ def _parsed(kind: type[T], body: str) -> T | None:
 # --- putting together ----------------------------------------------------------------------------
 
 
-def trajectories(search: Search, permission: Permission, fates: Mapping[str, Human]) -> list[Trajectory]:
+def trajectories(
+    search: ArchivedSearch, permission: Permission, fates: Mapping[str, Human]
+) -> list[Trajectory]:
     """One per rollout and per tree of attempts without a model. ``fates``: proposal -> what its user did."""
     groups: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for number in sorted(search.attempts):
@@ -153,7 +155,7 @@ def trajectories(search: Search, permission: Permission, fates: Mapping[str, Hum
                 device=search.device,
                 device_name=search.device_name,
                 versions=replace(search.versions, kernel_lsp=versions.kernel_lsp, python=versions.python),
-                source=Source.ARCHIVE,
+                source=TrajectorySource.ARCHIVE,
                 origin=f"{search.name}#{place}",
                 rollout=f"{search.id}/{kind}{place}",
                 scheme=_scheme(turns) if kind == "rollout" else None,
@@ -166,7 +168,7 @@ def trajectories(search: Search, permission: Permission, fates: Mapping[str, Hum
     return made
 
 
-def _group(search: Search, attempt: Attempt) -> tuple[str, int]:
+def _group(search: ArchivedSearch, attempt: Attempt) -> tuple[str, int]:
     if attempt.rollout is not None:
         return "rollout", attempt.rollout
     root = attempt
@@ -177,14 +179,16 @@ def _group(search: Search, attempt: Attempt) -> tuple[str, int]:
     return "tree", root.number
 
 
-def _scheme(turns: Sequence[Turn]) -> str:
+def _scheme(turns: Sequence[ModelTurn]) -> str:
     """The skills that the rollout was given; ``null``: none."""
     given = sorted({skill for turn in turns for skill in turn.skills})
     return "+".join(given) or "null"
 
 
-def _turns(search: Search, attempts: Sequence[Attempt], fates: Mapping[str, Human]) -> list[Turn]:
-    turns: list[Turn] = []
+def _turns(
+    search: ArchivedSearch, attempts: Sequence[Attempt], fates: Mapping[str, Human]
+) -> list[ModelTurn]:
+    turns: list[ModelTurn] = []
     numbers: dict[int, int] = {}
     """Attempt -> its last turn."""
     late: list[tuple[Attempt, Exchange]] = []
@@ -196,24 +200,24 @@ def _turns(search: Search, attempts: Sequence[Attempt], fates: Mapping[str, Huma
         policy = [place for place, one in enumerate(early) if one.agent == Agent.POLICY]
         for place, exchange in enumerate(early):
             final = bool(policy) and place == policy[-1]
-            turns.append(_said(exchange, template if final else None, attempt, len(turns)))
+            turns.append(_exchange_turn(exchange, template if final else None, attempt, len(turns)))
         if not policy:
             before = _steps(search, attempt.parent)
             calls = calls_for(attempt.candidate, before)
             turns.append(replace(template, number=len(turns), calls=calls))
         numbers[attempt.number] = max(t.number for t in turns if t.agent is Agent.POLICY)
     return turns + [
-        _said(one, None, attempt, len(turns) + place) for place, (attempt, one) in enumerate(late)
+        _exchange_turn(one, None, attempt, len(turns) + place) for place, (attempt, one) in enumerate(late)
     ]
 
 
 def _template(
-    search: Search, attempt: Attempt, numbers: Mapping[int, int], fates: Mapping[str, Human]
-) -> Turn:
+    search: ArchivedSearch, attempt: Attempt, numbers: Mapping[int, int], fates: Mapping[str, Human]
+) -> ModelTurn:
     """The turn that the attempt's verdict belongs to, without what was said."""
     proposal, candidate = attempt.proposal, attempt.candidate
     above = search.attempts.get(attempt.parent) if attempt.parent is not None else None
-    return Turn(
+    return ModelTurn(
         number=0,
         agent=Agent.POLICY,
         steps=candidate.steps if candidate else (),
@@ -229,11 +233,11 @@ def _template(
     )
 
 
-def _said(exchange: Exchange, judged: Turn | None, attempt: Attempt, number: int) -> Turn:
+def _exchange_turn(exchange: Exchange, judged: ModelTurn | None, attempt: Attempt, number: int) -> ModelTurn:
     """One prompt and its reply; with the verdict, where that is what was judged."""
     reply, parsed = exchange.reply, exchange.parsed
-    status = Status.NONE if parsed.calls else Status.REFUSED
-    base = judged or Turn(number=0, agent=Agent(exchange.agent), outcome=Outcome(status=status))
+    status = TurnStatus.NONE if parsed.calls else TurnStatus.REFUSED
+    base = judged or ModelTurn(number=0, agent=Agent(exchange.agent), outcome=TurnOutcome(status=status))
     return replace(
         base,
         number=number,
@@ -252,13 +256,13 @@ def _said(exchange: Exchange, judged: Turn | None, attempt: Attempt, number: int
     )
 
 
-def _outcome(attempt: Attempt) -> Outcome:
+def _outcome(attempt: Attempt) -> TurnOutcome:
     if attempt.proposal is None:
-        return Outcome(status=Status.REFUSED, complaint=attempt.complaint)
+        return TurnOutcome(status=TurnStatus.REFUSED, complaint=attempt.complaint)
     return outcome_of(attempt.proposal.evaluation, attempt.complete)
 
 
-def _depth(search: Search, attempt: Attempt) -> int:
+def _depth(search: ArchivedSearch, attempt: Attempt) -> int:
     depth, parent = 0, attempt.parent
     seen: set[int] = set()
     while parent is not None and parent not in seen and parent in search.attempts:
@@ -267,6 +271,6 @@ def _depth(search: Search, attempt: Attempt) -> int:
     return depth
 
 
-def _steps(search: Search, number: int | None) -> tuple[Step, ...]:
+def _steps(search: ArchivedSearch, number: int | None) -> tuple[Step, ...]:
     above: Any = search.attempts.get(number) if number is not None else None
     return above.candidate.steps if above and above.candidate else ()

@@ -22,7 +22,7 @@ from kernel_lsp.agents.learned import usable
 from kernel_lsp.agents.plan import Course, Planner
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Candidate, Site, Step
-from kernel_lsp.rewrite.choices import searched
+from kernel_lsp.rewrite.choices import free_parameters
 from kernel_lsp.rewrite.client import Engine
 
 NEVER = frozenset({"compile-target"})
@@ -121,7 +121,7 @@ class Plans:
     def _chosen(self, site: Site, share: float) -> dict[str, Any]:
         """Every parameter of a site: its default, or another choice."""
         found = {name: choices[0] for name, choices in site.parameters.items()}
-        for name, choices in searched(site.parameters).items():
+        for name, choices in free_parameters(site.parameters).items():
             if self._draw.random() < share:
                 found[name] = self._draw.choice(list(choices))
         return found
@@ -153,5 +153,5 @@ def _places(course: Course) -> list[tuple[int, str, list[Any]]]:
     return [
         (place, name, list(choices))
         for place, site in enumerate(course.sites)
-        for name, choices in searched(site.parameters).items()
+        for name, choices in free_parameters(site.parameters).items()
     ]

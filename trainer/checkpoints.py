@@ -47,7 +47,7 @@ class CheckpointError(KernelLspError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class TrainingState:
     """Of a run after ``step`` steps, beside the weights."""
 
     step: int
@@ -66,7 +66,7 @@ def folder_of(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def found(root: Path) -> list[Path]:
+def find_checkpoints(root: Path) -> list[Path]:
     """Complete checkpoints, the newest first. Unfinished ones are not among them."""
     if not root.is_dir():
         return []
@@ -75,7 +75,7 @@ def found(root: Path) -> list[Path]:
 
 
 def save(
-    root: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor], state: State, keep: int
+    root: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor], state: TrainingState, keep: int
 ) -> Path:
     """Write one and remove all but the newest ``keep``. ``weights``: gathered, on the CPU.
 
@@ -89,7 +89,7 @@ def save(
         _sweep(root)
         drafted.mkdir()
         _write(drafted, model, tokenizer, weights, state)
-        listed = {path.name: _described(path) for path in sorted(drafted.iterdir())}
+        listed = {path.name: _describe(path) for path in sorted(drafted.iterdir())}
         if place.exists():  # of a run that was stopped before its manifest, or is repeated
             shutil.rmtree(place)
         drafted.rename(place)
@@ -108,20 +108,22 @@ def save(
             shutil.rmtree(place, ignore_errors=True)
         cause = f"step {state.step} could not be saved in {root}: {error}"
         raise CheckpointError(cause, "make room; older checkpoints are as they were") from error
-    for old in found(root)[keep:]:
+    for old in find_checkpoints(root)[keep:]:
         _remove(old)
     return place
 
 
-def _write(place: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor], state: State) -> None:
+def _write(
+    place: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor], state: TrainingState
+) -> None:
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     causal.config.save_pretrained(place)
     if causal.generation_config is not None:
         causal.generation_config.save_pretrained(place)
     tokenizer.save_pretrained(place)
-    save_file(_unshared(weights), place / WEIGHTS, metadata={"format": "pt"})
+    save_file(_unshare(weights), place / WEIGHTS, metadata={"format": "pt"})
     rng, numbers = _random_state()
-    save_file(_unshared({**{f"optimizer/{k}": v for k, v in state.tensors.items()}, **rng}), place / TENSORS)
+    save_file(_unshare({**{f"optimizer/{k}": v for k, v in state.tensors.items()}, **rng}), place / TENSORS)
     told = {
         "step": state.step,
         "position": state.position,
@@ -135,7 +137,7 @@ def _write(place: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor
     _flush(place)
 
 
-def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unshare(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous, and each memory once: tied matrices are saved under their first name (as transformers)."""
     kept: dict[int, str] = {}
     result = {}
@@ -146,7 +148,7 @@ def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _described(path: Path) -> Json:
+def _describe(path: Path) -> Json:
     with path.open("rb") as stream:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
 
@@ -190,7 +192,7 @@ def check(place: Path, tokenizer: Any | None = None) -> Json:
         raise CheckpointError(f"{place} has format {about.get('format')}", f"this trainer reads {FORMAT}")
     for name, expected in files.items():
         path = place / name
-        if not path.is_file() or _described(path) != expected:
+        if not path.is_file() or _describe(path) != expected:
             raise CheckpointError(f"{path} is missing or was changed", "take an older checkpoint")
     if tokenizer is not None and models.vocabulary_hash(tokenizer) != theirs:
         raise CheckpointError(
@@ -211,7 +213,7 @@ def weights_of(place: Path) -> dict[str, Tensor]:
     return load_file(place / WEIGHTS)
 
 
-def restore(place: Path, recipe: str, tokenizer: Any) -> State:
+def restore(place: Path, recipe: str, tokenizer: Any) -> TrainingState:
     """The run's state, with all random generators set. Raises CheckpointError."""
     about = check(place, tokenizer)
     if about["recipe"] != recipe:
@@ -223,7 +225,7 @@ def restore(place: Path, recipe: str, tokenizer: Any) -> State:
     tensors = load_file(place / TENSORS)
     _set_random_state(tensors, told["random"])
     own = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
-    return State(
+    return TrainingState(
         step=told["step"],
         recipe=recipe,
         position=told["position"],

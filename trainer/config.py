@@ -31,7 +31,7 @@ def _choice(default: str, *choices: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class ModelConfig:
     """A folder with a published checkpoint, or a Qwen3 of this shape with random weights."""
 
     path: str | None = None
@@ -223,7 +223,7 @@ class Recipe:
     seed: int = _number(0, 0, 2**31)
     output: str = "runs"
     """Folder for checkpoints and curves, from the working directory; the run is a folder in it."""
-    model: Model = Model()
+    model: ModelConfig = ModelConfig()
     lora: Lora | None = None
     optimizer: Optimizer = Optimizer()
     world: World = World()

@@ -22,8 +22,8 @@ from kernel_lsp import wire
 from kernel_lsp.records import Step
 from trainer.families import structure
 from trainer.likeness import Likeness
-from trainer.records import Agent, Human, Outcome, Skipped, Status, Tally, Trajectory, Turn
-from trainer.tasks import Part, Split
+from trainer.records import Agent, Human, ModelTurn, Skipped, Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.tasks import DataPart, FamilySplit
 
 AGENTS = (Agent.POLICY, Agent.SELECTION, Agent.SUMMARY)
 DIMENSIONS = 256
@@ -33,12 +33,12 @@ ALIKE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class DatasetRow:
     """One turn of a data set."""
 
     trajectory: Trajectory
-    turn: Turn
-    part: Part
+    turn: ModelTurn
+    part: DataPart
     before: tuple[Step, ...] = ()
     """The plan that the turn started from."""
     left_out: str | None = None
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ExampleChoice:
     """How examples are chosen."""
 
     per_cluster: int = 32
@@ -61,11 +61,11 @@ class Choice:
     seed: int = 0
 
 
-def dealt(
-    trajectories: Iterable[Trajectory], split: Split, benchmark: Likeness | None = None
-) -> tuple[dict[Part, list[Trajectory]], tuple[Skipped, ...]]:
+def deal_parts(
+    trajectories: Iterable[Trajectory], split: FamilySplit, benchmark: Likeness | None = None
+) -> tuple[dict[DataPart, list[Trajectory]], tuple[Skipped, ...]]:
     """Trajectories by part; those that could leak are left out: of unknown family, or like a benchmark's."""
-    tally, parts = Tally(), {part: list[Trajectory]() for part in Part}
+    tally, parts = Tally(), {part: list[Trajectory]() for part in DataPart}
     for one in trajectories:
         if one.family is None:
             tally.skip("its program was not kept, so its family is unknown and could leak", one.origin)
@@ -78,19 +78,19 @@ def dealt(
     return parts, tally.skipped
 
 
-def rows(trajectories: Iterable[Trajectory], part: Part, choice: Choice) -> list[Row]:
+def rows(trajectories: Iterable[Trajectory], part: DataPart, choice: ExampleChoice) -> list[DatasetRow]:
     """Every turn, with what keeps it from being an example."""
-    found: list[Row] = []
+    found: list[DatasetRow] = []
     for one in trajectories:
         by_number = {turn.number: turn for turn in one.turns}
         for turn in one.turns:
             above = by_number.get(turn.parent) if turn.parent is not None else None
-            made = Row(trajectory=one, turn=turn, part=part, before=above.steps if above else ())
+            made = DatasetRow(trajectory=one, turn=turn, part=part, before=above.steps if above else ())
             found.append(replace(made, left_out=unfit(one, turn)))
-    return mixed(diverse(once(found), choice), choice)
+    return mix_agents(diverse(once(found), choice), choice)
 
 
-def reasons(found: Iterable[Row]) -> tuple[Skipped, ...]:
+def reasons(found: Iterable[DatasetRow]) -> tuple[Skipped, ...]:
     tally = Tally()
     for row in found:
         if row.left_out:
@@ -101,25 +101,25 @@ def reasons(found: Iterable[Row]) -> tuple[Skipped, ...]:
 # --- the dual filter -----------------------------------------------------------------------------
 
 
-def unfit(trajectory: Trajectory, turn: Turn) -> str | None:
+def unfit(trajectory: Trajectory, turn: ModelTurn) -> str | None:
     """Why a turn is no example; None: it is."""
-    if turn.problems or turn.outcome.status is Status.REFUSED:
+    if turn.problems or turn.outcome.status is TurnStatus.REFUSED:
         return "the reply was no valid call, or was refused"
     if not turn.calls:
         return "there is no call to imitate"
     if turn.agent is Agent.SELECTION:
-        return None if _paid(trajectory) else "selection: its rollout found nothing right and faster"
+        return None if _has_paid(trajectory) else "selection: its rollout found nothing right and faster"
     if turn.agent is Agent.SUMMARY:
         drafts = [skill for call in turn.calls for skill in call.arguments.get("new_skills", ())]
         return None if drafts else "summary: nothing was written down"
-    if turn.outcome.status is Status.NONE:
-        return None if _paid(trajectory) else "reading: its rollout found nothing right and faster"
+    if turn.outcome.status is TurnStatus.NONE:
+        return None if _has_paid(trajectory) else "reading: its rollout found nothing right and faster"
     if turn.human in (Human.REVERTED, Human.DISMISSED):
         return "its user took it back or said no"
     return dual(turn)
 
 
-def dual(turn: Turn) -> str | None:
+def dual(turn: ModelTurn) -> str | None:
     """Kernel-Smith's filter, and which half of it a policy turn fails."""
     which = "first step" if turn.step == 0 else "later step"
     if turn.outcome.correct is None:
@@ -136,7 +136,7 @@ def dual(turn: Turn) -> str | None:
     return None if faster > 1.0 else "later step: not faster than its parent"
 
 
-def gain(outcome: Outcome, parent: Outcome) -> float | None:
+def gain(outcome: TurnOutcome, parent: TurnOutcome) -> float | None:
     """How many times faster than the parent: the smallest ratio over baselines that both were timed against,
     else of times. A parent that was wrong is beaten by whatever is right (infinity). None: unknown."""
     if parent.correct is False:
@@ -149,12 +149,12 @@ def gain(outcome: Outcome, parent: Outcome) -> float | None:
     return None
 
 
-def _paid(trajectory: Trajectory) -> bool:
+def _has_paid(trajectory: Trajectory) -> bool:
     best = trajectory.best
     return best is not None and (best.outcome.lower_bound or 0.0) > 1.0
 
 
-def once(found: Sequence[Row]) -> list[Row]:
+def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
     """The same answer to the same question is one example."""
     seen: set[str] = set()
     out = []
@@ -171,7 +171,7 @@ def once(found: Sequence[Row]) -> list[Row]:
 # --- diversity -----------------------------------------------------------------------------------
 
 
-def diverse(found: Sequence[Row], choice: Choice) -> list[Row]:
+def diverse(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
     """Of every cluster at most ``per_cluster`` examples: tasks take turns, the best of each comes first."""
     kept: set[int] = set()
     examples = [place for place, row in enumerate(found) if row.example]
@@ -185,7 +185,7 @@ def diverse(found: Sequence[Row], choice: Choice) -> list[Row]:
     ]
 
 
-def clusters(found: Sequence[Row], alike: float = ALIKE) -> list[list[int]]:
+def clusters(found: Sequence[DatasetRow], alike: float = ALIKE) -> list[list[int]]:
     """Leader clustering: each row joins the first leader that it resembles, else leads. Places, in order.
 
     One pass and one number; the order is that of a hash, so that the result does not depend on the sources'.
@@ -206,7 +206,7 @@ def clusters(found: Sequence[Row], alike: float = ALIKE) -> list[list[int]]:
     return [sorted(cluster) for cluster in members]
 
 
-def features(row: Row) -> NDArray[np.float64]:
+def features(row: DatasetRow) -> NDArray[np.float64]:
     """Hashed counts of operators, agent, skills, parameters and outcome, of length one."""
     vector = np.zeros(DIMENSIONS)
     for name, weight in _features(row):
@@ -215,7 +215,7 @@ def features(row: Row) -> NDArray[np.float64]:
     return vector / length if length else vector
 
 
-def _features(row: Row) -> Iterable[tuple[str, float]]:
+def _features(row: DatasetRow) -> Iterable[tuple[str, float]]:
     one = row.trajectory
     built = structure(one.program, one.entry) if one.program else None
     ops = built.ops if built else (one.family or "",)
@@ -230,7 +230,7 @@ def _features(row: Row) -> Iterable[tuple[str, float]]:
     yield f"step {min(row.turn.step, 3)}", 0.5
 
 
-def _spread(found: Sequence[Row], places: Sequence[int]) -> list[int]:
+def _spread(found: Sequence[DatasetRow], places: Sequence[int]) -> list[int]:
     """All first choices of the tasks, then all second ones, and so on."""
     of_task: dict[str, list[int]] = defaultdict(list)
     for place in sorted(places, key=lambda p: (-(found[p].turn.outcome.lower_bound or 0.0), _name(found[p]))):
@@ -242,7 +242,7 @@ def _spread(found: Sequence[Row], places: Sequence[int]) -> list[int]:
 # --- mix -----------------------------------------------------------------------------------------
 
 
-def mixed(found: Sequence[Row], choice: Choice) -> list[Row]:
+def mix_agents(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
     """With the agents' shares: of those with too many some are left out, none is ever repeated."""
     if choice.mix is None:
         return list(found)
@@ -275,7 +275,7 @@ def quotas(counts: Mapping[Agent, int], mix: Mapping[Agent, float]) -> dict[Agen
     }
 
 
-def _name(row: Row) -> str:
+def _name(row: DatasetRow) -> str:
     return f"{row.trajectory.id}/{row.turn.number}"
 
 

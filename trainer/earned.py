@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from trainer import advantages, rewards
-from trainer.advantages import ADVANTAGES, Row
+from trainer.advantages import ADVANTAGES, AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.records import Tally, Turn
+from trainer.records import ModelTurn, Tally
 
 UNKNOWN = "a turn whose reward is unknown"
 
@@ -30,11 +30,11 @@ class Learned:
 
 
 def reward(
-    turn: Turn, parent: Turn | None, rl: Rl, tally: Tally, terms: Counter[str], rollout: str
-) -> tuple[float, rewards.Judged] | None:
+    turn: ModelTurn, parent: ModelTurn | None, rl: Rl, tally: Tally, terms: Counter[str], rollout: str
+) -> tuple[float, rewards.JudgedTurn] | None:
     """Of one turn, counted in ``tally`` and by its parts in ``terms``; None: unknown."""
     tally.read += 1
-    judged = rewards.judged(turn, parent)
+    judged = rewards.judge_turn(turn, parent)
     parts = None if judged is None else rewards.REWARDS[rl.reward](judged)
     if judged is None or parts is None:
         tally.skip(UNKNOWN, rollout)
@@ -44,7 +44,7 @@ def reward(
     return rewards.total(parts), judged
 
 
-def weighed(rows: Sequence[Row], rl: Rl) -> Sequence[float]:
+def weigh_rows(rows: Sequence[AdvantageRow], rl: Rl) -> Sequence[float]:
     """An advantage for each row."""
     found = ADVANTAGES[rl.advantage](rows, rl.gamma)
     return advantages.mean_absolute(found, rows) if rl.scaled else found

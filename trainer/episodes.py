@@ -23,15 +23,15 @@ from trainer.judge import Case
 from trainer.judging import JudgePool
 from trainer.records import (
     Agent,
-    Outcome,
+    ModelTurn,
     Permission,
-    Source,
-    Status,
     Trajectory,
-    Turn,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
     Versions,
 )
-from trainer.worlds import State, TableWorld
+from trainer.worlds import TableWorld, WorldState
 
 NULL = "null"
 OURS = Permission(training=True, source=True, redacted=True, because="our own task")
@@ -44,9 +44,9 @@ class Rollout:
 
     id: str
     scheme: str
-    state: State
+    state: WorldState
     skills: frozenset[str]
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ModelTurn] = field(default_factory=list)
     sampled: dict[int, Sampled] = field(default_factory=dict)
     """By the turn's number."""
 
@@ -90,7 +90,7 @@ async def roll(
 ) -> Episodes:
     """``seed``: of the run and the step together."""
     selections = _selections(world, tasks, sampler, rl, seed)
-    rollouts = list(_begun(world, tasks, selections, rl))
+    rollouts = list(_begin_rollouts(world, tasks, selections, rl))
     for turn in range(rl.turns):
         await _turn(world, rollouts, sampler, pool, turn, seed_of(seed, "policy", turn))
     summaries = _summaries(world, rollouts, sampler, rl, seed) if rl.summaries else []
@@ -110,7 +110,7 @@ def _selections(
     return found
 
 
-def _begun(
+def _begin_rollouts(
     world: TableWorld, tasks: Sequence[str], selections: Sequence[Selection], rl: Rl
 ) -> Iterable[Rollout]:
     schemes: list[tuple[str, str, tuple[str, ...] | None]] = [
@@ -140,8 +140,8 @@ async def _turn(
     able = [(rollout, ask) for rollout, ask in asks if ask is not None]
     for rollout, ask in asks:
         if ask is None and step == 0:
-            refused = Outcome(status=Status.REFUSED, complaint=NOTHING_APPLIES)
-            rollout.turns.append(Turn(number=0, agent=Agent.POLICY, outcome=refused, step=0))
+            refused = TurnOutcome(status=TurnStatus.REFUSED, complaint=NOTHING_APPLIES)
+            rollout.turns.append(ModelTurn(number=0, agent=Agent.POLICY, outcome=refused, step=0))
     answers = sampler.generate([ask for _, ask in able], seed)
     planned = [
         world.applied(rollout.state, sampled.text)
@@ -156,7 +156,7 @@ async def _turn(
         number = len(rollout.turns)
         rollout.turns.append(
             replace(
-                _written(Agent.POLICY, ask, call, sampled, outcome),
+                _make_turn(Agent.POLICY, ask, call, sampled, outcome),
                 number=number,
                 step=step,
                 steps=steps,
@@ -174,7 +174,7 @@ def _parent(rollout: Rollout) -> int | None:
     return max(right, key=lambda turn: speedup(turn) or 0.0).number if right else None
 
 
-def speedup(turn: Turn) -> float | None:
+def speedup(turn: ModelTurn) -> float | None:
     """Over eager; None: it was not timed."""
     return turn.outcome.speedup.mid if turn.outcome.speedup else None
 
@@ -185,7 +185,7 @@ def _summaries(
     """Of the best rollout of each task, where it clearly improved."""
     asked = []
     for task in dict.fromkeys(rollout.state.task for rollout in rollouts):
-        improved = [one for one in rollouts if one.state.task == task and _improved(one)]
+        improved = [one for one in rollouts if one.state.task == task and _has_improved(one)]
         best = max(improved, key=lambda one: one.state.speedup or 0.0, default=None)
         ask = world.summary(best.state) if best else None
         if ask is not None:
@@ -201,7 +201,7 @@ def _summaries(
     return found
 
 
-def _improved(rollout: Rollout) -> bool:
+def _has_improved(rollout: Rollout) -> bool:
     """The trigger of the product's summary agent, over policy turns (kernel_lsp/agents/summary.py)."""
     bounds = [turn.outcome.lower_bound for turn in rollout.turns]
     if not bounds or bounds[0] is None:
@@ -209,8 +209,8 @@ def _improved(rollout: Rollout) -> bool:
     return max(one or 0.0 for one in bounds) >= BETTER * max(1.0, bounds[0])
 
 
-def _written(agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: Outcome) -> Turn:
-    return Turn(
+def _make_turn(agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: TurnOutcome) -> ModelTurn:
+    return ModelTurn(
         number=0,
         agent=agent,
         messages=ask.messages,
@@ -238,8 +238,8 @@ def _trajectory(
     space = world.spaces[task]
     turns = list(rollout.turns)
     if one := selected.get((task, rollout.scheme)):
-        nothing = Outcome(status=Status.NONE)
-        asked = _written(Agent.SELECTION, one.ask, one.call, one.sampled, nothing)
+        nothing = TurnOutcome(status=TurnStatus.NONE)
+        asked = _make_turn(Agent.SELECTION, one.ask, one.call, one.sampled, nothing)
         turns = [
             asked,
             *(
@@ -256,7 +256,7 @@ def _trajectory(
         device="cuda" if "NVIDIA" in space.device else "cpu",
         device_name=space.device,
         versions=Versions(),
-        source=Source.ROLLOUT,
+        source=TrajectorySource.ROLLOUT,
         origin=model,
         rollout=rollout.id,
         scheme=rollout.scheme,

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 from kernel_lsp.errors import ConfigError, KernelLspError
 from trainer import config, judging, spaces
 from trainer.config import Recipe
-from trainer.generation import Generator, Local
+from trainer.generation import Generator, LocalSampler
 from trainer.intervals import ratios
 from trainer.judge import Case
 from trainer.judging import Apart, JudgePool, Table
 from trainer.records import Tally
-from trainer.spaces import Point, Space
+from trainer.spaces import Point, RecordedSpace
 from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
-    from trainer.training import Run
+    from trainer.training import TrainingRun
 
 NO_WORLD = TableWorld(())
 NEAR = 0.95
@@ -58,17 +58,17 @@ def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
         return Table(spaces)
     programs = judging.programs(Path(recipe.folder, told.tasks or ""), list(spaces))
     if told.pool == "local":
-        return Apart(lambda: judging.Local(told.device, told.timeout_s, programs))
+        return Apart(lambda: judging.LocalJudge(told.device, told.timeout_s, programs))
     return Apart(lambda: judging.Clustered(told.address, told.device, told.timeout_s, programs))
 
 
-def sampler_of(recipe: Recipe, run: Run) -> Generator:
+def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
     told = recipe.rollouts
     if told.engine == "vllm":
         from trainer.serving import Served
 
         return Served(run.model.config, run.tokenizer, run.folder / "served", told, recipe.seed)
-    return Local(
+    return LocalSampler(
         run.model,
         run.tokenizer,
         temperature=told.temperature,
@@ -109,7 +109,7 @@ async def attempts(
     return found
 
 
-def ruled(space: Space) -> list[float | None]:
+def rule_speedups(space: RecordedSpace) -> list[float | None]:
     """Speedups of the rule's suggestions, in its order: defaults, then one other choice at a time."""
     points: list[Point] = [space.default]
     for place, axis in enumerate(space.axes):
@@ -120,13 +120,13 @@ def ruled(space: Space) -> list[float | None]:
     return [space.speedup(point) for point in points]
 
 
-def needed(space: Space, speedups: Sequence[float | None]) -> int | None:
+def needed_evaluations(space: RecordedSpace, speedups: Sequence[float | None]) -> int | None:
     """Evaluations until one is within 5 % of the best; None: never among these."""
     bar = NEAR * space.best
     return next((i + 1 for i, one in enumerate(speedups) if one is not None and one >= bar), None)
 
 
-def share(space: Space, speedup: float | None) -> float:
+def share(space: RecordedSpace, speedup: float | None) -> float:
     """ln of the first suggestion's speedup over the best; one that fails leaves the original as it is."""
     return math.log((speedup or 1.0) / space.best)
 
@@ -143,7 +143,7 @@ def metrics(
         share(world.spaces[name], max((v for v in values if v), default=None))
         for name, values in found.items()
     ]
-    rule = [share(space, ruled(space)[0]) for space in world.spaces.values()]
+    rule = [share(space, rule_speedups(space)[0]) for space in world.spaces.values()]
     return {
         "held_out/first_over_best": math.exp(fmean(first)),
         "held_out/best_turn_over_best": math.exp(fmean(best)),
@@ -155,7 +155,7 @@ def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -
     """Everything of one evaluation, as JSON."""
     names = list(found)
     first = [share(world.spaces[name], found[name][0]) for name in names]
-    rule = [share(world.spaces[name], ruled(world.spaces[name])[0]) for name in names]
+    rule = [share(world.spaces[name], rule_speedups(world.spaces[name])[0]) for name in names]
     gains = [ours - theirs for ours, theirs in zip(first, rule, strict=True)]
     return {
         "tasks": len(names),
@@ -164,8 +164,8 @@ def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -
         "first_over_rule": ratios(gains, seed),
         "evaluations_to_95": {
             name: {
-                "policy": needed(world.spaces[name], found[name]),
-                "rule": needed(world.spaces[name], ruled(world.spaces[name])),
+                "policy": needed_evaluations(world.spaces[name], found[name]),
+                "rule": needed_evaluations(world.spaces[name], rule_speedups(world.spaces[name])),
             }
             for name in names
         },
@@ -218,8 +218,8 @@ def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
         model = model.to("cuda")
     pad, rule = tokenizer.pad_token_id, ranking.rule(held_out)
     ranked = ranking.policies(held_out, model, pad, ranking.MARGINS, skip=options.skip)
-    chosen, margin = ranking.crossed(ranked)
-    weighed = weighing.ranked(held_out, model, pad) if recipe.world.weighings else None
+    chosen, margin = ranking.cross_validate(ranked)
+    weighed = weighing.rank_plans(held_out, model, pad) if recipe.world.weighings else None
     firsts = {str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()}
     return {
         **ranking.report(chosen, rule, recipe.seed),
@@ -242,7 +242,9 @@ def _table(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
     checkpoints.check(place)
     shape = replace(recipe.model, path=str(place.absolute()))
     model, tokenizer = models.load(replace(recipe, model=shape, lora=None), ())
-    sampler = Local(model, tokenizer, max_tokens=recipe.rollouts.max_tokens, batch=recipe.rollouts.batch)
+    sampler = LocalSampler(
+        model, tokenizer, max_tokens=recipe.rollouts.max_tokens, batch=recipe.rollouts.batch
+    )
     pool = pool_of(recipe, held_out)
     found = asyncio.run(attempts(held_out, sampler, pool, options.turns, recipe.seed))
     return report(held_out, found, recipe.seed)
@@ -253,7 +255,7 @@ def newest(recipe: Recipe) -> Path:
     from trainer import checkpoints
 
     for kind in ("rl", "sft"):
-        if places := checkpoints.found(Path(recipe.output, recipe.name, kind)):
+        if places := checkpoints.find_checkpoints(Path(recipe.output, recipe.name, kind)):
             return places[0]
     where = Path(recipe.output, recipe.name)
     raise ConfigError(f"there is no checkpoint in {where}", "run trainer.rl, or name one with --checkpoint")

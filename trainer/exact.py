@@ -24,7 +24,7 @@ from kernel_lsp.agents.compact import TOKENS
 from kernel_lsp.agents.compact.weighing import GAINS
 from trainer import losses, models, weighing
 from trainer.batches import Batch
-from trainer.packed import QUESTIONS, SKIPPED, TALKS, Rows, Task
+from trainer.packed import QUESTIONS, SKIPPED, TALKS, PackedRows, PackedTask
 
 WORST = 1.0
 """ln(best / plan) from which on everything is equally bad: to be near the best is what is learned."""
@@ -62,7 +62,7 @@ class Schedule:
     """Only plans that the rule proposed, with the parameters that it gives: what the product asks about."""
 
 
-def batch(rows: Rows, chosen: Any, pad: int) -> Batch:
+def batch(rows: PackedRows, chosen: Any, pad: int) -> Batch:
     """These rows, padded."""
     starts, sizes = rows.starts[chosen], rows.starts[chosen + 1] - rows.starts[chosen]
     first, counts = rows.choices[chosen], rows.choices[chosen + 1] - rows.choices[chosen]
@@ -90,7 +90,7 @@ def batch(rows: Rows, chosen: Any, pad: int) -> Batch:
     )
 
 
-def parts(rows: Rows, chosen: Any, tokens: int) -> Iterator[Any]:
+def parts(rows: PackedRows, chosen: Any, tokens: int) -> Iterator[Any]:
     """Places among ``chosen``, cut by padded tokens, longest first."""
     sizes = rows.starts[chosen + 1] - rows.starts[chosen]
     order = np.argsort(-sizes, kind="stable")
@@ -105,11 +105,11 @@ def parts(rows: Rows, chosen: Any, tokens: int) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lesson:
+class FormLesson:
     """Rows of one form, with what is known of them."""
 
     form: str
-    rows: Rows
+    rows: PackedRows
     gains: Any
     """(R,): ln of each row's plan over its task's best, not below -WORST."""
     targets: Any
@@ -142,14 +142,14 @@ class Lesson:
         return {task: [np.array(one) for one in own.values()] for task, own in found.items()}
 
 
-def lesson(form: str, tasks: Sequence[Task], rows: Rows, pad: int, device: str) -> Lesson:
+def lesson(form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, device: str) -> FormLesson:
     kinds = (QUESTIONS,) if form == "weigh" else (TALKS, SKIPPED)
     speeds = [_logs(task) for task in tasks]
     values = np.array([speeds[task][plan] for task, plan in zip(rows.tasks, rows.plans, strict=True)])
     best = np.array([max(own) for own in speeds])[rows.tasks]
     bar = np.array([math.log(task.speedups[0] or 1.0) for task in tasks])[rows.tasks]
     mean = np.array([np.mean([math.log(s) for s in t.speedups if s] or [0.0]) for t in tasks])[rows.tasks]
-    return Lesson(
+    return FormLesson(
         form=form,
         rows=rows,
         gains=np.maximum(values - best, -WORST).astype(np.float32),
@@ -163,14 +163,14 @@ def lesson(form: str, tasks: Sequence[Task], rows: Rows, pad: int, device: str) 
     )
 
 
-def _logs(task: Task) -> list[float]:
+def _logs(task: PackedTask) -> list[float]:
     """ln(speedup); what fails counts as half of the slowest."""
     known = [math.log(one) for one in task.speedups if one]
     worst = min(known, default=0.0) - math.log(2)
     return [math.log(one) if one else worst for one in task.speedups]
 
 
-def thought(model: Any, known: Lesson, chosen: Any, drop: float = 0.0) -> tuple[Tensor, Tensor]:
+def score_plans(model: Any, known: FormLesson, chosen: Any, drop: float = 0.0) -> tuple[Tensor, Tensor]:
     """(scores (R,), supervised losses (R,)), in the order of ``chosen``."""
     scores, taught, order = [], [], []
     rounded = known.device == "cuda" and model.training  # what is looked up is looked up exactly
@@ -179,7 +179,7 @@ def thought(model: Any, known: Lesson, chosen: Any, drop: float = 0.0) -> tuple[
         if drop:
             _forget(found, drop)
         with torch.autocast(known.device, torch.bfloat16, enabled=rounded):
-            score, loss = (_weighed if known.form == "weigh" else _said)(
+            score, loss = (_encode_gains if known.form == "weigh" else _encode_advantages)(
                 model, found, torch.from_numpy(known.targets[chosen[places]]).to(known.device)
             )
         scores.append(score)
@@ -198,13 +198,13 @@ def _forget(found: Batch, share: float) -> None:
     ids[gone] = TOKENS["unknown"]
 
 
-def _said(model: Any, found: Batch, advantages: Tensor) -> tuple[Tensor, Tensor]:
+def _encode_advantages(model: Any, found: Batch, advantages: Tensor) -> tuple[Tensor, Tensor]:
     words = models.logprobs(model, found).float()
     loss = losses.advantage_weighted(words, advantages, TEMPERATURE)
     return words.sum(dim=1), loss.sum(dim=1) / found.mask.sum(dim=1).clamp(min=1)
 
 
-def _weighed(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tensor]:
+def _encode_gains(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tensor]:
     states = model.model(input_ids=found.input_ids, use_cache=False).last_hidden_state
     logits = model.lm_head(states[found.rows, found.places]).float()[:, list(weighing.OFFERED)]
     known = torch.log_softmax(logits, dim=1)
@@ -214,7 +214,7 @@ def _weighed(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tensor]:
     return (known.exp() * steps).sum(dim=1) * GAIN, -(near * known).sum(dim=1)
 
 
-def expected(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
+def expected_reward(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
     """Mean over the tasks of the reward that the policy expects. All (R,); ``tasks`` tells rows apart."""
     _, group = torch.unique(tasks, return_inverse=True)
     count = int(group.max()) + 1
@@ -228,7 +228,7 @@ def expected(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
 # --- learning --------------------------------------------------------------------------------------
 
 
-def supervised(known: Lesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
+def supervised_batches(known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
     """Rows of each step; every epoch has an order of its own."""
     rows, draw = known.of(tasks), np.random.default_rng(seed)
     rows = rows[known.ruled[rows]] if told.courses else rows
@@ -240,7 +240,7 @@ def supervised(known: Lesson, told: Schedule, tasks: Sequence[int], seed: int) -
         yield taken
 
 
-def reinforced(known: Lesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
+def reinforced_batches(known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
     """Rows of each step: all plans of some tasks, in one way of telling each."""
     draw, every, own = np.random.default_rng(seed + 1), np.array(tasks), known.ways
     for _ in range(told.rl_steps):
@@ -253,7 +253,7 @@ def reinforced(known: Lesson, told: Schedule, tasks: Sequence[int], seed: int) -
 class Learner:
     """A model with its optimizer; one phase after the other."""
 
-    def __init__(self, model: Any, known: Lesson, told: Schedule, seed: int) -> None:
+    def __init__(self, model: Any, known: FormLesson, told: Schedule, seed: int) -> None:
         torch.manual_seed(seed)
         self.model, self._known, self._told = model, known, told
         self.optimizer = torch.optim.AdamW(
@@ -261,17 +261,17 @@ class Learner:
         )
 
     def supervise(self, chosen: Any, step: int) -> float:
-        _, taught = thought(self.model, self._known, chosen, self._told.drop)
+        _, taught = score_plans(self.model, self._known, chosen, self._told.drop)
         return self._stepped(taught.mean(), self._told.rate, step, self._told.steps)
 
     def reinforce(self, chosen: Any, step: int) -> float:
         known, told = self._known, self._told
-        scores, taught = thought(self.model, known, chosen, told.drop)
+        scores, taught = score_plans(self.model, known, chosen, told.drop)
         scores = scores / told.sharpness if known.form == "weigh" else scores
         numbers, gains = (
             torch.from_numpy(values[chosen]).to(known.device) for values in (known.rows.tasks, known.gains)
         )
-        reward = expected(scores, numbers, gains)
+        reward = expected_reward(scores, numbers, gains)
         self._stepped(told.imitation * taught.mean() - reward, told.rl_rate, step, told.rl_steps)
         return float(reward.detach())
 
@@ -293,7 +293,7 @@ class Learner:
 
 def learn(
     model: Any,
-    known: Lesson,
+    known: FormLesson,
     told: Schedule,
     tasks: Sequence[int],
     seed: int,
@@ -303,24 +303,24 @@ def learn(
     """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by step."""
     learner, rewards = Learner(model, known, told, seed), list[float]()
     model.train()
-    for step, rows in enumerate(supervised(known, told, tasks, seed)):
+    for step, rows in enumerate(supervised_batches(known, told, tasks, seed)):
         loss = learner.supervise(rows, step)
         if step % REPORTED == 0:
             report(f"step {step} of {told.steps}: loss {loss:.3f}")
     imitated()
-    for step, rows in enumerate(reinforced(known, told, tasks, seed)):
+    for step, rows in enumerate(reinforced_batches(known, told, tasks, seed)):
         rewards.append(learner.reinforce(rows, step))
         if step % REPORTED == 0:
             report(f"step {step} of {told.rl_steps}: expected reward {rewards[-1]:.3f}")
     return rewards
 
 
-def scores(model: Any, known: Lesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:
+def scores(model: Any, known: FormLesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:
     """Task -> plan -> what the model thinks of it, in the ranked order; of talks the mean of both ways."""
     chosen = known.of(tasks, order=0)
     model.eval()
     with torch.inference_mode():
-        values = thought(model, known, chosen)[0].float().tolist()
+        values = score_plans(model, known, chosen)[0].float().tolist()
     model.train()
     found: dict[int, dict[int, float]] = {task: {} for task in tasks}
     for row, value in zip(chosen, values, strict=True):

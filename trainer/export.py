@@ -21,11 +21,11 @@ from typing import Any
 from kernel_lsp import __version__
 from kernel_lsp.errors import KernelLspError
 from trainer import datasets, parquet, rollouts, tasks
-from trainer.datasets import Choice
+from trainer.datasets import ExampleChoice
 from trainer.likeness import Likeness, mark
 from trainer.reading import Grant
 from trainer.records import Agent, Corpus, Skipped
-from trainer.tasks import Part, Split, Suite
+from trainer.tasks import DataPart, FamilySplit, TaskSuite
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     held = [tasks.load(folder) for folder in options.held_out]
     files = tasks.source_files(options.without)
     marks = [found for path in files if (found := mark(path.read_text("utf-8", "replace")))]
-    split = Split(
+    split = FamilySplit(
         seed=options.seed,
         validation=options.validation,
         test=options.test,
@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         grant=Grant(own=options.own, unchanged=options.unchanged),
         report=_say,
     )
-    parts, leaks = datasets.dealt(corpus.trajectories, split, Likeness(marks) if marks else None)
-    choice = Choice(per_cluster=options.per_cluster, mix=options.mix, seed=options.seed)
+    parts, leaks = datasets.deal_parts(corpus.trajectories, split, Likeness(marks) if marks else None)
+    choice = ExampleChoice(per_cluster=options.per_cluster, mix=options.mix, seed=options.seed)
     rows = {part: datasets.rows(mine, part, choice) for part, mine in parts.items()}
     summary = _summary(corpus, suites, leaks, rows)
     if summary["turns"]:
@@ -86,7 +86,10 @@ def _archives(named: Sequence[Path]) -> list[Path]:
 
 
 def _summary(
-    corpus: Corpus, suites: Sequence[Suite], leaks: Sequence[Skipped], rows: dict[Part, list[datasets.Row]]
+    corpus: Corpus,
+    suites: Sequence[TaskSuite],
+    leaks: Sequence[Skipped],
+    rows: dict[DataPart, list[datasets.DatasetRow]],
 ) -> dict[str, Any]:
     everything = [row for mine in rows.values() for row in mine]
     return {

@@ -19,7 +19,7 @@ LONGEST = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Structure:
+class TaskStructure:
     ops: tuple[str, ...]
     """Operators in the order in which they run, in lower case; a loop is ``loop`` and its body once."""
     kinds: tuple[str, ...]
@@ -35,17 +35,17 @@ class Structure:
         return ">".join(self.kinds)
 
 
-def structure(source: str, entry: str = "Model") -> Structure | None:
+def structure(source: str, entry: str = "Model") -> TaskStructure | None:
     """Of a program's class (its forward) or function. None: it does not parse, or has no such entry."""
     try:
         tree = parsing.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     ops = operators(tree, entry)
-    return None if ops is None else Structure(ops=ops, kinds=_folded([kind_of(op) for op in ops]))
+    return None if ops is None else TaskStructure(ops=ops, kinds=_fold_repeats([kind_of(op) for op in ops]))
 
 
-def _folded(kinds: Sequence[str]) -> tuple[str, ...]:
+def _fold_repeats(kinds: Sequence[str]) -> tuple[str, ...]:
     """Neighbors merged, then every block that repeats at once kept once: a b a b c -> a b c."""
     out = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
     for size in range(1, len(out) // 2 + 1):

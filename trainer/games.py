@@ -17,14 +17,14 @@ from kernel_lsp.errors import ConfigError
 from trainer import episodes, evaluate, ranking, rounds, rows, shown, spaces
 from trainer.batches import Example
 from trainer.config import Recipe, Rl
-from trainer.lines import Writer
+from trainer.lines import LineWriter
 from trainer.records import Tally
 from trainer.shown import Shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainer.training import Run
+    from trainer.training import TrainingRun
 
 Rolled = tuple[list[Example], dict[str, float]]
 
@@ -38,7 +38,7 @@ class Game(Protocol):
     def texts(self) -> list[str]:
         """What a vocabulary is trained on; empty where it is fixed."""
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: TrainingRun) -> None:
         """With the model that is trained; before everything below."""
 
     @property
@@ -72,7 +72,7 @@ class TableGame:
     def texts(self) -> list[str]:
         return self._worlds[0].texts()
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: TrainingRun) -> None:
         self._sampler = evaluate.sampler_of(self._recipe, run)
         self._pool = evaluate.pool_of(self._recipe, *self._worlds)
 
@@ -87,7 +87,7 @@ class TableGame:
         world = self._worlds[0]
         names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
         batch = asyncio.run(episodes.roll(world, names, self._sampler, self._pool, rl, seed))
-        found = rows.learned(batch, rl, tally)
+        found = rows.make_examples(batch, rl, tally)
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:
@@ -111,10 +111,10 @@ class TalkGame:
     def texts(self) -> list[str]:
         return []
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: TrainingRun) -> None:
         told = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
-        self._writer = Writer(run.model, run.pad, temperature=told.temperature, batch=told.batch)
+        self._writer = LineWriter(run.model, run.pad, temperature=told.temperature, batch=told.batch)
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         pass
@@ -122,8 +122,8 @@ class TalkGame:
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
-        tasks = [shown.shuffled(one, draw) if draw.randint(0, orders) else one for one in tasks]
-        found = rounds.learned(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
+        tasks = [shown.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks]
+        found = rounds.make_examples(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:

@@ -26,8 +26,8 @@ from typing import Any
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import replace_file
-from trainer.families import Structure, structure
-from trainer.grammar import Draft
+from trainer.families import TaskStructure, structure
+from trainer.grammar import TaskDraft
 from trainer.likeness import Likeness, Mark, mark
 from trainer.moves import compose
 from trainer.records import Tally
@@ -69,11 +69,11 @@ def get_init_inputs():
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Generated:
+class GeneratedTask:
     name: str
     """``g<seed>_<number>``: says nothing of what is inside."""
     source: str
-    structure: Structure
+    structure: TaskStructure
 
 
 def build(seed: int, number: int, *, tiny: bool = False, large: bool = True) -> str:
@@ -81,7 +81,7 @@ def build(seed: int, number: int, *, tiny: bool = False, large: bool = True) -> 
     rng = random.Random(f"kernel-lsp task {seed} {number}")
     dtype = rng.choices([name for name, _ in DTYPES], [weight for _, weight in DTYPES])[0]
     odd, length = rng.random() < 0.12, rng.choice(LENGTHS)
-    draft = Draft(rng=rng, tiny=tiny, large=large, odd=odd, dtype="float32" if tiny else dtype)
+    draft = TaskDraft(rng=rng, tiny=tiny, large=large, odd=odd, dtype="float32" if tiny else dtype)
     compose(draft, length)
     used = "F." in "".join(draft.forward)
     text = TEMPLATE.format(
@@ -104,7 +104,7 @@ def generate(
     most_alike: int = MOST_ALIKE,
     tally: Tally | None = None,
     report: Callable[[int], None] = lambda made: None,
-) -> Iterator[Generated]:
+) -> Iterator[GeneratedTask]:
     """Checked tasks. Fewer than ``count`` when `TRIES` draws for each were not enough; ``tally`` says why."""
     tally = tally or Tally()
     marks: set[str] = set()
@@ -130,7 +130,7 @@ def generate(
             alike[found.ops] += 1
             tally.kept = made = made + 1
             report(made)
-            yield Generated(name=name, source=source, structure=found)
+            yield GeneratedTask(name=name, source=source, structure=found)
 
 
 def _identity(source: str, seen: Mark) -> str:
@@ -220,7 +220,7 @@ class _Sizes:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def write(tasks: Sequence[Generated], folder: Path, about: dict[str, Any]) -> None:
+def write(tasks: Sequence[GeneratedTask], folder: Path, about: dict[str, Any]) -> None:
     """One file each and the manifest, which is written last. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for task in tasks:

@@ -24,8 +24,8 @@ from typing import Any
 
 from trainer import generated
 from trainer.families import structure
-from trainer.generated import Generated
-from trainer.kernel_forms import FORMS, Draw, Form
+from trainer.generated import GeneratedTask
+from trainer.kernel_forms import FORMS, Draw, KernelForm
 from trainer.records import Tally
 
 TRIES = 5
@@ -51,13 +51,13 @@ class Built:
     name: str
     """``k<seed>_<number>``: says nothing of what is inside."""
     source: str
-    form: Form
+    form: KernelForm
 
     @property
-    def task(self) -> Generated:
+    def task(self) -> GeneratedTask:
         found = structure(self.source, "kernel")
         assert found is not None  # the template has it
-        return Generated(name=self.name, source=self.source, structure=found)
+        return GeneratedTask(name=self.name, source=self.source, structure=found)
 
 
 def build(seed: int, number: int) -> Built:

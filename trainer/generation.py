@@ -129,7 +129,7 @@ def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor],
     cache = DynamicCache(config=causal.config)
     seen = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
     while not all(row.done for row in rows):
-        ids, real = (part.to(device) for part in _fed(rows, pad))
+        ids, real = (part.to(device) for part in _pad_new_tokens(rows, pad))
         seen = torch.cat([seen, real], dim=1)
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         states = causal.model(
@@ -142,7 +142,7 @@ def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor],
         choose(causal.lm_head(states[:, -1]).float().cpu())
 
 
-def _fed(rows: Sequence[Fed], pad: int) -> tuple[Tensor, Tensor]:
+def _pad_new_tokens(rows: Sequence[Fed], pad: int) -> tuple[Tensor, Tensor]:
     """Tokens that are new to the model, padded on the left, and which of them are real."""
     width = max(len(row.feed) for row in rows if not row.done)
     ids = torch.full((len(rows), width), pad, dtype=torch.long)
@@ -155,7 +155,7 @@ def _fed(rows: Sequence[Fed], pad: int) -> tuple[Tensor, Tensor]:
     return ids, real
 
 
-class Local:
+class LocalSampler:
     """Samples from the very model that is trained."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Local:
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
         """Raises ValueError when a question has no choice, or more than MOST_CHOICES."""
         draw = torch.Generator().manual_seed(seed)
-        prompts = [models.encoded(self._tokenizer, ask.messages) for ask in asks]
+        prompts = [models.encode_prompt(self._tokenizer, ask.messages) for ask in asks]
         order = sorted(range(len(asks)), key=lambda i: (-len(prompts[i]), i))
         found: dict[int, Sampled] = {}
         training = self._model.training

@@ -20,7 +20,7 @@ TINY_CHANNELS, TINY_ODD, TINY_BATCH, TINY_SPACE = 16, 9, 4, 16
 
 
 @dataclass
-class Draft:
+class TaskDraft:
     """A task in the making; ``h`` is its current value."""
 
     rng: random.Random
@@ -114,18 +114,18 @@ class Draft:
 # --- starts ------------------------------------------------------------------------------------
 
 
-def rows(d: Draft) -> None:
+def rows(d: TaskDraft) -> None:
     d.set(d.size(TINY_BATCH, 1024, 2048, 4096, 8192), d.channels(256, 512, 1024, 2048, 4096), layout="rows")
     d.say(f"h = {d.tensor('x', d.shape)}")
 
 
-def tokens(d: Draft) -> None:
+def tokens(d: TaskDraft) -> None:
     batch, length = d.size(TINY_BATCH, 2, 4, 8, 16), d.size(TINY_SPACE, 128, 256, 512, 1024)
     d.set(batch, length, d.channels(128, 256, 512, 1024), layout="tokens")
     d.say(f"h = {d.tensor('x', d.shape)}")
 
 
-def maps(d: Draft) -> None:
+def maps(d: TaskDraft) -> None:
     space = d.rng.choice((1, 2, 2, 2, 3))
     length = {1: (1024, 2048, 4096), 2: (32, 48, 64, 96), 3: (12, 16, 24)}[space]
     side = d.size(TINY_SPACE, *length)
@@ -136,7 +136,7 @@ def maps(d: Draft) -> None:
     d.say(f"h = {d.tensor('x', d.shape)}")
 
 
-def products(d: Draft) -> None:
+def products(d: TaskDraft) -> None:
     """Two batches of matrices."""
     batch, n, k, m = (
         d.size(3, 16, 32, 64),
@@ -150,7 +150,7 @@ def products(d: Draft) -> None:
     d.say(d.rng.choice(("h = torch.bmm(x, y)", "h = x @ y", "h = torch.matmul(x, y)")))
 
 
-def gathered(d: Draft) -> None:
+def gathered(d: TaskDraft) -> None:
     """Rows of a table."""
     words, width = d.size(11, 1000, 8000, 32000), d.channels(128, 256, 512)
     batch, length = d.size(TINY_BATCH, 4, 8, 16), d.size(TINY_SPACE, 128, 256, 512)
@@ -160,7 +160,7 @@ def gathered(d: Draft) -> None:
     d.say(f"h = {table}(x)")
 
 
-def heads(d: Draft) -> None:
+def heads(d: TaskDraft) -> None:
     """Queries, keys and values of several heads."""
     batch, number = d.size(2, 2, 4, 8), d.size(2, 4, 8, 16)
     length, width = d.size(TINY_SPACE, 128, 256, 512), d.rng.choice((32, 64, 64, 128))
@@ -187,7 +187,7 @@ def heads(d: Draft) -> None:
     d.set(batch, length, number * width, layout="tokens")
 
 
-def pairs(d: Draft) -> None:
+def pairs(d: TaskDraft) -> None:
     """Two inputs of one shape."""
     d.rng.choice((rows, tokens, maps))(d)
     d.tensor("y", d.shape)
@@ -198,7 +198,7 @@ def pairs(d: Draft) -> None:
     )
 
 
-STARTS: tuple[tuple[Callable[[Draft], None], int], ...] = (
+STARTS: tuple[tuple[Callable[[TaskDraft], None], int], ...] = (
     (rows, 6),
     (tokens, 5),
     (maps, 8),

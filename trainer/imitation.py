@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from trainer.batches import Example
-from trainer.shown import Plan, Shown, shuffled, told
+from trainer.shown import MeasuredPlan, Shown, encode_plan, shuffle_sites
 from trainer.sources import talk
 from trainer.talks import NEAR
 
@@ -24,7 +24,7 @@ def examples(tasks: Sequence[Shown], orders: int = 0) -> list[Example]:
     """``orders``: besides the ranked one, in turn with and without a selection."""
     found = [one for task in tasks for skip in (False, True) for one in _of(task, skip)]
     for number in range(orders):
-        anew = (shuffled(task, random.Random(f"{task.name} {number}")) for task in tasks)
+        anew = (shuffle_sites(task, random.Random(f"{task.name} {number}")) for task in tasks)
         found += [one for task in anew for one in _of(task, skip=number % 2 == 1)]
     return found
 
@@ -41,10 +41,15 @@ def _of(task: Shown, skip: bool) -> Iterator[Example]:
 
 
 def example(
-    task: Shown, plan: Plan, value: float = 0.0, *, skip: bool = False, selected: Sequence[str] | None = None
+    task: Shown,
+    plan: MeasuredPlan,
+    value: float = 0.0,
+    *,
+    skip: bool = False,
+    selected: Sequence[str] | None = None,
 ) -> Example:
     """``best``: within 3 % of the task's best plan, which is as near as times can tell."""
-    sample = told(task, plan, skip=skip, selected=selected).sample()
+    sample = encode_plan(task, plan, skip=skip, selected=selected).sample()
     near = (plan.speedup or 0.0) >= task.best / NEAR
     spread = [value] * sum(sample.said)
     return talk(sample.tokens, sample.said, sample.offered, spread, trajectory=task.name, best=near)

@@ -40,8 +40,8 @@ from trainer.reading import (
     outcome_of,
     versions_of,
 )
-from trainer.records import Agent, Human, Permission, Source, Tally, Trajectory, Turn
-from trainer.tasks import Suite, SuiteTask, fingerprint_id, task_id
+from trainer.records import Agent, Human, ModelTurn, Permission, Tally, Trajectory, TrajectorySource
+from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id, task_id
 
 BATCH = 500
 Place = tuple[str, str, str]
@@ -79,7 +79,9 @@ class Journals:
     """Proposal -> what its user did."""
 
 
-def read(place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: Sequence[Suite] = ()) -> None:
+def read(
+    place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: Sequence[TaskSuite] = ()
+) -> None:
     """Add one journal: a file, or a server's address. Raises JournalError where there is none to be read."""
     engine, name = _engine(place)
     try:
@@ -143,7 +145,7 @@ def _schema(connection: Connection, name: str) -> int:
 
 
 def _proposals(
-    connection: Connection, name: str, into: Journals, grant: Grant, tally: Tally, suites: Sequence[Suite]
+    connection: Connection, name: str, into: Journals, grant: Grant, tally: Tally, suites: Sequence[TaskSuite]
 ) -> Iterator[Logged]:
     present = {column["name"] for column in inspect(connection).get_columns(ProposalRow.__tablename__)}
     humans, texts = _humans(connection), _sources(connection)
@@ -160,7 +162,7 @@ def _proposals(
         proposal = _proposal(row["body"], mine)
         if proposal is None:
             tally.skip(UNREADABLE, row["id"])
-        elif _changed(proposal, row["path"], suites):
+        elif _is_changed(proposal, row["path"], suites):
             tally.skip(CHANGED, row["id"])
         else:
             yield Logged(
@@ -224,18 +226,18 @@ def _sources(connection: Connection) -> dict[Place, dict[str, str]]:
     return found
 
 
-def _changed(proposal: Proposal, path: str, suites: Sequence[Suite]) -> bool:
+def _is_changed(proposal: Proposal, path: str, suites: Sequence[TaskSuite]) -> bool:
     """Whether it is for a suite's file as that was before."""
     found = _by_name(path, proposal.qualname, suites)
     return found is not None and found.fingerprint != proposal.fingerprint
 
 
-def _of_suite(proposal: Proposal, suites: Sequence[Suite]) -> str | None:
+def _of_suite(proposal: Proposal, suites: Sequence[TaskSuite]) -> str | None:
     fits = (t for suite in suites for t in suite.tasks if t.fingerprint == proposal.fingerprint)
     return next((task.program.source for task in fits), None)
 
 
-def _by_name(path: str, qualname: str, suites: Sequence[Suite]) -> SuiteTask | None:
+def _by_name(path: str, qualname: str, suites: Sequence[TaskSuite]) -> SuiteTask | None:
     bare = path.removesuffix(".py")
     for suite in suites:
         for name, task in suite.by_name.items():
@@ -263,7 +265,7 @@ def _note(into: Journals, one: Logged, tally: Tally) -> None:
 
 
 def _trajectory(group: Sequence[Logged]) -> Trajectory:
-    first, turns = group[0], list[Turn]()
+    first, turns = group[0], list[ModelTurn]()
     numbers: dict[str, int] = {}
     for number, one in enumerate(group):
         candidate = one.proposal.candidate
@@ -287,7 +289,7 @@ def _trajectory(group: Sequence[Logged]) -> Trajectory:
         device=proposal.evaluation.device,
         device_name=proposal.evaluation.device_name,
         versions=versions_of(proposal.evaluation, first.version),
-        source=Source.JOURNAL,
+        source=TrajectorySource.JOURNAL,
         origin=f"{first.where}#{proposal.id}",
         rollout=f"{proposal.id}@{first.folder.rpartition('-')[2]}",
         turns=tuple(turns),
@@ -299,10 +301,10 @@ def _trajectory(group: Sequence[Logged]) -> Trajectory:
     )
 
 
-def _turn(one: Logged, number: int, parent: Turn | None) -> Turn:
+def _turn(one: Logged, number: int, parent: ModelTurn | None) -> ModelTurn:
     proposal = one.proposal
     candidate = proposal.candidate
-    return Turn(
+    return ModelTurn(
         number=number,
         agent=Agent.POLICY,
         calls=calls_for(candidate, parent.steps if parent else ()),

@@ -18,12 +18,12 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer import tasks
 from trainer.reading import outcome_of
-from trainer.records import Outcome, Status
+from trainer.records import TurnOutcome, TurnStatus
 
 MOST_OPEN = 4
 """Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
@@ -47,7 +47,7 @@ class Case:
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
-class Judge:
+class DeviceJudge:
     """One device, in this process: a cluster's worker too. Several cases may be under way."""
 
     def __init__(self, device: str, timeout_s: float = 300.0) -> None:
@@ -56,21 +56,21 @@ class Judge:
         self._settings = config.load(None)[0]
         self._python = interpreter.find(None, self._settings.python).path
         compiled = Path(self._settings.data_dir) / "compiled"
-        self._gate = Gate(manners=Manners(Rules.of(self._settings)), cache=compiled)
+        self._gate = Gate(manners=Manners(SharingRules.of(self._settings)), cache=compiled)
         self._open: dict[str, _Open] = {}
         """By program; the one used last is the last."""
 
-    async def do(self, work: Case) -> Outcome:
+    async def do(self, work: Case) -> TurnOutcome:
         try:
             request = work.request or await self._made(work)
             if request is None:
-                return Outcome(status=Status.REFUSED, complaint="the reply made no candidate")
+                return TurnOutcome(status=TurnStatus.REFUSED, complaint="the reply made no candidate")
             found = await self._gate.evaluate(replace(request, python=self._python))
             return outcome_of(found, complete=request.budget.compile_s > 0)
         except RewriteError as error:
-            return Outcome(status=Status.REFUSED, complaint=str(error))
+            return TurnOutcome(status=TurnStatus.REFUSED, complaint=str(error))
         except (CaptureError, EvaluationError) as error:
-            return Outcome(status=Status.NOT_RUN, complaint=str(error))
+            return TurnOutcome(status=TurnStatus.NOT_RUN, complaint=str(error))
 
     async def close(self) -> None:
         await asyncio.gather(*(one.close() for one in self._open.values()))

@@ -2,7 +2,7 @@
 
 A `JudgePool` answers cases in order, each exactly once. A candidate that fails is an outcome; a case that
 could not be judged is NOT_RUN with its reason, earns nothing, and is judged again when it is asked again.
-This machine and the nodes of a cluster ask the same `Judge` (judge.py), so their outcomes are the same.
+This machine and the nodes of a cluster ask the same `DeviceJudge` (judge.py), so their outcomes are the same.
 Not covered: how work reaches a node, and what becomes of it when the node is lost (kernel_lsp/cluster).
 """
 
@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar
 from kernel_lsp.cluster import Cluster
 from kernel_lsp.errors import ConfigError, JobFailed
 from trainer import tasks
-from trainer.judge import Case, Judge
-from trainer.records import Outcome, Status
-from trainer.spaces import Space, looked_up
+from trainer.judge import Case, DeviceJudge
+from trainer.records import TurnOutcome, TurnStatus
+from trainer.spaces import RecordedSpace, looked_up
 
 T = TypeVar("T")
 WIDTH = {"cuda": 4}
@@ -31,7 +31,7 @@ QUIET_S = 30.0
 
 
 class JudgePool(Protocol):
-    def judge(self, cases: Sequence[Case]) -> Coroutine[Any, Any, list[Outcome]]:
+    def judge(self, cases: Sequence[Case]) -> Coroutine[Any, Any, list[TurnOutcome]]:
         """One outcome per case, in their order."""
 
     def close(self) -> Coroutine[Any, Any, None]: ...
@@ -40,11 +40,11 @@ class JudgePool(Protocol):
 class Table:
     """Looks everything up."""
 
-    def __init__(self, spaces: Mapping[str, Space]) -> None:
+    def __init__(self, spaces: Mapping[str, RecordedSpace]) -> None:
         self._spaces = spaces
         self.asked = 0
 
-    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+    async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
         self.asked += len(cases)
         return [looked_up(self._spaces[case.task], case.steps) for case in cases]
 
@@ -52,21 +52,23 @@ class Table:
         pass
 
 
-class Local:
+class LocalJudge:
     """This machine, within this process. What was judged once is not judged again."""
 
     def __init__(
         self, device: str = "cpu", timeout_s: float = 300.0, programs: Mapping[str, str] | None = None
     ) -> None:
         """``programs``: files of the tasks, by name."""
-        self._judge_of = partial(Judge, device, timeout_s)
-        self._judge: Judge | None = None
+        self._judge_of = partial(DeviceJudge, device, timeout_s)
+        self._judge: DeviceJudge | None = None
         self._programs = programs or {}
-        self._known: dict[str, asyncio.Task[Outcome]] = {}
+        self._known: dict[str, asyncio.Task[TurnOutcome]] = {}
 
-    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+    async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
         self._judge = self._judge or self._judge_of()
-        return list(await asyncio.gather(*(self._outcome(_filled(case, self._programs)) for case in cases)))
+        return list(
+            await asyncio.gather(*(self._outcome(_fill_case(case, self._programs)) for case in cases))
+        )
 
     async def close(self) -> None:
         """Also ends what is being judged."""
@@ -76,12 +78,12 @@ class Local:
         if self._judge is not None:
             await self._judge.close()
 
-    async def _outcome(self, case: Case) -> Outcome:
+    async def _outcome(self, case: Case) -> TurnOutcome:
         assert self._judge is not None
         if case.id not in self._known:
             self._known[case.id] = asyncio.create_task(self._judge.do(case))
         found = await asyncio.shield(self._known[case.id])
-        if found.status is Status.NOT_RUN:
+        if found.status is TurnStatus.NOT_RUN:
             self._known.pop(case.id, None)
         return found
 
@@ -104,12 +106,12 @@ class Clustered:
         self._programs, self._say = programs or {}, say
         self._opened = False
 
-    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+    async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
         """Raises ClusterError when there is no such cluster, or all of it is lost."""
         if not self._opened:
             await self._cluster.open()
             self._opened = True
-        asked = [asyncio.ensure_future(self._outcome(_filled(case, self._programs))) for case in cases]
+        asked = [asyncio.ensure_future(self._outcome(_fill_case(case, self._programs))) for case in cases]
         telling = asyncio.create_task(self._tell(asked))
         try:
             return list(await asyncio.gather(*asked))
@@ -120,16 +122,16 @@ class Clustered:
     async def close(self) -> None:
         await self._cluster.close()
 
-    async def _outcome(self, case: Case) -> Outcome:
+    async def _outcome(self, case: Case) -> TurnOutcome:
         try:
-            found: Outcome = await self._cluster.do(case.id, case, group=case.task)
+            found: TurnOutcome = await self._cluster.do(case.id, case, group=case.task)
         except JobFailed as error:
-            found = Outcome(status=Status.NOT_RUN, complaint=str(error))
-        if found.status is Status.NOT_RUN:
+            found = TurnOutcome(status=TurnStatus.NOT_RUN, complaint=str(error))
+        if found.status is TurnStatus.NOT_RUN:
             self._cluster.forget(case.id)
         return found
 
-    async def _tell(self, asked: Sequence[asyncio.Future[Outcome]]) -> None:
+    async def _tell(self, asked: Sequence[asyncio.Future[TurnOutcome]]) -> None:
         while True:
             await asyncio.sleep(QUIET_S)
             done, doing = sum(one.done() for one in asked), self._cluster.doing
@@ -149,7 +151,7 @@ class Apart:
         self._loop.run_forever()
         self._loop.close()
 
-    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+    async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
         """Cancelling it cancels what is judged."""
         return await self._there(self._pool.judge(cases))
 
@@ -161,11 +163,11 @@ class Apart:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
-def _on_node(timeout_s: float, device: str) -> Judge:
-    return Judge(device, timeout_s)
+def _on_node(timeout_s: float, device: str) -> DeviceJudge:
+    return DeviceJudge(device, timeout_s)
 
 
-def _filled(case: Case, programs: Mapping[str, str]) -> Case:
+def _fill_case(case: Case, programs: Mapping[str, str]) -> Case:
     return replace(case, program=programs.get(case.task)) if case.steps else case
 
 

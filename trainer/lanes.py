@@ -1,6 +1,6 @@
 """Many tasks in one process on a device that is lent for a time: while one is compiled, another is timed.
 
-`share` takes them side by side as long as the time lasts. A `Recording` is the file in which their
+`share` takes them side by side as long as the time lasts. A `TableRecording` is the file in which their
 measurements are kept, written after each. Not covered: what is measured, several processes.
 """
 
@@ -48,7 +48,7 @@ def until(end: float, items: Iterable[T]) -> Callable[[], T | None]:
 
 
 @dataclass(kw_only=True)
-class Recording:
+class TableRecording:
     """One file in the making."""
 
     out: Path

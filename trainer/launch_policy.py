@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
 from trainer import config, exact, launches, models, packed, shipping, weighing
-from trainer.exact import Lesson, Schedule
-from trainer.launch_report import Looked, comparable, policy, report
+from trainer.exact import FormLesson, Schedule
+from trainer.launch_report import OrderedPlans, comparable, policy, report
 from trainer.launches import Launches
 from trainer.sources import talk
 from trainer.spaces import split
@@ -80,13 +80,13 @@ def questions(
         before = task.before if side is None else task.plans[side].view
         bar = 0.0 if side is None else speeds[side]
         for place, plan in enumerate(task.plans):
-            asked = Question(before=before, after=plan.view, capability=capability)
+            asked = LaunchQuestion(before=before, after=plan.view, capability=capability)
             yield order, place, speeds[place] - bar, asked.tokens
 
 
 def lesson(
     tasks: Sequence[Launches], device: str, sides: int = SIDES, capability: str = CAPABILITY
-) -> Lesson:
+) -> FormLesson:
     """All rows of these kernels; numbers of tasks are their places."""
     told, gains, targets, ruled = [], [], [], []
     for number, task in enumerate(tasks):
@@ -100,7 +100,7 @@ def lesson(
             targets.append(gain)
             gains.append(max(liked[place] - best, -exact.WORST))
             ruled.append(task.plans[place].rule)
-    return Lesson(
+    return FormLesson(
         form="weigh",
         rows=packed.rows_of(told),
         gains=np.array(gains, dtype=np.float32),
@@ -116,9 +116,9 @@ def lesson(
 
 
 @dataclass(kw_only=True)
-class Run:
+class LaunchTraining:
     tasks: list[Launches]
-    known: Lesson
+    known: FormLesson
     name: str
     """Of the file of results."""
     out: Path
@@ -143,27 +143,29 @@ def fresh(seed: int, device: str, tiny: bool) -> Any:
     return models.load(recipe, ())[0].to(device)
 
 
-def learned(run: Run, told: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int) -> Any:
+def learn_policy(
+    run: LaunchTraining, told: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int
+) -> Any:
     """(model, what it suggests for ``asked`` after imitation, and after reinforcement)."""
-    model, imitated = fresh(seed, run.known.device, run.tiny), list[Looked]()
+    model, imitated = fresh(seed, run.known.device, run.tiny), list[OrderedPlans]()
 
     def look() -> None:
-        imitated.extend(suggested(run, model, asked))
+        imitated.extend(suggest(run, model, asked))
 
     exact.learn(model, run.known, told, chosen, seed, look)
-    return model, imitated, suggested(run, model, asked)
+    return model, imitated, suggest(run, model, asked)
 
 
-def suggested(run: Run, model: Any, asked: Sequence[int]) -> list[Looked]:
+def suggest(run: LaunchTraining, model: Any, asked: Sequence[int]) -> list[OrderedPlans]:
     scores = exact.scores(model, run.known, asked)
     return [policy(run.tasks[place], scores[place]) for place in asked]
 
 
-def schedules(run: Run) -> dict[str, Schedule]:
+def schedules(run: LaunchTraining) -> dict[str, Schedule]:
     return {"tiny": TINY} if run.tiny else SCHEDULES
 
 
-def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
+def chosen_schedule(run: LaunchTraining, training: Sequence[Launches]) -> str:
     """By families inside the training ones, within a third of the time."""
     inner, other = split(training, INNER, 1)
     numbers = {task.name: place for place, task in enumerate(run.tasks)}
@@ -174,14 +176,16 @@ def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
         if time.monotonic() > until and tried:
             break
         begun = time.monotonic()
-        _, imitated, reinforced = learned(run, told, learn, [place for place in look if place in able], 0)
+        _, imitated, reinforced = learn_policy(
+            run, told, learn, [place for place in look if place in able], 0
+        )
         means = [round(math.exp(fmean(one.first for one in own)), 4) for own in (imitated, reinforced)]
         tried[name] = [*means, round(time.monotonic() - begun, 1)]
         run.note(f"{name}: first / best on inner families {means[0]} imitated, {means[1]} reinforced")
     return max(tried, key=lambda name: max(tried[name][:2]))
 
 
-def for_good(run: Run) -> None:
+def for_good(run: LaunchTraining) -> None:
     """The held-out families, seed after seed; the first one is packed."""
     training, other = split(run.tasks, HELD_OUT, 0)
     run.result["held_out"] = sorted({task.family for task in other})
@@ -194,7 +198,7 @@ def for_good(run: Run) -> None:
         if seed and run.left < longest + RESERVE_S:
             break
         begun = time.monotonic()
-        model, *found = learned(run, schedules(run)[name], learn, asked, seed)
+        model, *found = learn_policy(run, schedules(run)[name], learn, asked, seed)
         told = {one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)}
         run.result.setdefault("seeds", {})[str(seed)] = told
         if seed == 0:
@@ -209,22 +213,22 @@ def for_good(run: Run) -> None:
         )
 
 
-def crossed(run: Run) -> None:
+def cross_validate(run: LaunchTraining) -> None:
     """Every family held out once, by the first schedule."""
     families = sorted({task.family for task in run.tasks})
     random.Random(2).shuffle(families)
-    able, found = comparable(run.tasks), list[Looked]()
+    able, found = comparable(run.tasks), list[OrderedPlans]()
     for fold in range(FOLDS):
         out = set(families[fold::FOLDS])
         learn = [place for place, task in enumerate(run.tasks) if task.family not in out]
         asked = [place for place in able if run.tasks[place].family in out]
-        found += learned(run, next(iter(schedules(run).values())), learn, asked, fold)[-1]
+        found += learn_policy(run, next(iter(schedules(run).values())), learn, asked, fold)[-1]
         run.result["crossed"] = {"folds": fold + 1, **report(found)}
         told = run.result["crossed"]
         run.note(f"fold {fold}: {told['first_over_best']}, rule {told['rule_over_best']}")
 
 
-def _pack(run: Run, model: Any, told: Json) -> None:
+def _pack(run: LaunchTraining, model: Any, told: Json) -> None:
     """As it is shipped, beside the results."""
     low, mean, high = told["first_over_best"]
     check = HeldOut(
@@ -266,7 +270,7 @@ def main() -> int:
     except KernelLspError as error:
         sys.exit(f"launch_policy: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
-    run = Run(
+    run = LaunchTraining(
         tasks=tasks,
         known=lesson(tasks, device, 1 if options.tiny else SIDES),
         name="launch-crossed" if options.crossed else "launch-policy",
@@ -279,7 +283,7 @@ def main() -> int:
     print(
         f"{time.monotonic() - begun:.0f} s  {len(tasks)} kernels, {len(run.known.targets)} rows", flush=True
     )
-    (crossed if options.crossed else for_good)(run)
+    (cross_validate if options.crossed else for_good)(run)
     return 0
 
 

@@ -17,7 +17,7 @@ from trainer.launches import Launches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
+class OrderedPlans:
     """One kernel's plans in somebody's order, looked up."""
 
     task: Launches
@@ -36,15 +36,15 @@ class Looked:
         return next(reached)
 
 
-def rule(task: Launches) -> Looked:
+def rule(task: Launches) -> OrderedPlans:
     """Its courses in its order, then the rest as it was recorded."""
     rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
     first = task.first if task.first is not None else rest[0]
-    return Looked(task=task, order=(first, *(place for place in rest if place != first)))
+    return OrderedPlans(task=task, order=(first, *(place for place in rest if place != first)))
 
 
-def policy(task: Launches, scores: Mapping[int, float]) -> Looked:
-    return Looked(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
+def policy(task: Launches, scores: Mapping[int, float]) -> OrderedPlans:
+    return OrderedPlans(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
 
 
 def comparable(tasks: Sequence[Launches]) -> list[int]:
@@ -56,7 +56,7 @@ def comparable(tasks: Sequence[Launches]) -> list[int]:
     ]
 
 
-def report(found: Sequence[Looked]) -> Json:
+def report(found: Sequence[OrderedPlans]) -> Json:
     """Beside the rule; (low, mean, high), families drawn again."""
     other = [rule(one.task) for one in found]
     gains = [mine.first - its.first for mine, its in zip(found, other, strict=True)]
@@ -76,7 +76,7 @@ def report(found: Sequence[Looked]) -> Json:
     }
 
 
-def _families(logs: Sequence[float], of: Sequence[Looked]) -> list[float]:
+def _families(logs: Sequence[float], of: Sequence[OrderedPlans]) -> list[float]:
     groups: dict[str, list[float]] = {}
     for value, one in zip(logs, of, strict=True):
         groups.setdefault(one.task.family, []).append(value)

@@ -43,7 +43,7 @@ SCHEDULE = Schedule(
 TINY = Schedule(form="weigh", batch=16, steps=4, rl_steps=2, tasks=3)
 
 
-def dealt(tasks: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
+def deal_tasks(tasks: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
     """(to learn from, held out), by a hash of the name alone: the same with more sessions."""
     able = {tasks[place].name for place in comparable(tasks)}
     out = {name for name in able if _mark(name) < HELD_OUT}
@@ -55,7 +55,7 @@ def _mark(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
 
 
-def started(folder: Path, device: str) -> Any:
+def load_policy(folder: Path, device: str) -> Any:
     """The weights of a packed policy. Raises ConfigError, ModelError."""
     found = manifest.read(folder)
     if not (found.weighs and "kernel" in found.targets):
@@ -75,27 +75,27 @@ def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]
     return [one for one in tasks if one.device_name == chosen]
 
 
-def looked(model: Any, tasks: Sequence[Launches], device: str, capability: str) -> Json:
+def look_up(model: Any, tasks: Sequence[Launches], device: str, capability: str) -> Json:
     """Its first suggestions for these kernels, looked up."""
     known = launch_policy.lesson(tasks, device, 0, capability)
     scores = exact.scores(model, known, range(len(tasks)))
     return report([policy(task, scores[place]) for place, task in enumerate(tasks)])
 
 
-def learned(options: argparse.Namespace, device: str) -> tuple[Any, Json]:
+def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]:
     """(the model, what it and the one before suggest for what was held out)."""
     every = [one for path in options.launches for one in launches.load(path)]
-    learn, held_out = dealt(of_one_device(every, options.device_name))
+    learn, held_out = deal_tasks(of_one_device(every, options.device_name))
     if not learn or not held_out:
         cause = f"{len(learn)} kernels to learn from and {len(held_out)} to check it with are too few"
         raise ConfigError(cause, "wait for more sessions, or add others with --launches")
-    before = started(options.start, device)
+    before = load_policy(options.start, device)
     after = copy.deepcopy(before)
     known = launch_policy.lesson(learn, device, capability=options.capability)
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     models_ = {"before": before, "after": after}
-    told = {name: looked(one, held_out, device, options.capability) for name, one in models_.items()}
+    told = {name: look_up(one, held_out, device, options.capability) for name, one in models_.items()}
     measured = {"device": learn[0].device_name, "learned from": len(learn), "held out": len(held_out)}
     return after, {**measured, **told}
 
@@ -104,7 +104,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def packed(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
+def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
     """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
     low, mean, high = told["after"]["first_over_best"]
     if mean < (was := told["before"]["first_over_best"][1]):
@@ -151,13 +151,13 @@ def main() -> int:
     options = parser.parse_args()
     begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        model, told = learned(options, device)
+        model, told = learn_sessions(options, device)
         options.out.mkdir(parents=True, exist_ok=True)
         replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
         for name in ("before", "after"):
             low, mean, high = told[name]["first_over_best"]
             print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]", flush=True)
-        made = packed(model, told, options)
+        made = pack_policy(model, told, options)
     except KernelLspError as error:
         sys.exit(f"launch_sessions: {error}")
     print(f"{made.id} in {options.out}, {time.monotonic() - begun:.0f} s")

@@ -31,8 +31,8 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json, KernelView, Step
 from trainer import logged_kernels, rewards, rollouts, ruling, tables, tasks
 from trainer.reading import Grant
-from trainer.records import Human, Outcome, Status, Tally, Trajectory, Turn
-from trainer.tasks import Suite, SuiteTask
+from trainer.records import Human, ModelTurn, Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.tasks import SuiteTask, TaskSuite
 
 SCHEMA = 1
 REFUSED = "a plan that the engine refuses today"
@@ -42,7 +42,7 @@ TOO_FEW = "a task with fewer than two plans that can be told"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class MeasuredLaunchPlan:
     """One measured course."""
 
     steps: tuple[Step, ...]
@@ -65,7 +65,7 @@ class Launches:
     before: KernelView
     first: int | None
     """Place of what the rule suggests first today; None: that was not measured."""
-    plans: tuple[Plan, ...]
+    plans: tuple[MeasuredLaunchPlan, ...]
     device_name: str | None = None
     """Of the GPU that measured; None: unknown."""
 
@@ -81,14 +81,14 @@ class Launches:
 def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | None, Tally]:
     """One task, by all that was measured of it, as JSON; None: the tally says why."""
     from kernel_lsp import skillbook
-    from kernel_lsp.rewrite.engine import opened
+    from kernel_lsp.rewrite.engine import open_session
 
     tally = Tally()
     turns = [turn for one in trajectories for turn in one.policy_turns]
     tally.read = len(turns)
     executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
     try:
-        session: Any = opened(task.program, task.workload, "cuda", executable)
+        session: Any = open_session(task.program, task.workload, "cuda", executable)
         before, capture = session.launched([]), session.capture()
         first = asyncio.run(ruling.first(session, capture.sites))
     except KernelLspError as error:
@@ -112,11 +112,11 @@ def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | No
     return wire.to_json(made), tally
 
 
-def _plans(task: str, turns: Sequence[Turn], session: Any, tally: Tally) -> Iterator[Plan]:
+def _plans(task: str, turns: Sequence[ModelTurn], session: Any, tally: Tally) -> Iterator[MeasuredLaunchPlan]:
     """Those that were judged and can be told, each once."""
-    same: dict[str, list[Turn]] = {}
+    same: dict[str, list[ModelTurn]] = {}
     for turn in turns:
-        if turn.steps and turn.outcome.status is not Status.NOT_RUN:
+        if turn.steps and turn.outcome.status is not TurnStatus.NOT_RUN:
             same.setdefault(wire.dumps(list(turn.steps)), []).append(turn)
     for found in same.values():
         first, right = found[0], all(turn.outcome.correct for turn in found)
@@ -129,7 +129,7 @@ def _plans(task: str, turns: Sequence[Turn], session: Any, tally: Tally) -> Iter
         except RewriteError as error:
             tally.skip(REFUSED, f"{task}: {error}")
             continue
-        yield Plan(
+        yield MeasuredLaunchPlan(
             steps=first.steps,
             view=view,
             speedup=median(speeds) if right else None,
@@ -138,7 +138,7 @@ def _plans(task: str, turns: Sequence[Turn], session: Any, tally: Tally) -> Iter
         )
 
 
-def _speedup(outcome: Outcome) -> float | None:
+def _speedup(outcome: TurnOutcome) -> float | None:
     """Over the kernel as it is; None: it failed, or was not timed."""
     eager, own = outcome.baseline_ms.get("eager"), outcome.candidate_ms
     return eager / own if outcome.correct and eager and own else None
@@ -154,7 +154,7 @@ def read(options: argparse.Namespace) -> tuple[list[Json], Tally]:
     """Every task of the tables and journals, in their order."""
     suites, left = [tasks.load(folder) for folder in options.tasks], Tally()
     measured: dict[tuple[str, str | None], tuple[SuiteTask, list[Trajectory]]] = {}
-    known = logged_kernels.known(suites)
+    known = logged_kernels.known_tasks(suites)
     for one in _trajectories(options, suites, left):
         task = logged_kernels.task_of(one, known)
         if isinstance(task, str):
@@ -175,7 +175,9 @@ def read(options: argparse.Namespace) -> tuple[list[Json], Tally]:
     return made, left
 
 
-def _trajectories(options: argparse.Namespace, suites: Sequence[Suite], left: Tally) -> Iterator[Trajectory]:
+def _trajectories(
+    options: argparse.Namespace, suites: Sequence[TaskSuite], left: Tally
+) -> Iterator[Trajectory]:
     for path in options.table:
         yield from tables.read(path, suites, Grant(own=True), left)
     if options.journal:

@@ -16,29 +16,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernel_lsp.agents.compact import Phase, Talk, grammar
+from kernel_lsp.agents.compact import Dialog, DialogPhase, grammar
 from kernel_lsp.agents.compact.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
 from trainer.generation import decode
-from trainer.records import Status
-from trainer.shown import Plan, Shown, advise, show
+from trainer.records import TurnStatus
+from trainer.shown import MeasuredPlan, Shown, advise, show
 from trainer.talks import STOP
 
-HEARD = {Status.PASSED: EvalStatus.PASSED, Status.WRONG_RESULT: EvalStatus.WRONG_RESULT}
+HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStatus.WRONG_RESULT}
 
 
 class Line:
     """See the top of the file."""
 
-    def __init__(self, task: Shown, talk: Talk, turns: int) -> None:
+    def __init__(self, task: Shown, talk: Dialog, turns: int) -> None:
         """``turns`` 0: it ends when the skills are selected."""
         self.task, self.talk, self.turns = task, talk, turns
-        self.tried: list[Plan] = []
+        self.tried: list[MeasuredPlan] = []
         """One per turn."""
         self.cuts: list[int] = []
         """Words up to the policy's first turn, then to the end of each turn."""
         self.done = False
-        if talk.phase is not Phase.SELECT:
+        if talk.phase is not DialogPhase.SELECT:
             self._advised()
         self.feed = list(talk.tokens)
         self._reply: list[str] = []
@@ -80,7 +80,7 @@ class Line:
 
     def _said(self) -> None:
         """A whole reply."""
-        selected = self.talk.phase is Phase.SELECT
+        selected = self.talk.phase is DialogPhase.SELECT
         self.talk.say(self._reply)
         key = self._following.get(tuple(self._reply))
         self._reply, read = [], len(self.talk.words)
@@ -91,7 +91,7 @@ class Line:
         elif key is not None:
             self._keys += (key,)
             show(self.talk, self.task, self._keys)
-        if self.talk.phase is Phase.RESULT:
+        if self.talk.phase is DialogPhase.RESULT:
             self._judged()
         self.feed += self.talk.tokens[read:]
         if not self.done:
@@ -111,8 +111,8 @@ class Line:
             self.talk.heard(status, last.speedup)
             self._keys = ()
 
-    def _offer(self) -> grammar.Node:
-        if self.talk.phase is Phase.SELECT:
+    def _offer(self) -> grammar.GrammarNode:
+        if self.talk.phase is DialogPhase.SELECT:
             return self.talk.offer
         taken = len(self._keys)
         left = [p for p in self.task.plans if p.keys[:taken] == self._keys and p not in self.tried]
@@ -129,7 +129,7 @@ class Line:
         return grammar.either(*replies)
 
 
-class Writer:
+class LineWriter:
     """Writes lines with the very model that is trained."""
 
     def __init__(

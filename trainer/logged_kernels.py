@@ -14,13 +14,13 @@ from kernel_lsp.records import Program, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
 from trainer.families import structure
 from trainer.records import Trajectory
-from trainer.tasks import Suite, SuiteTask, fingerprint_id
+from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id
 
 NO_TEXT = "a session on a program that was not kept and is in no suite"
 NO_KERNEL = "a session on something else than a Triton kernel"
 
 
-def known(suites: Sequence[Suite]) -> dict[str, SuiteTask]:
+def known_tasks(suites: Sequence[TaskSuite]) -> dict[str, SuiteTask]:
     """Task by each id that a trajectory may have: of its text, or of its fingerprint alone."""
     tasks = [task for suite in suites for task in suite.tasks]
     by_print = {fingerprint_id(task.fingerprint, task.workload): task for task in tasks}
@@ -62,7 +62,7 @@ def program_of(source: str, kernel: str) -> Program | None:
         return None
     bare = Program(source=source, entry=kernel, kind=target.kind)
     if f"def {harness.ENTRY}(" not in source:
-        return harness.judged(bare, target)
+        return harness.judged_program(bare, target)
     launcher = next((name for name in target.launchers if name != harness.ENTRY), None)
     return Program(
         source=source, entry=harness.ENTRY, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher

@@ -72,7 +72,7 @@ class Clipped:
     """(R, T), bool: the clip or the dual clip decided."""
 
 
-def clipped(
+def clipped_loss(
     logprobs: Tensor,
     old: Tensor,
     advantages: Tensor,
@@ -140,7 +140,7 @@ def not_vetoed(trained: Tensor, sampled: Tensor, mask: Tensor, least: float = VE
     return ~((ratio < least) & mask).any(dim=1)
 
 
-def profiled(
+def profile_filter(
     coverage: Sequence[float | None],
     correct: Sequence[bool],
     draws: Sequence[float],
@@ -163,7 +163,7 @@ def profiled(
 # --- offline: sessions without log-probabilities -----------------------------------------------------
 
 
-def supervised(logprobs: Tensor) -> Tensor:
+def supervised_loss(logprobs: Tensor) -> Tensor:
     """Token losses of cross-entropy: -log p, (R, T)."""
     return -logprobs
 

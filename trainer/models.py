@@ -28,7 +28,7 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message
 from trainer import numerals
 from trainer.batches import Batch
-from trainer.config import Lora, Model, Recipe
+from trainer.config import Lora, ModelConfig, Recipe
 
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 WORDS = r" ?\p{L}+| ?\p{N}{1,4}| ?[^\s\p{L}\p{N}]+|\s+"
@@ -47,7 +47,7 @@ def load(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
 
     Raises ConfigError when the folder holds no model of ours to train.
     """
-    model, tokenizer = _made(recipe, texts) if recipe.model.path is None else _read(recipe)
+    model, tokenizer = _make_model(recipe, texts) if recipe.model.path is None else _read(recipe)
     if recipe.model.checkpointing:
         model.gradient_checkpointing_enable()
     model = model.float()
@@ -75,10 +75,10 @@ def _read(recipe: Recipe) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _made(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
+def _make_model(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
     if recipe.model.words == "compact":
         tokenizer = compact_tokenizer()
-        size = compact_shape.Shape().vocabulary
+        size = compact_shape.NetworkShape().vocabulary
     else:
         tokenizer = make_tokenizer(texts, recipe.model.vocabulary, recipe.model.context)
         size = len(tokenizer)
@@ -95,7 +95,7 @@ def compact_tokenizer() -> Any:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def make_config(shape: Model, vocabulary: int, tokenizer: Any = None) -> Any:
+def make_config(shape: ModelConfig, vocabulary: int, tokenizer: Any = None) -> Any:
     return transformers.Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=shape.hidden,
@@ -164,7 +164,7 @@ def vocabulary_hash(tokenizer: Any) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def encoded(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """A prompt up to where the model's reply begins."""
     told = [{"role": message.role.value, "content": message.text} for message in messages]
     found = tokenizer.apply_chat_template(
@@ -198,19 +198,22 @@ def logprobs(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
     # Not states[rows, places]: the gradient of that is sorted before it is added up.
     chosen = states.flatten(0, 1).index_select(0, batch.rows * states.shape[1] + batch.places)
     parts = [
-        _chosen(_scaled(causal.lm_head(chosen[i : i + CHUNK]).float(), temperature), batch.part(i, i + CHUNK))
+        _choose_logprobs(
+            _scale_logits(causal.lm_head(chosen[i : i + CHUNK]).float(), temperature),
+            batch.part(i, i + CHUNK),
+        )
         for i in range(0, chosen.shape[0], CHUNK)
     ]
     flat = torch.cat(parts) if parts else chosen.sum() * torch.zeros(0, device=chosen.device)
     return batch.folded(flat)
 
 
-def _scaled(logits: Tensor, temperature: float) -> Tensor:
+def _scale_logits(logits: Tensor, temperature: float) -> Tensor:
     """Not touched at 1: that would be another pass over the largest tensor of a step."""
     return logits if temperature == 1.0 else logits / temperature
 
 
-def _chosen(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
+def _choose_logprobs(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
     """(n,) of ``targets`` (n,) among ``allowed`` (n, K), -1 padded; a row of -1 alone allows everything."""
     targets, allowed = part
     taken = logits.gather(1, targets[:, None]).squeeze(1)
@@ -225,14 +228,14 @@ def _chosen(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
     return taken - norm
 
 
-def num_parameters(shape: Model, vocabulary: int) -> int:
+def num_parameters(shape: ModelConfig, vocabulary: int) -> int:
     """Without making it."""
     with torch.device("meta"):
         model = transformers.Qwen3ForCausalLM(make_config(shape, vocabulary))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def shape_of(config: Any, default: Model) -> Model:
+def shape_of(config: Any, default: ModelConfig) -> ModelConfig:
     """The numbers of a config.json."""
     return dataclasses.replace(
         default,

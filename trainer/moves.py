@@ -10,16 +10,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from trainer.grammar import STARTS, Draft
+from trainer.grammar import STARTS, TaskDraft
 
 T = TypeVar("T")
-Move: TypeAlias = Callable[[Draft], bool]
+Move: TypeAlias = Callable[[TaskDraft], bool]
 """Appends lines. False: it does not fit here, and nothing was drawn or appended."""
 
 # --- anchors: what costs most --------------------------------------------------------------------
 
 
-def linear(d: Draft) -> bool:
+def linear(d: TaskDraft) -> bool:
     if d.layout == "maps" or d.flat:
         return False
     wide, way = d.channels(256, 512, 1024, 2048), d.rng.randrange(4)
@@ -37,7 +37,7 @@ def linear(d: Draft) -> bool:
     return True
 
 
-def convolution(d: Draft) -> bool:
+def convolution(d: TaskDraft) -> bool:
     if d.layout != "maps" or d.flat or d.pools == 2:
         return False
     wide = d.channels(16, 32, 48, 64, 96)
@@ -56,7 +56,7 @@ def convolution(d: Draft) -> bool:
     return d.say(f"h = {made}(h)")
 
 
-def gated(d: Draft) -> bool:
+def gated(d: TaskDraft) -> bool:
     """Two products of one input, one a gate."""
     if d.layout == "maps" or d.flat:
         return False
@@ -67,7 +67,7 @@ def gated(d: Draft) -> bool:
     return d.say(f"h = {act}({one}(h)) * {two}(h)")
 
 
-def stacked(d: Draft) -> bool:
+def stacked(d: TaskDraft) -> bool:
     """The same layer several times, in a loop over a list."""
     if d.layout == "maps" or d.flat:
         return False
@@ -109,7 +109,7 @@ LONG_ACTIVATIONS = (
 MODULES = ("nn.ReLU()", "nn.GELU()", "nn.SiLU()", "nn.Tanh()", "nn.Sigmoid()", "nn.Hardswish()", "nn.ELU()")
 
 
-def activation(d: Draft) -> bool:
+def activation(d: TaskDraft) -> bool:
     way = d.rng.randrange(10)
     if way < 5:
         return d.say(f"h = {d.rng.choice(ACTIVATIONS).format(h='h')}")
@@ -118,13 +118,13 @@ def activation(d: Draft) -> bool:
     return d.say(f"h = {d.layer(d.rng.choice(MODULES), 'act')}(h)")
 
 
-def number(d: Draft) -> bool:
+def number(d: TaskDraft) -> bool:
     value = d.rng.choice(("2.0", "0.5", "3.0", "0.1", "1.7"))
     form = d.rng.choice(("h * {v}", "h / {v}", "h + {v}", "h - {v}", "{v} - h", "{v} * h + 0.25"))
     return d.say(f"h = {form.format(v=value)}")
 
 
-def affine(d: Draft) -> bool:
+def affine(d: TaskDraft) -> bool:
     """A parameter per channel."""
     if d.flat:
         return False
@@ -132,7 +132,7 @@ def affine(d: Draft) -> bool:
     return d.say(f"h = h {d.rng.choice(('*', '+', '+', '-'))} {made}")
 
 
-def clamped(d: Draft) -> bool:
+def clamped(d: TaskDraft) -> bool:
     return d.say(
         d.rng.choice(
             (
@@ -145,27 +145,27 @@ def clamped(d: Draft) -> bool:
     )
 
 
-def keep(d: Draft) -> bool:
+def keep(d: TaskDraft) -> bool:
     if d.kept is not None:
         return False
     d.kept = d.shape
     return d.say("kept = h")
 
 
-def residual(d: Draft) -> bool:
+def residual(d: TaskDraft) -> bool:
     if d.kept != d.shape:
         return False
     d.kept = None
     return d.say(d.rng.choice(("h = h + kept", "h = kept + h", "h = h * kept", "h = 0.5 * (h + kept)")))
 
 
-def norm(d: Draft) -> bool:
+def norm(d: TaskDraft) -> bool:
     if d.flat or d.width == 1:
         return False
     return (_norm_maps if d.layout == "maps" else _norm_rows)(d)
 
 
-def _norm_rows(d: Draft) -> bool:
+def _norm_rows(d: TaskDraft) -> bool:
     way = d.rng.randrange(5)
     if way == 0:
         return d.say(f"h = {d.layer(f'nn.LayerNorm({d.width}{d.typed})', 'norm')}(h)")
@@ -182,7 +182,7 @@ def _norm_rows(d: Draft) -> bool:
     return d.say("h = h / (h.norm(dim=-1, keepdim=True) + 1e-6)")
 
 
-def _norm_maps(d: Draft) -> bool:
+def _norm_maps(d: TaskDraft) -> bool:
     way = d.rng.randrange(4)
     if way == 0 and not d.odd and d.width % 8 == 0:
         return d.say(f"h = {d.layer(f'nn.GroupNorm(8, {d.width}{d.typed})', 'groups')}(h)")
@@ -193,7 +193,7 @@ def _norm_maps(d: Draft) -> bool:
     return d.say(f"h = {d.layer(f'nn.BatchNorm{d.space}d({d.width}{d.typed}).eval()', 'norm')}(h)")
 
 
-def softmax(d: Draft) -> bool:
+def softmax(d: TaskDraft) -> bool:
     if d.flat or d.width == 1:
         return False
     form = d.rng.choice(
@@ -202,7 +202,7 @@ def softmax(d: Draft) -> bool:
     return d.say(f"h = {form.format(c=1 if d.layout == 'maps' else -1)}")
 
 
-def reduced(d: Draft) -> bool:
+def reduced(d: TaskDraft) -> bool:
     """Over features, kept as a dimension of one: what follows is small."""
     if d.flat or d.width == 1:
         return False
@@ -214,7 +214,7 @@ def reduced(d: Draft) -> bool:
     return d.say(f"h = {call}(h, dim={dim}, keepdim=True)")
 
 
-def pooled(d: Draft) -> bool:
+def pooled(d: TaskDraft) -> bool:
     if d.layout != "maps" or d.flat or d.pools == 2:
         return False
     d.pools += 1
@@ -227,7 +227,7 @@ def pooled(d: Draft) -> bool:
     return d.say(f"h = F.{kind}_pool{space}d(h, 2)")
 
 
-def everywhere(d: Draft) -> bool:
+def everywhere(d: TaskDraft) -> bool:
     """All of space or all tokens into one; the shape becomes rows."""
     if d.layout == "rows" or d.flat:
         return False
@@ -238,7 +238,7 @@ def everywhere(d: Draft) -> bool:
     return d.say(f"h = {form.format(d=list(dims) if len(dims) > 1 else dims[0])}")
 
 
-def joined(d: Draft) -> bool:
+def joined(d: TaskDraft) -> bool:
     if d.flat or d.joins == 2:
         return False
     d.joins += 1
@@ -250,7 +250,7 @@ def joined(d: Draft) -> bool:
     return d.say(f"h = torch.cat([h, {act}], dim={1 if d.layout == 'maps' else -1})")
 
 
-def halved(d: Draft) -> bool:
+def halved(d: TaskDraft) -> bool:
     """A gate made of half of the features."""
     if d.flat or d.odd or d.width % 2 or d.width < 4:
         return False
@@ -265,17 +265,17 @@ def halved(d: Draft) -> bool:
     return d.say(f"a, b = h.chunk(2, dim={dim})", f"h = a * {act}(b)")
 
 
-def scanned(d: Draft) -> bool:
+def scanned(d: TaskDraft) -> bool:
     if d.layout == "maps" or d.flat:
         return False
     return d.say(f"h = torch.cumsum(h, dim={1 if d.layout == 'tokens' else -1})")
 
 
-def dropped(d: Draft) -> bool:
+def dropped(d: TaskDraft) -> bool:
     return d.say(f"h = {d.layer('nn.Dropout(0.1).eval()', 'drop')}(h)")
 
 
-def turned(d: Draft) -> bool:
+def turned(d: TaskDraft) -> bool:
     """Features and tokens change places."""
     if d.layout != "tokens" or d.flat:
         return False
@@ -284,13 +284,13 @@ def turned(d: Draft) -> bool:
     return d.say(d.rng.choice(("h = h.transpose(1, 2)", "h = h.permute(0, 2, 1).contiguous()")))
 
 
-def fixed(d: Draft) -> bool:
+def fixed(d: TaskDraft) -> bool:
     """Depends on parameters alone: can be computed once."""
     made = d.parameter((64,), "fixed", scale="")
     return d.say(f"h = h * torch.softmax({made}, dim=0).amax() + {made}.mean()")
 
 
-def total(d: Draft) -> bool:
+def total(d: TaskDraft) -> bool:
     """The end: one number per sample, or one in all."""
     if d.flat:
         return False
@@ -315,13 +315,13 @@ MOST_HEAVY = 3
 """Anchors of one task, so that its time is its structure's and not that of one product after another."""
 
 
-def compose(d: Draft, length: int) -> None:
+def compose(d: TaskDraft, length: int) -> None:
     """A start and up to ``length`` moves; those that do not fit are drawn again, up to four times each."""
-    _weighted(d.rng, STARTS)(d)
+    _weighted_choice(d.rng, STARTS)(d)
     heavy = 0
     for _ in range(length):
         for _ in range(5):
-            chosen = _weighted(d.rng, MOVES)
+            chosen = _weighted_choice(d.rng, MOVES)
             if chosen in HEAVY and heavy == MOST_HEAVY:
                 continue
             if chosen(d):
@@ -331,5 +331,5 @@ def compose(d: Draft, length: int) -> None:
         d.forward.remove("kept = h")
 
 
-def _weighted(rng: random.Random, options: Sequence[tuple[T, int]]) -> T:
+def _weighted_choice(rng: random.Random, options: Sequence[tuple[T, int]]) -> T:
     return rng.choices([one for one, _ in options], [weight for _, weight in options])[0]

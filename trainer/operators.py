@@ -30,7 +30,7 @@ _MODULES = {"math", "np", "numpy", "os", "random"}
 def operators(tree: ast.Module, entry: str) -> tuple[str, ...] | None:
     """Of a class (its forward) or function, in lower case; a loop is ``loop`` and its body once. None: there
     is no such entry."""
-    walk = _Walk(tree)
+    walk = _OperatorWalk(tree)
     return tuple(walk.ops) if walk.enter(entry) else None
 
 
@@ -48,7 +48,7 @@ class _Scope:
     """Local name -> the layers that it may stand for."""
 
 
-class _Walk:
+class _OperatorWalk:
     """Lists operators in the order of execution; helpers are followed where they are called."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -209,12 +209,12 @@ def _class_of(node: ast.ClassDef) -> _Class:
     layers: dict[str, ast.expr] = {}
     for statement in ast.walk(methods["__init__"]) if "__init__" in methods else ():
         if isinstance(statement, ast.Assign):
-            pairs = _assigned(statement)
+            pairs = _assigned_attributes(statement)
             layers |= {a: made for a, made in pairs if isinstance(made, ast.Call) and not _is_value(made)}
     return _Class(layers=layers, methods=methods)
 
 
-def _assigned(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+def _assigned_attributes(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
     """Attributes and what they are set to: self.a = x, and self.a, self.b = x, y."""
     for target in node.targets:
         pairs = [(target, node.value)]

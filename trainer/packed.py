@@ -42,7 +42,7 @@ Told = tuple[Example, int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class PackedTask:
     """One task without its words."""
 
     name: str
@@ -59,7 +59,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class PackedRows:
     """R rows with C chosen words in all. Tokens and choices of a row are contiguous."""
 
     tokens: Any
@@ -80,7 +80,7 @@ class Rows:
     """(R,) each: 0 is the order in which sites are ranked."""
 
 
-def rows_of(made: Iterable[Told]) -> Rows:
+def rows_of(made: Iterable[Told]) -> PackedRows:
     """From (example, task, plan, kind, order)."""
     tokens, places, among, about = list[int](), list[int](), list[int](), list[tuple[int, int, int, int]]()
     starts, choices, lists = [0], [0], dict[tuple[int, ...], int]()
@@ -97,7 +97,7 @@ def rows_of(made: Iterable[Told]) -> Rows:
     for one, number in lists.items():
         padded[number, : len(one)] = one
     columns = np.array(about, dtype=np.int32).reshape(-1, 4).T
-    return Rows(
+    return PackedRows(
         tokens=np.array(tokens, dtype=np.int16),
         starts=np.array(starts, dtype=np.int64),
         places=np.array(places, dtype=np.int16),
@@ -111,7 +111,9 @@ def rows_of(made: Iterable[Told]) -> Rows:
     )
 
 
-def told(tasks: Sequence[Shown], orders: int, without: Collection[str] = (), jobs: int = 1) -> list[Told]:
+def encode_plans(
+    tasks: Sequence[Shown], orders: int, without: Collection[str] = (), jobs: int = 1
+) -> list[Told]:
     """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and without a
     selection; ``without``: tasks of which talks are not told, since nobody learns them."""
     asked = [(task, number, orders, task.name in without) for number, task in enumerate(tasks)]
@@ -132,7 +134,7 @@ def _of(task: Shown, number: int, orders: int, brief: bool) -> list[Told]:
     for skip in (False, True):
         rows += _talks(task, number, skip, 0)
     for order in range(1, orders + 1):
-        anew = shown.shuffled(task, random.Random(f"{task.name} {order - 1}"))
+        anew = shown.shuffle_sites(task, random.Random(f"{task.name} {order - 1}"))
         rows += _talks(anew, number, order % 2 == 0, order)
     return rows
 
@@ -152,49 +154,49 @@ def _talks(task: Shown, number: int, skip: bool, order: int) -> Iterator[Told]:
 # --- files -----------------------------------------------------------------------------------------
 
 
-def save(tasks: Sequence[Task], rows: Rows, path: Path) -> None:
-    about = json.dumps([{name: getattr(task, name) for name in Task.__slots__} for task in tasks])
-    arrays = {name: getattr(rows, name) for name in Rows.__slots__}
+def save(tasks: Sequence[PackedTask], rows: PackedRows, path: Path) -> None:
+    about = json.dumps([{name: getattr(task, name) for name in PackedTask.__slots__} for task in tasks])
+    arrays = {name: getattr(rows, name) for name in PackedRows.__slots__}
     begun = path.with_suffix(".part.npz")
     np.savez_compressed(begun, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)
     begun.replace(path)  # somebody may wait for it
 
 
-def load(path: Path) -> tuple[list[Task], Rows]:
+def load(path: Path) -> tuple[list[PackedTask], PackedRows]:
     """Raises ConfigError."""
     try:
         with np.load(path, allow_pickle=False) as found:
             about = json.loads(bytes(found["about"]))
-            rows = Rows(**{name: found[name] for name in Rows.__slots__})
+            rows = PackedRows(**{name: found[name] for name in PackedRows.__slots__})
         return [_task(one) for one in about], rows
     except (OSError, ValueError, KeyError, TypeError) as error:
         cause = f"{path} holds no packed rows: {type(error).__name__}: {error}"
         raise ConfigError(cause, "make it with python -m trainer.packed") from error
 
 
-def _task(one: Json) -> Task:
-    return Task(**(one | {"speedups": tuple(one["speedups"]), "rules": tuple(one["rules"])}))
+def _task(one: Json) -> PackedTask:
+    return PackedTask(**(one | {"speedups": tuple(one["speedups"]), "rules": tuple(one["rules"])}))
 
 
-def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[Task]:
+def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[PackedTask]:
     """``earlier``: results whose held-out families are held out again (benchmarks/results/policy-…)."""
     named = next(iter(earlier["arms"].values()))["each"]
     held_out = {table["tasks"][name]["family"] for name in named if name in table["tasks"]}
     return [
-        Task(
+        PackedTask(
             name=task.name,
             family=task.family,
             held_out=task.family in held_out,
             current=task.current,
             speedups=tuple(plan.speedup for plan in task.plans),
             rules=tuple(plan.rule for plan in task.plans),
-            recorded=_recorded(task, table["tasks"][task.name]["rows"]),
+            recorded=_recorded_index(task, table["tasks"][task.name]["rows"]),
         )
         for task in every
     ]
 
 
-def _recorded(task: Shown, rows: Sequence[Json]) -> int:
+def _recorded_index(task: Shown, rows: Sequence[Json]) -> int:
     """The plan that heads the table; the present rule's where that cannot be told any more."""
     steps = [(one["skill"], one["site"]) for one in rows[0]["steps"]]
     same = [place for place, plan in enumerate(task.plans) if list(ruling.places(plan.steps)) == steps]
@@ -230,7 +232,7 @@ def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
     every = every[: options.most] if options.most else every
     tasks = tasks_of(every, *(json.loads(path.read_text()) for path in (options.table, options.earlier)))
     kept = {task.name for task in tasks if task.held_out}
-    rows = rows_of(told(every, options.orders, kept, options.jobs))
+    rows = rows_of(encode_plans(every, options.orders, kept, options.jobs))
     files = [json.loads(lzma.decompress(path.read_bytes())) for path in paths]
     about = {key: files[0][key] for key in ("device", "versions")}
     named = [one for file in files for one in file["tasks"] if one["name"] in kept]

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from kernel_lsp import wire
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import replace_file
-from trainer.datasets import Row
+from trainer.datasets import DatasetRow
 from trainer.records import SCHEMA_VERSION, Trajectory
-from trainer.tasks import Part
+from trainer.tasks import DataPart
 
 MANIFEST = "dataset.json"
 BATCH = 1000
@@ -78,7 +78,7 @@ TRAJECTORIES = pa.schema(
 
 def write(
     folder: Path,
-    parts: Mapping[Part, Sequence[Row]],
+    parts: Mapping[DataPart, Sequence[DatasetRow]],
     about: dict[str, Any],
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
@@ -129,14 +129,14 @@ def manifest(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def turns(folder: Path, part: Part, *, examples: bool = False) -> Iterator[dict[str, Any]]:
+def turns(folder: Path, part: DataPart, *, examples: bool = False) -> Iterator[dict[str, Any]]:
     """Rows of `TURNS` with JSON columns parsed; ``examples``: only those to imitate."""
     for row in _rows(folder, f"turns-{part}.parquet"):
         if row["example"] or not examples:
             yield {k: json.loads(v) if k in _JSON and v is not None else v for k, v in row.items()}
 
 
-def trajectories(folder: Path, part: Part) -> Iterator[Trajectory]:
+def trajectories(folder: Path, part: DataPart) -> Iterator[Trajectory]:
     for row in _rows(folder, f"trajectories-{part}.parquet"):
         yield wire.from_json(Trajectory, json.loads(row["body"]))
 
@@ -162,7 +162,7 @@ _JSON = {"messages", "tools", "calls", "steps_before", "steps", "workload", "spe
 _JSON |= {"parent_outcome"}
 
 
-def checked(one: Trajectory) -> Trajectory:
+def check_permission(one: Trajectory) -> Trajectory:
     """Raises ConfigError for a trajectory that its permission does not cover."""
     allowed = one.permission
     text = one.program is not None or any(t.messages is not None or t.reply for t in one.turns)
@@ -175,7 +175,7 @@ def checked(one: Trajectory) -> Trajectory:
 
 
 def _common(one: Trajectory) -> dict[str, Any]:
-    allowed = checked(one).permission
+    allowed = check_permission(one).permission
     return {
         "trajectory": one.id,
         "task": one.task,
@@ -194,7 +194,7 @@ def _trajectory(one: Trajectory) -> dict[str, Any]:
     return {**_common(one), "human": one.human and one.human.value, "body": wire.dumps(one)}
 
 
-def _turn(row: Row) -> dict[str, Any]:
+def _turn(row: DatasetRow) -> dict[str, Any]:
     one, turn = row.trajectory, row.turn
     outcome, speedup = turn.outcome, turn.outcome.speedup
     return {

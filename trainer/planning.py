@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 from kernel_lsp.errors import ConfigError
 from trainer import checkpoints, models
-from trainer.config import Model, Recipe
+from trainer.config import ModelConfig, Recipe
 
 GB = 1e9
 OVERHEAD = 1.1
@@ -73,7 +73,7 @@ def plan(recipe: Recipe, kind: str) -> Plan:
     )
 
 
-def shape_of(recipe: Recipe) -> Model:
+def shape_of(recipe: Recipe) -> ModelConfig:
     """Of the model that is named, from its config.json alone; nothing is downloaded."""
     here = [name for name in (recipe.model.path, recipe.model.shape) if name]
     files = [_config(Path(recipe.folder, name).expanduser()) for name in here]
@@ -95,7 +95,7 @@ def _config(path: Path) -> Path:
     return path if path.suffix == ".json" else path / "config.json"
 
 
-def lora_parameters(shape: Model, recipe: Recipe) -> int:
+def lora_parameters(shape: ModelConfig, recipe: Recipe) -> int:
     assert recipe.lora is not None
     heads, key = shape.heads * shape.head, shape.key_heads * shape.head
     sizes = {
@@ -110,7 +110,9 @@ def lora_parameters(shape: Model, recipe: Recipe) -> int:
     return shape.layers * recipe.lora.rank * sum(sizes.get(name, 0) for name in recipe.lora.targets)
 
 
-def memory(shape: Model, recipe: Recipe, parameters: int, trained: int, tokens: int) -> dict[str, float]:
+def memory(
+    shape: ModelConfig, recipe: Recipe, parameters: int, trained: int, tokens: int
+) -> dict[str, float]:
     """GB of one process of the trainer, at most at the same time."""
     hardware = recipe.hardware
     among = hardware.gpus if hardware.fsdp else 1
@@ -130,7 +132,7 @@ def memory(shape: Model, recipe: Recipe, parameters: int, trained: int, tokens: 
     }
 
 
-def vllm(shape: Model, recipe: Recipe, parameters: int) -> dict[str, float]:
+def vllm(shape: ModelConfig, recipe: Recipe, parameters: int) -> dict[str, float]:
     share = recipe.hardware.memory_gb * recipe.rollouts.memory_share
     weights = 2 * parameters / recipe.rollouts.gpus / GB
     token = 2 * 2 * shape.layers * shape.key_heads * shape.head / recipe.rollouts.gpus / GB
@@ -156,7 +158,7 @@ def _steps(recipe: Recipe, kind: str) -> str:
     )
 
 
-def _problems(recipe: Recipe, shape: Model, kind: str, tokens: int) -> Iterator[str]:
+def _problems(recipe: Recipe, shape: ModelConfig, kind: str, tokens: int) -> Iterator[str]:
     if recipe.model.path and not Path(recipe.folder, recipe.model.path).expanduser().is_dir():
         yield f"model.path: {recipe.model.path} is not here (nothing is downloaded)"
     if tokens < shape.context:
@@ -196,7 +198,7 @@ def show(recipe: Recipe, kind: str) -> int:
     for name, size in found.vllm_gb.items():
         unit = "   " if name.startswith("tokens") else " GB"
         print(f"  {size:8,.1f}{unit}  vLLM, each of {recipe.rollouts.gpus} GPUs: {name}")
-    places = checkpoints.found(Path(recipe.output, recipe.name, kind))
+    places = checkpoints.find_checkpoints(Path(recipe.output, recipe.name, kind))
     print(f"goes on from: {places[0]}" if places else "starts from the beginning")
     for problem in found.problems:
         print(f"in the way: {problem}")

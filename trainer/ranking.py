@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.compact import Talk
+from kernel_lsp.agents.compact import Dialog
 from kernel_lsp.records import Json
 from trainer import batches, models
 from trainer.batches import Example
 from trainer.evaluate import NEAR
 from trainer.imitation import example
 from trainer.intervals import ratios
-from trainer.lines import Line, Writer
-from trainer.shown import Plan, Shown
+from trainer.lines import Line, LineWriter
+from trainer.shown import MeasuredPlan, Shown
 
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
 """By how much a word must be likelier than the rule's before the policy says it; the last never deviates."""
@@ -39,7 +39,7 @@ class Ranked:
     """Plans of one task, in the order in which somebody suggests them."""
 
     task: Shown
-    plans: tuple[Plan, ...]
+    plans: tuple[MeasuredPlan, ...]
 
     @property
     def first(self) -> float:
@@ -62,23 +62,23 @@ def policies(
     tasks: Sequence[Shown], model: Any, pad: int, margins: Sequence[float], *, skip: bool = False
 ) -> dict[float, list[Ranked]]:
     """With several margins (lines.Writer) by which it deviates from the rule."""
-    begun = [Talk(task.situation, skip=skip) for task in tasks]
+    begun = [Dialog(task.situation, skip=skip) for task in tasks]
     chosen = [talk.copy() for talk in begun]
     if not skip:
         selecting = [Line(task, talk, 0) for task, talk in zip(tasks, chosen, strict=True)]
-        Writer(model, pad).write(selecting, 0, greedy=True)
+        LineWriter(model, pad).write(selecting, 0, greedy=True)
     words = [talk.words[len(before.words) :] for talk, before in zip(chosen, begun, strict=True)]
     rows = [
         (number, plan, example(task, plan, skip=skip, selected=said))
         for number, (task, said) in enumerate(zip(tasks, words, strict=True))
         for plan in task.plans
     ]
-    scores = scored(model, pad, [row for _, _, row in rows])
+    scores = score_examples(model, pad, [row for _, _, row in rows])
     found = {}
     for margin in margins:
         lines = [Line(task, talk.copy(), 1) for task, talk in zip(tasks, chosen, strict=True)]
-        Writer(model, pad, margin=margin).write(lines, 0, greedy=True)
-        own: list[list[tuple[float, Plan]]] = [[] for _ in tasks]
+        LineWriter(model, pad, margin=margin).write(lines, 0, greedy=True)
+        own: list[list[tuple[float, MeasuredPlan]]] = [[] for _ in tasks]
         for (number, plan, _), score in zip(rows, scores, strict=True):
             own[number].append((math.inf if plan is lines[number].tried[0] else score, plan))
         found[margin] = [
@@ -88,7 +88,7 @@ def policies(
     return found
 
 
-def scored(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
+def score_examples(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
     """Log-probability of each whole talk under the whole grammar."""
     found = [0.0] * len(examples)
     training, device = model.training, next(model.parameters()).device
@@ -107,12 +107,12 @@ def rule(tasks: Sequence[Shown]) -> list[Ranked]:
     return [Ranked(task=task, plans=tuple(sorted(task.plans, key=_later(task)))) for task in tasks]
 
 
-def _later(task: Shown) -> Callable[[Plan], tuple[int, int]]:
+def _later(task: Shown) -> Callable[[MeasuredPlan], tuple[int, int]]:
     first = task.plans[0]
     return lambda plan: (-1 if plan.rule or plan is first else _apart(first, plan), task.plans.index(plan))
 
 
-def _apart(one: Plan, other: Plan) -> int:
+def _apart(one: MeasuredPlan, other: MeasuredPlan) -> int:
     """Parameters that differ; many where the steps do."""
     if [(s.skill, s.site) for s in one.steps] != [(s.skill, s.site) for s in other.steps]:
         return 100
@@ -123,7 +123,7 @@ def _apart(one: Plan, other: Plan) -> int:
     )
 
 
-def crossed(by_margin: Mapping[float, Sequence[Ranked]]) -> tuple[list[Ranked], float]:
+def cross_validate(by_margin: Mapping[float, Sequence[Ranked]]) -> tuple[list[Ranked], float]:
     """Every task with the margin that is best on *other* families, and the one that is best on all.
 
     Families are in two halves; the margin of one half is chosen by the tasks of the other.

@@ -17,7 +17,7 @@ from kernel_lsp import wire
 from kernel_lsp.agents.secrets import Redaction, each_text
 from kernel_lsp.agents.tools import APPLY, WRITE
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Message, Step, ToolCall
-from trainer.records import Human, Outcome, Permission, Status, Tally, Trajectory, Turn, Versions
+from trainer.records import Human, ModelTurn, Permission, Tally, Trajectory, TurnOutcome, TurnStatus, Versions
 
 REFUSED = "its user did not allow training on it"
 UNASKED = "nobody was asked whether it may be trained on"
@@ -53,11 +53,11 @@ class Grant:
 # --- outcomes ------------------------------------------------------------------------------------
 
 
-def outcome_of(evaluation: Evaluation, complete: bool) -> Outcome:
+def outcome_of(evaluation: Evaluation, complete: bool) -> TurnOutcome:
     passed = evaluation.status is EvalStatus.PASSED
     times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-    return Outcome(
-        status=Status(evaluation.status.value),
+    return TurnOutcome(
+        status=TurnStatus(evaluation.status.value),
         correct=None if evaluation.status is EvalStatus.NOT_RUN else passed,
         speedups=dict(evaluation.speedups) if passed else {},
         complete=complete,
@@ -115,7 +115,7 @@ def last(events: Iterable[str]) -> Human | None:
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def cleared(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
+def clear_private(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
     """As its permission says: without any text of the user's code, or with secrets and paths replaced."""
     if not found.permission.source:
         turns = tuple(_without_text(turn) for turn in found.turns)
@@ -128,13 +128,13 @@ def cleared(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
 
     return replace(
         found,
-        turns=tuple(_redacted(turn, hide) for turn in found.turns),
+        turns=tuple(_redact_turn(turn, hide) for turn in found.turns),
         program=None if found.program is None else hide(found.program),
         task_name=None if found.task_name is None else hide(found.task_name),
     )
 
 
-def _without_text(turn: Turn) -> Turn:
+def _without_text(turn: ModelTurn) -> ModelTurn:
     calls = tuple(call for call in turn.calls if call.name != WRITE)
     parent = turn.parent_outcome and replace(turn.parent_outcome, complaint="")
     return replace(
@@ -152,7 +152,7 @@ def _without_text(turn: Turn) -> Turn:
     )
 
 
-def _redacted(turn: Turn, hide: Callable[[str], str]) -> Turn:
+def _redact_turn(turn: ModelTurn, hide: Callable[[str], str]) -> ModelTurn:
     def message(one: Message) -> Message:
         return replace(one, text=hide(one.text), calls=tuple(call(c) for c in one.calls))
 
@@ -189,14 +189,14 @@ def _texts(found: Trajectory) -> Iterable[str]:
 # --- identity ------------------------------------------------------------------------------------
 
 
-def identified(found: Trajectory) -> Trajectory:
+def identify(found: Trajectory) -> Trajectory:
     """With the id that its content gives it, wherever it was read."""
     told: list[Any] = [found.task, found.device, found.device_name]
     told += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
     return replace(found, id=hashlib.sha256(wire.dumps(told).encode()).hexdigest()[:24])
 
 
-class Kept:
+class TrajectorySet:
     """Trajectories so far, each once."""
 
     def __init__(self, tally: Tally) -> None:
@@ -205,7 +205,7 @@ class Kept:
 
     def add(self, one: Trajectory) -> None:
         """Cleared and named. Of two copies the one with a person's judgement stays."""
-        made = identified(cleared(one))
+        made = identify(clear_private(one))
         known = self.found.get(made.id)
         if known is not None:
             self._tally.skip(TWICE, made.origin)

@@ -28,14 +28,14 @@ from kernel_lsp import interpreter, process, skillbook, wire
 from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
-from kernel_lsp.evaluator.tuning import ORIGINAL, Tuner, TuneRequest, Variant
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TunerClient, TuneRequest
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import lanes, tasks
 from trainer.candidates import Plans
-from trainer.lanes import Recording
+from trainer.lanes import TableRecording
 from trainer.tasks import SuiteTask, digest
 
 FIRST, NEAR, BEST = 14, 6, 3
@@ -49,7 +49,7 @@ WRONG = ("far from the original", "another shape", "results instead")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class MeasuringMachine:
     """Where tasks are measured."""
 
     gate: Gate
@@ -63,17 +63,17 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def placed(probe: Probe, device: str) -> AsyncIterator[Place]:
+async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMachine]:
     """A gate that waits for no other user of the device, which is lent, with all executable skills."""
     executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        manners = Manners(Rules(data_dir=folder, when_busy="ignore"))
+        manners = Manners(SharingRules(data_dir=folder, when_busy="ignore"))
         async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
-            yield Place(gate=gate, probe=probe, device=device, skills=executable)
+            yield MeasuringMachine(gate=gate, probe=probe, device=device, skills=executable)
 
 
 @contextlib.asynccontextmanager
-async def opened(task: SuiteTask, place: Place) -> AsyncIterator[tuple[Engine, Capture]]:
+async def open_task(task: SuiteTask, place: MeasuringMachine) -> AsyncIterator[tuple[Engine, Capture]]:
     """Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in place.skills}
@@ -90,7 +90,7 @@ async def opened(task: SuiteTask, place: Place) -> AsyncIterator[tuple[Engine, C
                 await engine.close()
 
 
-def tuned(task: SuiteTask, place: Place, plans: Sequence[Course]) -> TuneRequest:
+def tune_request(task: SuiteTask, place: MeasuringMachine, plans: Sequence[Course]) -> TuneRequest:
     """What the gate's tuner is asked for."""
     return TuneRequest(
         reference=task.program,
@@ -101,27 +101,27 @@ def tuned(task: SuiteTask, place: Place, plans: Sequence[Course]) -> TuneRequest
     )
 
 
-async def record(task: SuiteTask, place: Place) -> Json:
+async def record(task: SuiteTask, place: MeasuringMachine) -> Json:
     """One task of the table. Raises KernelLspError when nothing can be measured of it."""
-    async with opened(task, place) as (engine, capture):
+    async with open_task(task, place) as (engine, capture):
         plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
-        return await _measured(task, place, plans)
+        return await _measure(task, place, plans)
 
 
-async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
+async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Json:
     every = await plans.first(FIRST)
     if len(every) < 2:
         raise KernelLspError("nothing to choose: fewer than two plans")
     begun = time.monotonic()
-    async with place.gate.tuner(tuned(task, place, every)) as tuner:
-        names = await entered(tuner, every)
+    async with place.gate.tuner(tune_request(task, place, every)) as tuner:
+        names = await enter_plans(tuner, every)
         if not names:
             raise KernelLspError(f"no plan runs: {next(iter(tuner.known.dropped.values()), 'none was made')}")
         quick = (await tuner.timed(names, QUICK_ROUNDS, QUICK_S)).median_ms
         right = sorted((p for p in every if p.candidate.id in quick), key=lambda p: quick[p.candidate.id])
         more = await plans.near(right[:BEST], NEAR)
         every += more
-        names += await entered(tuner, more)
+        names += await enter_plans(tuner, more)
         known = await tuner.timed(names, ROUNDS, TIMED_S)
     return {
         "reference": digest(task.source),
@@ -132,10 +132,10 @@ async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
     }
 
 
-async def entered(tuner: Tuner, plans: Sequence[Course]) -> list[str]:
+async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
     """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
-    return await tuner.enter([Variant(name=c.id, source=c.program, entry=c.entry) for c in made])
+    return await tuner.enter([TunedVariant(name=c.id, source=c.program, entry=c.entry) for c in made])
 
 
 def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
@@ -156,7 +156,7 @@ def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json
 # --- the run ------------------------------------------------------------------------------------
 
 
-def resume(recording: Recording) -> None:
+def resume(recording: TableRecording) -> None:
     """Take over what an earlier run has measured. Raises ConfigError for a file that is no such table."""
     if not recording.out.exists():
         return
@@ -169,7 +169,7 @@ def resume(recording: Recording) -> None:
         ) from error
 
 
-async def limited(task: SuiteTask, place: Place) -> Json:
+async def record_limited(task: SuiteTask, place: MeasuringMachine) -> Json:
     """As `record`. Raises TimeoutError for one that hangs."""
     async with asyncio.timeout(LONGEST_S):
         return await record(task, place)
@@ -181,7 +181,7 @@ async def run(options: argparse.Namespace) -> int:
     if probe.remedy or (options.device == "cuda" and not probe.cuda):
         print(probe.remedy or f"torch in {probe.python} sees no CUDA device", file=sys.stderr)
         return 2
-    recording = Recording(
+    recording = TableRecording(
         out=options.out,
         about={
             "schema_version": 1,
@@ -198,13 +198,13 @@ async def run(options: argparse.Namespace) -> int:
     resume(recording)
     done = recording.tasks.keys() | recording.skipped.keys()
     waiting = [task for task in _share(options.tasks, options.shard, options.seed) if task.name not in done]
-    async with placed(probe, options.device) as place:
+    async with open_machine(probe, options.device) as place:
 
         def following() -> SuiteTask | None:
             return None if recording.late or not waiting else waiting.pop(0)
 
         async def work(task: SuiteTask) -> None:
-            await recording.enter(task.name, limited(task, place), _told)
+            await recording.enter(task.name, record_limited(task, place), _describe_task)
 
         if not await lanes.share(following, work, options.lanes, recording.limit):
             print("the time is over: what was running is given up", flush=True)
@@ -224,7 +224,7 @@ def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
     return found[int(number) :: int(count)]
 
 
-def _told(task: Json) -> str:
+def _describe_task(task: Json) -> str:
     times = [row["ms"]["candidate"] for row in task["rows"] if row["status"] == "passed"]
     eager, first = task["baseline_ms"]["eager"], task["rows"][0].get("ms", {}).get("candidate")
     told = f"{eager / first:.2f}x" if first else "-"

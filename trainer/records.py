@@ -26,7 +26,7 @@ class Agent(StrEnum):
     SUMMARY = "summary"
 
 
-class Source(StrEnum):
+class TrajectorySource(StrEnum):
     JOURNAL = "journal"
     """What an editor or the command line logged; never with a prompt, tokens or log-probabilities."""
     ARCHIVE = "archive"
@@ -37,7 +37,7 @@ class Source(StrEnum):
     """The trainer's own sampling: with log-probabilities."""
 
 
-class Status(StrEnum):
+class TurnStatus(StrEnum):
     """What became of a turn: `EvalStatus`, and what happens before anything could be judged."""
 
     PASSED = "passed"
@@ -65,10 +65,10 @@ class Human(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class TurnOutcome:
     """What the gate said of one turn."""
 
-    status: Status
+    status: TurnStatus
     correct: bool | None = None
     """None: it was not judged."""
     speedups: dict[str, Interval] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class ModelTurn:
     """One reply of the model and what came of it: one row for a loss."""
 
     number: int
@@ -122,14 +122,14 @@ class Turn:
     reply_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """Of ``reply_ids``, natural logarithm, under the model that sampled them; same length."""
-    outcome: Outcome
+    outcome: TurnOutcome
     step: int = 0
     """The refinement step that it belongs to, 0 for what starts from the target: turns of several agents
     (or a skill that was read first) share one."""
     parent: int | None = None
     """Number of the policy turn that it started from; None: the target itself, or a turn of another
     trajectory, whose outcome ``parent_outcome`` is."""
-    parent_outcome: Outcome | None = None
+    parent_outcome: TurnOutcome | None = None
     """Of what it started from; None: the target itself, or unknown."""
     human: Human | None = None
     """Of this turn's candidate; None: it was never offered, or nothing is known."""
@@ -188,14 +188,14 @@ class Trajectory:
     """cuda or cpu."""
     device_name: str | None = None
     versions: Versions = Versions()
-    source: Source
+    source: TrajectorySource
     origin: str
     """File or database and row that it came from, without credentials and without a user's folders."""
     rollout: str
     """Its own id, also among rollouts of one scheme; the group of an advantage is (task, step)."""
     scheme: str | None = None
     """Which draw of skills it ran under; ``null``: none on purpose."""
-    turns: tuple[Turn, ...]
+    turns: tuple[ModelTurn, ...]
     human: Human | None = None
     """Of the turn that was offered last; the turns have their own."""
     permission: Permission
@@ -203,11 +203,11 @@ class Trajectory:
     """ISO 8601, UTC."""
 
     @property
-    def policy_turns(self) -> tuple[Turn, ...]:
+    def policy_turns(self) -> tuple[ModelTurn, ...]:
         return tuple(turn for turn in self.turns if turn.agent is Agent.POLICY)
 
     @property
-    def best(self) -> Turn | None:
+    def best(self) -> ModelTurn | None:
         """The policy turn with the largest lower bound; None: none was right and timed."""
         timed = [turn for turn in self.policy_turns if turn.outcome.lower_bound is not None]
         return max(timed, key=lambda turn: turn.outcome.lower_bound or 0.0, default=None)

@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trainer.records import Human, Outcome, Status, Turn
+from trainer.records import Human, ModelTurn, TurnOutcome, TurnStatus
 
 Terms = dict[str, float]
 """Name -> weighted part; the reward is their sum."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class JudgedTurn:
     """What rewards may look at. All speedups are baseline time / candidate time of the same judgement."""
 
     correct: bool
@@ -41,17 +41,17 @@ class Judged:
     human: Human | None = None
 
 
-Reward = Callable[[Judged], Terms | None]
+Reward = Callable[[JudgedTurn], Terms | None]
 
 
-def judged(turn: Turn, parent: Turn | None = None) -> Judged | None:
+def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn | None:
     """What is known of a turn; None: nobody could judge it, which is no fault of the reply."""
     outcome = turn.outcome
-    if outcome.status in (Status.NOT_RUN, Status.NONE):
+    if outcome.status in (TurnStatus.NOT_RUN, TurnStatus.NONE):
         return None
     eager = outcome.speedups.get("eager") if _right(outcome) else None
     compiled = outcome.speedups.get("compile") if _right(outcome) else None
-    return Judged(
+    return JudgedTurn(
         correct=_right(outcome),
         speedup=eager.mid if eager else None,
         lower=outcome.lower_bound if _right(outcome) else None,
@@ -63,12 +63,12 @@ def judged(turn: Turn, parent: Turn | None = None) -> Judged | None:
     )
 
 
-def _right(outcome: Outcome) -> bool:
+def _right(outcome: TurnOutcome) -> bool:
     """By the status alone: a cheat may well have had the right values."""
-    return outcome.status is Status.PASSED
+    return outcome.status is TurnStatus.PASSED
 
 
-def _speedup(turn: Turn | None) -> float | None:
+def _speedup(turn: ModelTurn | None) -> float | None:
     if turn is None or not _right(turn.outcome):
         return None
     eager = turn.outcome.speedups.get("eager")
@@ -78,7 +78,7 @@ def _speedup(turn: Turn | None) -> float | None:
 # --- published -----------------------------------------------------------------------------------
 
 
-def davinci(found: Judged, cap: float = 6.0) -> Terms | None:
+def davinci(found: JudgedTurn, cap: float = 6.0) -> Terms | None:
     """r = 0.5 C + 0.5 min(s, U) C + 0.5 PR C with U = 6; failures and decoys 0.
 
     daVinci-kernel (arXiv 2606.16497, released code). There is no lower limit of s: a right
@@ -87,7 +87,7 @@ def davinci(found: Judged, cap: float = 6.0) -> Terms | None:
     return _halves(found, cap, 0.5)
 
 
-def dr_kernel(found: Judged, cap: float = 3.0) -> Terms | None:
+def dr_kernel(found: JudgedTurn, cap: float = 3.0) -> Terms | None:
     """r = C + C min(s, 3) + C PR; failures and decoys 0.
 
     Dr. Kernel (arXiv 2602.05885). Its released code has half of it, which no advantage with a
@@ -96,7 +96,7 @@ def dr_kernel(found: Judged, cap: float = 3.0) -> Terms | None:
     return _halves(found, cap, 1.0)
 
 
-def _halves(found: Judged, cap: float, weight: float) -> Terms | None:
+def _halves(found: JudgedTurn, cap: float, weight: float) -> Terms | None:
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0, "coverage": 0.0}
     if found.speedup is None or found.coverage is None:
@@ -105,14 +105,14 @@ def _halves(found: Judged, cap: float, weight: float) -> Terms | None:
     return {"correct": weight, "speed": weight * speed, "coverage": weight * found.coverage}
 
 
-def kevin(found: Judged) -> Terms | None:
+def kevin(found: JudgedTurn) -> Terms | None:
     """S = 0.3 C + C s, without an upper limit; failures 0. Kevin (arXiv 2507.11948)."""
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0}
     return None if found.speedup is None else {"correct": 0.3, "speed": found.speedup}
 
 
-def parent_relative(found: Judged) -> Terms | None:
+def parent_relative(found: JudgedTurn) -> Terms | None:
     """r = C s / s_parent. Kernel-Smith (arXiv 2603.28342).
 
     Without a parent that was right, the target itself is the parent (s_parent = 1).
@@ -122,7 +122,7 @@ def parent_relative(found: Judged) -> Terms | None:
     return None if found.speedup is None else {"speed": found.speedup / (found.parent or 1.0)}
 
 
-def milestone(found: Judged, by: float = 1.05) -> Terms | None:
+def milestone(found: JudgedTurn, by: float = 1.05) -> Terms | None:
     """-1 failed, 1 right, 2 more than 5 % faster than eager, 3 also than torch.compile.
 
     CUDA Agent (arXiv 2602.24286). Our speedups are lower bounds. Faster than eager and never
@@ -147,7 +147,7 @@ liked slow one never beats a fast one. Reverted is the opposite."""
 RIGHT, SLOWEST, CAP = 0.5, -0.5, 6.0
 
 
-def bound(found: Judged) -> Terms | None:
+def bound(found: JudgedTurn) -> Terms | None:
     """r = 0.5 C + C clip(ln l, -0.5, ln 6) + h: what may be claimed, and what a person made of it.
 
     l: lower confidence bound of the speedup over the best baseline that took part. The logarithm makes twice
@@ -180,7 +180,7 @@ def total(terms: Terms) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout:
+class RewardedRollout:
     """One rollout's policy rewards, turn by turn; turns without a reward are left out."""
 
     id: str
@@ -201,7 +201,7 @@ OVER_ROLLOUTS = {"mean": OVER_TURNS["mean"], "max": OVER_TURNS["max"]}
 
 
 def schemes(
-    rollouts: Iterable[Rollout], over_turns: str = "max", over_rollouts: str = "mean"
+    rollouts: Iterable[RewardedRollout], over_turns: str = "max", over_rollouts: str = "mean"
 ) -> dict[str, float]:
     """Scheme -> what its skills were worth: over turns first (max), then over its rollouts (mean).
 

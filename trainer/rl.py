@@ -30,14 +30,14 @@ from trainer import batches, checkpoints, episodes, games, losses, models, start
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
 from trainer.records import Tally
-from trainer.training import Run, say
+from trainer.training import TrainingRun, say
 
 
 def train(recipe: Recipe, rl: Rl) -> int:
     tally = Tally()
     game = games.of(recipe, tally)
-    model, tokenizer = models.load(started(recipe, rl), game.texts())
-    run = Run(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
+    model, tokenizer = models.load(load_start(recipe, rl), game.texts())
+    run = TrainingRun(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
     run.restore()
     run.open_curves()
     game.begin(run)
@@ -50,7 +50,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     return 0
 
 
-def steps(run: Run, game: games.Game, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, game: games.Game, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together
@@ -82,11 +82,11 @@ def steps(run: Run, game: games.Game, rl: Rl, tally: Tally) -> None:
             run.save({"step": number + 1})
 
 
-def started(recipe: Recipe, rl: Rl) -> Recipe:
+def load_start(recipe: Recipe, rl: Rl) -> Recipe:
     """With the weights that the run begins with. Raises ConfigError or CheckpointError."""
     if rl.start == "model":
         return recipe
-    places = checkpoints.found(Path(recipe.output, recipe.name, "sft"))
+    places = checkpoints.find_checkpoints(Path(recipe.output, recipe.name, "sft"))
     if not places:
         cause = f"rl.start is sft, and {Path(recipe.output, recipe.name, 'sft')} has no checkpoint"
         raise ConfigError(cause, "run trainer.sft with the same recipe first")
@@ -94,21 +94,23 @@ def started(recipe: Recipe, rl: Rl) -> Recipe:
     return replace(recipe, model=replace(recipe.model, path=str(places[0].absolute())))
 
 
-def learn(run: Run, rl: Rl, examples: Sequence[Example], temperature: float, number: int) -> dict[str, float]:
+def learn(
+    run: TrainingRun, rl: Rl, examples: Sequence[Example], temperature: float, number: int
+) -> dict[str, float]:
     """The updates on one batch of rollouts."""
     examples = batches.usable(examples, run.model.config.max_position_embeddings, Tally())
     if len(examples) < run.accelerator.num_processes:
         run.step += rl.updates  # nothing was chosen anywhere: nothing to learn from
         return {"rows": len(examples)}
-    old = _padded(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
-    kept, told = rejected(examples, old, rl, number)
+    old = _pad(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
+    kept, told = reject_rows(examples, old, rl, number)
     whole = _mask(examples) & torch.tensor(kept)[:, None]
     clips: list[float] = []
 
     def loss(batch: Batch, logprobs: Tensor, places: Tensor) -> Tensor:
         width = batch.mask.shape[1]
         before = logprobs.detach() if old is None else old[places.cpu(), :width].to(logprobs.device)
-        found = losses.clipped(logprobs, before, batch.advantages, rl.clip_low, rl.clip_high, rl.dual)
+        found = losses.clipped_loss(logprobs, before, batch.advantages, rl.clip_low, rl.clip_high, rl.dual)
         value = found.loss
         if rl.importance_cap:
             weight = losses.truncated_importance(before, batch.sampled, rl.importance_cap)
@@ -127,14 +129,14 @@ def _off_policy(rl: Rl) -> bool:
     return rl.updates > 1 or bool(rl.band or rl.veto or rl.importance_cap)
 
 
-def rejected(
+def reject_rows(
     examples: Sequence[Example], old: Tensor | None, rl: Rl, number: int
 ) -> tuple[list[bool], dict[str, float]]:
     """Which rows stay, by the rules that the recipe turns on; advantages have been computed before."""
     keep = torch.ones(len(examples), dtype=torch.bool)
     told: dict[str, float] = {}
     if old is not None and (rl.band or rl.veto):
-        sampled, mask = _padded([_known(one) for one in examples]), _mask(examples)
+        sampled, mask = _pad([_known_values(one) for one in examples]), _mask(examples)
         if rl.band:
             names = [one.trajectory for one in examples]
             inside = losses.in_band(old, sampled, mask, names, 1 - rl.band, 1 + rl.band)
@@ -146,13 +148,13 @@ def rejected(
             keep &= possible
     if rl.profiling:
         draws = [random.Random(f"{number}/{one.trajectory}/{i}").random() for i, one in enumerate(examples)]
-        stays = losses.profiled([e.coverage for e in examples], [e.correct for e in examples], draws)
+        stays = losses.profile_filter([e.coverage for e in examples], [e.correct for e in examples], draws)
         told["kept/profiling"] = sum(stays) / len(stays)
         keep &= torch.tensor(stays)
     return keep.tolist(), told
 
 
-def _known(example: Example) -> list[float]:
+def _known_values(example: Example) -> list[float]:
     if example.sampled is None:
         raise KernelLspError(
             "the sampler told no log-probabilities", "turn off rl.band and rl.veto, or take another sampler"
@@ -165,7 +167,7 @@ def _mask(examples: Sequence[Example]) -> Tensor:
     return torch.arange(int(counts.max()))[None, :] < counts[:, None]
 
 
-def _padded(values: Sequence[Sequence[float]]) -> Tensor:
+def _pad(values: Sequence[Sequence[float]]) -> Tensor:
     found = torch.zeros(len(values), max(map(len, values)))
     for row, own in enumerate(values):
         found[row, : len(own)] = torch.tensor(own)

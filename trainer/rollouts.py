@@ -17,9 +17,9 @@ from pathlib import Path
 from trainer import archives as archived
 from trainer import journals as logged
 from trainer import tables as recorded
-from trainer.reading import Grant, Kept
+from trainer.reading import Grant, TrajectorySet
 from trainer.records import Corpus, Permission, Tally
-from trainer.tasks import Suite
+from trainer.tasks import TaskSuite
 
 
 def read(
@@ -27,13 +27,13 @@ def read(
     journals: Sequence[str | Path] = (),
     archives: Sequence[Path] = (),
     tables: Sequence[Path] = (),
-    suites: Sequence[Suite] = (),
+    suites: Sequence[TaskSuite] = (),
     grant: Grant | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Raises JournalError, ArchiveError or ConfigError for a source that is none."""
     grant, tally = grant or Grant(), Tally()
-    kept = Kept(tally)
+    kept = TrajectorySet(tally)
     known = logged.Journals()
     for number, place in enumerate(journals):
         report(f"journal {number + 1} of {len(journals)}")
@@ -53,7 +53,9 @@ def read(
     return Corpus(trajectories=tuple(found), read=tally.read, skipped=tally.skipped)
 
 
-def _archive(path: Path, known: logged.Journals, grant: Grant, tally: Tally, kept: Kept) -> str | None:
+def _archive(
+    path: Path, known: logged.Journals, grant: Grant, tally: Tally, kept: TrajectorySet
+) -> str | None:
     """The search's id, when its archive was used."""
     search = archived.read(path, tally)
     if search is None:

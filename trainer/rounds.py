@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from kernel_lsp.agents.compact import Talk
+from kernel_lsp.agents.compact import Dialog
 from trainer import advantages, rewards
-from trainer.advantages import Row
+from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weighed
+from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import NULL, seed_of
-from trainer.lines import Line, Writer
-from trainer.records import Agent, Status, Tally, Turn
-from trainer.shown import Plan, Shown
+from trainer.lines import Line, LineWriter
+from trainer.records import Agent, ModelTurn, Tally, TurnStatus
+from trainer.shown import MeasuredPlan, Shown
 from trainer.sources import talk
 
 
@@ -45,13 +45,13 @@ class Rolled:
         return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.talk.selected)
 
 
-def roll(tasks: Sequence[Shown], writer: Writer, rl: Rl, seed: int) -> list[Rolled]:
+def roll(tasks: Sequence[Shown], writer: LineWriter, rl: Rl, seed: int) -> list[Rolled]:
     """``seed``: of the run and the step together."""
     schemes = [(task, str(number)) for task in tasks for number in range(rl.schemes)]
-    chosen = [Line(task, Talk(task.situation), 0) for task, _ in schemes]
+    chosen = [Line(task, Dialog(task.situation), 0) for task, _ in schemes]
     writer.write(chosen, seed_of(seed, "selection"))
     begun = [(task, scheme, line.talk) for (task, scheme), line in zip(schemes, chosen, strict=True)]
-    begun += [(task, NULL, Talk(task.situation, skip=True)) for task in tasks if rl.null]
+    begun += [(task, NULL, Dialog(task.situation, skip=True)) for task in tasks if rl.null]
     found = [
         Rolled(id=f"{task.name}/{scheme}/{number}", scheme=scheme, line=Line(task, told.copy(), rl.turns))
         for task, scheme, told in begun
@@ -61,12 +61,12 @@ def roll(tasks: Sequence[Shown], writer: Writer, rl: Rl, seed: int) -> list[Roll
     return found
 
 
-def learned(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
+def make_examples(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples of both agents."""
     terms: Counter[str] = Counter()
     earned = {one.id: _rewards(one, rl, tally, terms) for one in rolled}
     policy = {
-        (one.id, turn): Row(
+        (one.id, turn): AdvantageRow(
             agent=Agent.POLICY,
             task=one.task,
             rollout=one.id,
@@ -78,7 +78,7 @@ def learned(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
         for turn, reward in earned[one.id].items()
     }
     worth = rewards.schemes(
-        rewards.Rollout(
+        rewards.RewardedRollout(
             id=one.id,
             scheme=_key(one),
             skills=one.skills | {one.task},
@@ -88,11 +88,13 @@ def learned(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
     )
     tasks = {_key(one): one for one in rolled}
     selection = {
-        key: Row(agent=Agent.SELECTION, task=tasks[key].task, rollout=tasks[key].scheme, reward=reward)
+        key: AdvantageRow(
+            agent=Agent.SELECTION, task=tasks[key].task, rollout=tasks[key].scheme, reward=reward
+        )
         for key, reward in worth.items()
     }
     rows = [*policy.values(), *selection.values()]
-    known: dict[object, float] = dict(zip([*policy, *selection], weighed(rows, rl), strict=True))
+    known: dict[object, float] = dict(zip([*policy, *selection], weigh_rows(rows, rl), strict=True))
     examples = tuple(_example(one, known, rl.rollouts) for one in rolled)
     return Learned(examples=examples, metrics=_metrics(rolled, earned, rows, terms))
 
@@ -110,8 +112,8 @@ def _rewards(one: Rolled, rl: Rl, tally: Tally, terms: Counter[str]) -> dict[int
     return found
 
 
-def _turn(number: int, plan: Plan) -> Turn:
-    return Turn(number=number, agent=Agent.POLICY, steps=plan.steps, outcome=plan.outcome, step=number)
+def _turn(number: int, plan: MeasuredPlan) -> ModelTurn:
+    return ModelTurn(number=number, agent=Agent.POLICY, steps=plan.steps, outcome=plan.outcome, step=number)
 
 
 def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
@@ -125,14 +127,14 @@ def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
         elif said:
             turn = next(number for number, end in enumerate(cuts) if place < end)
             spread.append(known.get((one.id, turn), 0.0))
-    right = any(plan.outcome.status is Status.PASSED for plan in line.tried)
+    right = any(plan.outcome.status is TurnStatus.PASSED for plan in line.tried)
     return talk(sample.tokens, sample.said, sample.offered, spread, trajectory=one.id, correct=right)
 
 
 def _metrics(
     rolled: Sequence[Rolled],
     earned: dict[str, dict[int, float]],
-    rows: Sequence[Row],
+    rows: Sequence[AdvantageRow],
     terms: Counter[str],
 ) -> dict[str, float]:
     every = [reward for of in earned.values() for reward in of.values()]
@@ -145,7 +147,7 @@ def _metrics(
         "reward/first_turn": fmean(of[0] for of in earned.values() if 0 in of),
         "reward/best_turn": fmean(max(of.values()) for of in earned.values() if of),
         "reward/selection": fmean(selections),
-        "turns/correct": fmean(float(plan.outcome.status is Status.PASSED) for plan in turns),
+        "turns/correct": fmean(float(plan.outcome.status is TurnStatus.PASSED) for plan in turns),
         "speedup/first_turn": geometric(one.line.tried[0].speedup for one in rolled),
         "speedup/best_turn": geometric(best),
         "first_over_best": geometric(

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from trainer import advantages, rewards
-from trainer.advantages import Row
+from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weighed
+from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import Episodes, Rollout, speedup
 from trainer.generation import Sampled
-from trainer.records import Agent, Status, Tally, Turn
+from trainer.records import Agent, ModelTurn, Tally, TurnStatus
 
-Earned = Mapping[str, Sequence[tuple[Turn, float, rewards.Judged]]]
+Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 """Rollout -> its turns whose reward is known, with it."""
 
 
@@ -29,29 +29,29 @@ Earned = Mapping[str, Sequence[tuple[Turn, float, rewards.Judged]]]
 class Told:
     """One row with what was said."""
 
-    row: Row
+    row: AdvantageRow
     sampled: Sampled | None
     """None: compared with others, and not learned."""
-    judged: rewards.Judged | None = None
+    judged: rewards.JudgedTurn | None = None
 
 
-def learned(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
+def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples, all agents together."""
     terms: Counter[str] = Counter()
-    earned = {one.id: [*_rewarded(one, rl, tally, terms)] for one in episodes.rollouts}
+    earned = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
     told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
     rows = [one.row for one in told]
     examples = tuple(
         _example(one.row, one.sampled, advantage, one.judged)
-        for one, advantage in zip(told, weighed(rows, rl), strict=True)
+        for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
     )
     return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
 
 
-def _rewarded(
+def _rewarded_turns(
     rollout: Rollout, rl: Rl, tally: Tally, terms: Counter[str]
-) -> Iterator[tuple[Turn, float, rewards.Judged]]:
+) -> Iterator[tuple[ModelTurn, float, rewards.JudgedTurn]]:
     by_number = {turn.number: turn for turn in rollout.turns}
     for turn in rollout.turns:
         parent = by_number.get(turn.parent) if turn.parent is not None else None
@@ -65,7 +65,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
         final = max((value for _, value, _ in known), default=None)
         for turn, value, judged in known:
             if turn.number in rollout.sampled:  # the refused turn of a useless selection has no tokens
-                row = Row(
+                row = AdvantageRow(
                     agent=Agent.POLICY,
                     task=rollout.state.task,
                     rollout=rollout.id,
@@ -78,7 +78,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
 
 def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
     worth = rewards.schemes(
-        rewards.Rollout(
+        rewards.RewardedRollout(
             id=rollout.id,
             scheme=f"{rollout.state.task}\0{rollout.scheme}",
             skills=frozenset({rollout.state.task, *rollout.skills}),
@@ -90,17 +90,19 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
     for key, value in worth.items():
         task, _, scheme = key.partition("\0")
         selection = selections.get((task, scheme))
-        row = Row(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
+        row = AdvantageRow(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
         yield Told(row=row, sampled=selection.sampled if selection else None)
 
 
 def _summaries(episodes: Episodes) -> Iterator[Told]:
     for one in episodes.summaries:
-        row = Row(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
+        row = AdvantageRow(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
         yield Told(row=row, sampled=one.sampled)
 
 
-def _example(row: Row, sampled: Sampled, advantage: float, found: rewards.Judged | None) -> Example:
+def _example(
+    row: AdvantageRow, sampled: Sampled, advantage: float, found: rewards.JudgedTurn | None
+) -> Example:
     return Example(
         prompt=sampled.prompt_ids,
         reply=sampled.reply_ids,
@@ -115,7 +117,7 @@ def _example(row: Row, sampled: Sampled, advantage: float, found: rewards.Judged
 
 
 def _metrics(
-    episodes: Episodes, rows: Sequence[Row], earned: Earned, terms: Counter[str]
+    episodes: Episodes, rows: Sequence[AdvantageRow], earned: Earned, terms: Counter[str]
 ) -> dict[str, float]:
     values = [[value for _, value, _ in known] for known in earned.values()]
     tasks = {rollout.state.task for rollout in episodes.rollouts}
@@ -124,7 +126,7 @@ def _metrics(
     found = {
         "reward/policy": _mean(value for of in values for value in of),
         "reward/best_turn": _mean(max(of) for of in values if of),
-        "turns/correct": _mean(float(turn.outcome.status is Status.PASSED) for turn in turns),
+        "turns/correct": _mean(float(turn.outcome.status is TurnStatus.PASSED) for turn in turns),
         "speedup/first_turn": geometric(speedup(turn) for turn in turns if turn.step == 0),
         "speedup/best_turn": geometric(rollout.state.speedup for rollout in episodes.rollouts),
         "groups/informative": len(advantages.informative(rows)) / max(1, len(tasks)),

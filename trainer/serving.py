@@ -169,7 +169,7 @@ class Served:
             return list(pool.map(lambda i: self._reply(asks[i], seed + i, greedy), numbers))
 
     def _reply(self, ask: Ask, seed: int, greedy: bool) -> Sampled:
-        prompt = models.encoded(self._tokenizer, ask.messages)
+        prompt = models.encode_prompt(self._tokenizer, ask.messages)
         if ask.choices is not None:
             return self._held(ask.choices, prompt, seed, greedy)
         body = self._body(prompt, self._told.max_tokens, seed, greedy)

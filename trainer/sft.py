@@ -23,7 +23,7 @@ from trainer import batches, evaluate, games, imitation, losses, models, sources
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
-from trainer.training import Run, say
+from trainer.training import TrainingRun, say
 
 Pair = tuple[Example, Example]
 
@@ -48,7 +48,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
         raise ConfigError("nothing is left to learn from", "see above for what was left out, and why")
     pairs = [pair for pair in data.pairs if all(len(x) <= model.config.max_position_embeddings for x in pair)]
     steps = sft.epochs * -(-len(examples) // sft.batch)
-    run = Run(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=steps)
+    run = TrainingRun(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=steps)
     start = _start(run, sft, pairs)
     run.restore()
     run.open_curves()
@@ -87,7 +87,11 @@ def _pairs_of(pairs: Sequence[Pair], size: int, step: int) -> list[int]:
 
 
 def learn(
-    run: Run, sft: Sft, rows: Sequence[Example], pairs: Sequence[Pair], start: Sequence[tuple[float, float]]
+    run: TrainingRun,
+    sft: Sft,
+    rows: Sequence[Example],
+    pairs: Sequence[Pair],
+    start: Sequence[tuple[float, float]],
 ) -> dict[str, float]:
     """One step over rows and pairs. ``start``: of each pair's replies, under the first weights."""
     pulls, told = _pulls(run, sft, pairs, start)
@@ -116,11 +120,11 @@ def _tokens(sft: Sft, batch: Batch, logprobs: Tensor) -> Tensor:
         case "best_step":
             best = torch.tensor([one.best for one in batch.examples], device=logprobs.device)
             return losses.best_step(logprobs, best)
-    return losses.supervised(logprobs)
+    return losses.supervised_loss(logprobs)
 
 
 def _pulls(
-    run: Run, sft: Sft, pairs: Sequence[Pair], start: Sequence[tuple[float, float]]
+    run: TrainingRun, sft: Sft, pairs: Sequence[Pair], start: Sequence[tuple[float, float]]
 ) -> tuple[Tensor, dict[str, float]]:
     """(2 P,): how much each reply of the pairs (accepted, rejected, accepted, …) is pulled; and the term."""
     if not pairs:
@@ -133,12 +137,12 @@ def _pulls(
     return torch.stack([pull, -pull], dim=1).flatten(), {"preference": float(term)}
 
 
-def _start(run: Run, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+def _start(run: TrainingRun, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
     """What the first weights thought of the pairs: the same after a restart, because these are made anew."""
     return _sums(run, sft, pairs) if sft.preference and pairs else []
 
 
-def _sums(run: Run, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+def _sums(run: TrainingRun, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
     found = run.logprobs([one for pair in pairs for one in pair], sft.tokens, 1.0)
     sums = [sum(values) for values in found]
     return list(zip(sums[::2], sums[1::2], strict=True))

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small import shape as shapes
-from kernel_lsp.agents.backbones.small.shape import Shape
+from kernel_lsp.agents.backbones.small.shape import NetworkShape
 from kernel_lsp.agents.compact import tokenizer
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.models import HeldOut, Manifest, manifest, seal
@@ -50,7 +50,7 @@ def pack(
         weights = load_file(checkpoint / "model.safetensors")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{checkpoint} is no checkpoint that can be shipped: {error}") from error
-    kept = {key: tensor.bfloat16().contiguous() for key, tensor in weights.items() if _needed(key, shape)}
+    kept = {key: tensor.bfloat16().contiguous() for key, tensor in weights.items() if _is_needed(key, shape)}
     if not all(bool(torch.isfinite(tensor).all()) for tensor in kept.values()):
         raise ConfigError(f"{checkpoint} holds NaN or infinity", "take an earlier checkpoint")
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def pack(
     return made
 
 
-def _needed(key: str, shape: Shape) -> bool:
+def _is_needed(key: str, shape: NetworkShape) -> bool:
     return not (shape.tied and key == "lm_head.weight")
 
 

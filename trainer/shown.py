@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from kernel_lsp import wire
-from kernel_lsp.agents.compact import Phase, Situation, Talk
+from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
 from kernel_lsp.agents.compact.telling import MOST_FIRST_SITES
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
@@ -35,7 +35,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed
 from trainer import ruling, tables, tasks
 from trainer.reading import Grant
-from trainer.records import Outcome, Status, Tally, Trajectory
+from trainer.records import Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.ruling import Places
 from trainer.spaces import RACE_SCATTER
 from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
@@ -47,13 +47,13 @@ NO_RULE = "a task whose first plan, the rule's, cannot be told: nothing to compa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class MeasuredPlan:
     """One measured rewrite."""
 
     steps: tuple[Step, ...]
     keys: tuple[str, ...]
     """Of its steps; equal ones are one step."""
-    outcome: Outcome
+    outcome: TurnOutcome
     rule: bool
     """The rule proposed it when plans were recorded; what it suggests first now is the first plan."""
 
@@ -70,7 +70,7 @@ class Shown:
     name: str
     family: str
     situation: Situation
-    plans: tuple[Plan, ...]
+    plans: tuple[MeasuredPlan, ...]
     views: dict[tuple[str, ...], Viewed | None]
     """Keys of the steps so far -> what the engine showed; None: it refused the last one."""
     before: CallCost | None = None
@@ -87,20 +87,22 @@ def key_of(step: Step) -> str:
     return json.dumps(wire.to_json(step), sort_keys=True)
 
 
-def told(task: Shown, plan: Plan, *, skip: bool = False, selected: Sequence[str] | None = None) -> Talk:
+def encode_plan(
+    task: Shown, plan: MeasuredPlan, *, skip: bool = False, selected: Sequence[str] | None = None
+) -> Dialog:
     """A talk that says a plan after the rule's; ``selected``: words of the selection, else the plan's skills.
 
     Raises ValueError where the plan cannot be said.
     """
-    talk = Talk(task.situation, skip=skip)
-    if talk.phase is Phase.SELECT:
+    talk = Dialog(task.situation, skip=skip)
+    if talk.phase is DialogPhase.SELECT:
         talk.say(selected or talk.reply_selecting(step.skill for step in plan.steps))
     advise(talk, task)
     _say(talk, task, plan)
     return talk
 
 
-def advise(talk: Talk, task: Shown) -> None:
+def advise(talk: Dialog, task: Shown) -> None:
     """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to repeat."""
     start = len(talk.words)
     _say(talk, task, task.plans[0])
@@ -108,18 +110,18 @@ def advise(talk: Talk, task: Shown) -> None:
     talk.disown(start)
 
 
-def _say(talk: Talk, task: Shown, plan: Plan) -> None:
+def _say(talk: Dialog, task: Shown, plan: MeasuredPlan) -> None:
     """One turn. Raises ValueError where the plan cannot be said."""
     for count, step in enumerate(plan.steps, 1):
         talk.say(talk.reply_for(step))
         show(talk, task, plan.keys[:count])
-    if talk.phase is Phase.STEP:
+    if talk.phase is DialogPhase.STEP:
         talk.say(STOP)
     if talk.steps != plan.steps:
         raise ValueError("the engine refuses one of its steps")
 
 
-def show(talk: Talk, task: Shown, keys: tuple[str, ...]) -> None:
+def show(talk: Dialog, task: Shown, keys: tuple[str, ...]) -> None:
     """What the engine answers to the step that was said last."""
     viewed = task.views[keys]
     if viewed is None:
@@ -160,7 +162,7 @@ def nameless(task: Shown) -> Shown:
     )
 
 
-def shuffled(task: Shown, draw: random.Random) -> Shown:
+def shuffle_sites(task: Shown, draw: random.Random) -> Shown:
     """Its sites in another order, before and after every step: the same task in other words."""
 
     def mixed(sites: Sequence[Site]) -> tuple[Site, ...]:
@@ -181,7 +183,7 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     """One task as JSON; None: the tally says why. Runs an engine's session in this very process."""
     from kernel_lsp import skillbook
     from kernel_lsp.records import Program, TargetKind, Workload
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     tally = Tally()
     tally.read = len(trajectory.turns)
@@ -189,7 +191,7 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     program = Program(source=source, entry=trajectory.entry, kind=TargetKind.MODULE)
     workload = wire.from_json(Workload, trajectory.workload)
     try:
-        session = Session(program, workload, trajectory.device, executable)
+        session = EngineSession(program, workload, trajectory.device, executable)
         capture = session.capture()
         first = asyncio.run(ruling.first(session, capture.sites))
         situation = situation_of(capture, trajectory.device, capability)
@@ -214,9 +216,9 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     for plan in shown.plans:
         for count in range(1, len(plan.steps) + 1):
             if plan.keys[:count] not in views:
-                views[plan.keys[:count]] = _viewed(session, plan.steps[:count])
+                views[plan.keys[:count]] = _view_steps(session, plan.steps[:count])
         try:
-            told(shown, plan)
+            encode_plan(shown, plan)
         except ValueError as error:
             tally.skip(NOT_OFFERED, f"{shown.name}: {error}")
         else:
@@ -228,25 +230,25 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     return _json(replace(shown, plans=tuple(kept))), tally
 
 
-def _plans(trajectory: Trajectory, first: Places) -> list[Plan]:
+def _plans(trajectory: Trajectory, first: Places) -> list[MeasuredPlan]:
     """Only what was judged: a failure is a lesson, what could not be judged is none. What the rule suggests
     first comes first, where it was measured; else what it suggested then."""
     found = [
-        Plan(
+        MeasuredPlan(
             steps=turn.steps,
             keys=tuple(map(key_of, turn.steps)),
-            outcome=_timed(turn.outcome),
+            outcome=_time_outcome(turn.outcome),
             rule=turn.model == NAME,
         )
         for turn in trajectory.policy_turns
-        if turn.steps and turn.outcome.status is not Status.NOT_RUN
+        if turn.steps and turn.outcome.status is not TurnStatus.NOT_RUN
     ]
     same = [plan for plan in found if ruling.places(plan.steps) == first]
     head = sorted(same, key=lambda plan: not plan.rule)[:1]
     return [*head, *(plan for plan in found if plan not in head)]
 
 
-def _timed(outcome: Outcome) -> Outcome:
+def _time_outcome(outcome: TurnOutcome) -> TurnOutcome:
     """With an interval where only medians of one race are known."""
     found = replace(outcome, complaint="")
     eager, own = outcome.baseline_ms.get("eager"), outcome.candidate_ms
@@ -258,7 +260,7 @@ def _timed(outcome: Outcome) -> Outcome:
     )
 
 
-def _viewed(session: Any, steps: Sequence[Step]) -> Viewed | None:
+def _view_steps(session: Any, steps: Sequence[Step]) -> Viewed | None:
     try:
         found: Viewed = session.view(list(steps))
     except RewriteError:
@@ -308,8 +310,8 @@ def _task(told_: Json) -> Shown:
         steps = wire.from_json(tuple[Step, ...], one["steps"])
         keys = tuple(map(key_of, steps))
         views.update({keys[: i + 1]: known[number] for i, number in enumerate(one["seen"])})
-        outcome = wire.from_json(Outcome, one["outcome"])
-        plans.append(Plan(steps=steps, keys=keys, outcome=outcome, rule=one["rule"]))
+        outcome = wire.from_json(TurnOutcome, one["outcome"])
+        plans.append(MeasuredPlan(steps=steps, keys=keys, outcome=outcome, rule=one["rule"]))
     return Shown(
         name=told_["name"],
         family=told_["family"],

@@ -24,7 +24,7 @@ from kernel_lsp.records import Interval, Message
 from trainer import models, rewards
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
-from trainer.records import Agent, Human, Outcome, Status, Tally, Turn
+from trainer.records import Agent, Human, ModelTurn, Tally, TurnOutcome, TurnStatus
 from trainer.worlds import TableWorld, apply_call, select_call
 
 GOOD, BAD = (Human.KEPT, Human.ACCEPTED), (Human.REVERTED, Human.DISMISSED)
@@ -65,14 +65,14 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
             examples += chosen
         else:
             turns += _turns(path, tokenizer, tally)
-    pairs = tuple(paired(turns)) if sft.preference else ()
+    pairs = tuple(pair_turns(turns)) if sft.preference else ()
     if sft.loss == "supervised":
         imitated = [one.example for one in turns if one.imitable]
         _left_out(tally, NO_EXAMPLE, len(turns) - len(imitated))
     else:
         known = [one for one in turns if one.reward is not None]
         _left_out(tally, UNKNOWN, len(turns) - len(known))
-        imitated = weighed(known)
+        imitated = weigh_turns(known)
         imitated = [one for one in imitated if one.best] if sft.loss == "best_step" else imitated
     return Data(examples=tuple(examples + imitated), pairs=pairs)
 
@@ -162,17 +162,19 @@ def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
 
 def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
     messages = tuple(wire.from_json(Message, one) for one in json.loads(row["messages"]))
-    turn = Turn(
+    turn = ModelTurn(
         number=row["number"],
         agent=Agent(row["agent"]),
         human=Human(row["human"]) if row.get("human") else None,
-        outcome=Outcome(
-            status=Status(row["status"]), correct=row.get("correct"), speedups=_speedups(row.get("speedups"))
+        outcome=TurnOutcome(
+            status=TurnStatus(row["status"]),
+            correct=row.get("correct"),
+            speedups=_speedups(row.get("speedups")),
         ),
     )
-    found = rewards.judged(turn)
+    found = rewards.judge_turn(turn)
     terms = None if found is None else rewards.bound(found)
-    example = _example(tokenizer, messages, row.get("reply") or _called(row["calls"]))
+    example = _example(tokenizer, messages, row.get("reply") or _call_text(row["calls"]))
     return _Read(
         example=replace(example, trajectory=row["trajectory"], agent=turn.agent),
         task=row.get("task") or row["trajectory"],
@@ -186,7 +188,7 @@ def _speedups(text: str | None) -> dict[str, Interval]:
     return {name: wire.from_json(Interval, one) for name, one in json.loads(text or "{}").items()}
 
 
-def _called(text: str) -> str:
+def _call_text(text: str) -> str:
     """A reply for turns that were made without one: the call as decoding under a schema writes it."""
     call = json.loads(text)[0]
     return json.dumps({"name": call["name"], "arguments": call["arguments"]}, separators=(",", ":"))
@@ -195,11 +197,11 @@ def _called(text: str) -> str:
 def _example(tokenizer: Any, messages: Sequence[Message], reply: str) -> Example:
     spelled = tokenizer(reply, add_special_tokens=False)["input_ids"]
     return Example(
-        prompt=tuple(models.encoded(tokenizer, messages)), reply=(*spelled, tokenizer.eos_token_id)
+        prompt=tuple(models.encode_prompt(tokenizer, messages)), reply=(*spelled, tokenizer.eos_token_id)
     )
 
 
-def weighed(turns: Sequence[_Read]) -> list[Example]:
+def weigh_turns(turns: Sequence[_Read]) -> list[Example]:
     """With advantages: the reward against the mean of its task's turns; and which step was its best."""
     of_task: dict[str, list[float]] = defaultdict(list)
     best: dict[str, float] = {}
@@ -218,7 +220,7 @@ def weighed(turns: Sequence[_Read]) -> list[Example]:
     ]
 
 
-def paired(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
+def pair_turns(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
     """Every kept reply with every refused one of the same target, at most as many pairs as replies."""
     good: dict[str, list[Example]] = defaultdict(list)
     bad: dict[str, list[Example]] = defaultdict(list)

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Json, Step
-from trainer.records import Outcome, Status, Tally
+from trainer.records import Tally, TurnOutcome, TurnStatus
 
 RACE_SCATTER = 1.03
 """Times of one race scatter by 3 % (pipeline/search.py), so no tighter interval is claimed of them."""
@@ -27,7 +27,7 @@ SYNTHETIC = "synthetic (a formula, no device)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class RecordedAxis:
     """One parameter of one step."""
 
     step: int
@@ -41,7 +41,7 @@ Point = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class RecordedSpace:
     """All of one task that was recorded."""
 
     name: str
@@ -52,7 +52,7 @@ class Space:
     """What a prompt may tell of it: operators, shapes."""
     steps: tuple[Step, ...]
     """The course; parameters not among the axes are fixed here."""
-    axes: tuple[Axis, ...]
+    axes: tuple[RecordedAxis, ...]
     original_ms: float
     times: dict[Point, float]
     """Combinations that run and are right."""
@@ -91,36 +91,36 @@ class Space:
             return None
 
 
-def looked_up(space: Space, steps: Sequence[Step]) -> Outcome:
+def looked_up(space: RecordedSpace, steps: Sequence[Step]) -> TurnOutcome:
     """What the table says of these steps."""
     point = space.point(steps)
     if point is None or (point not in space.times and point not in space.dropped):
-        return Outcome(status=Status.NOT_RUN, complaint="was never recorded")
+        return TurnOutcome(status=TurnStatus.NOT_RUN, complaint="was never recorded")
     speedup = space.speedup(point)
     if speedup is None:
-        return Outcome(status=_why(space.dropped[point]), correct=False, complaint=space.dropped[point])
+        return TurnOutcome(status=_why(space.dropped[point]), correct=False, complaint=space.dropped[point])
     interval = Interval(low=speedup / RACE_SCATTER, mid=speedup, high=speedup * RACE_SCATTER)
-    return Outcome(
-        status=Status.PASSED,
+    return TurnOutcome(
+        status=TurnStatus.PASSED,
         correct=True,
         speedups={"eager": interval},
         candidate_ms=space.times[point],
     )
 
 
-def _why(reason: str) -> Status:
+def _why(reason: str) -> TurnStatus:
     low = reason.lower()
     if "wrong" in low or "differ" in low or "error of" in low:
-        return Status.WRONG_RESULT
-    return Status.TIMED_OUT if "time" in low and "out" in low else Status.RUNTIME_ERROR
+        return TurnStatus.WRONG_RESULT
+    return TurnStatus.TIMED_OUT if "time" in low and "out" in low else TurnStatus.RUNTIME_ERROR
 
 
 # --- files -----------------------------------------------------------------------------------------
 
 
-def load(patterns: Iterable[str], folder: Path, tally: Tally) -> list[Space]:
+def load(patterns: Iterable[str], folder: Path, tally: Tally) -> list[RecordedSpace]:
     """Raises ConfigError when a pattern finds nothing or a file is no recording."""
-    found: dict[str, Space] = {}
+    found: dict[str, RecordedSpace] = {}
     for pattern in patterns:
         paths = sorted((folder / pattern).parent.resolve().glob(Path(pattern).name))
         if not paths:
@@ -134,7 +134,7 @@ def load(patterns: Iterable[str], folder: Path, tally: Tally) -> list[Space]:
     return list(found.values())
 
 
-def _file(path: Path, tally: Tally) -> list[Space]:
+def _file(path: Path, tally: Tally) -> list[RecordedSpace]:
     try:
         data = json.loads(path.read_text())
         device, tasks = str(data["device"]), dict(data["tasks"])
@@ -159,7 +159,7 @@ def _file(path: Path, tally: Tally) -> list[Space]:
     return spaces
 
 
-def _space(name: str, device: str, task: Json) -> Space:
+def _space(name: str, device: str, task: Json) -> RecordedSpace:
     times: dict[Point, float] = {}
     dropped: dict[Point, str] = {}
     for point, _, milliseconds, reason in task["combinations"]:
@@ -168,7 +168,7 @@ def _space(name: str, device: str, task: Json) -> Space:
         else:
             dropped[tuple(point)] = reason or "did not run"
     words = name.rpartition("/")[2].split("_")
-    return Space(
+    return RecordedSpace(
         name=name,
         family=str(task.get("family") or name.partition("/")[0] + "/" + words[0]),
         device=device,
@@ -178,7 +178,7 @@ def _space(name: str, device: str, task: Json) -> Space:
             for step in task["steps"]
         ),
         axes=tuple(
-            Axis(step=axis["step"], name=axis["name"], choices=tuple(axis["choices"]))
+            RecordedAxis(step=axis["step"], name=axis["name"], choices=tuple(axis["choices"]))
             for axis in task["axes"]
         ),
         original_ms=float(task["original_ms"]),
@@ -226,19 +226,19 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
-def synthetic(count: int, seed: int) -> list[Space]:
+def synthetic(count: int, seed: int) -> list[RecordedSpace]:
     """Tasks whose best parameters follow from their sizes by a rule that can be learned."""
     draw = random.Random(seed)
     names = sorted(_FAMILIES)
     return [_made_up(names[i % len(names)], i, draw) for i in range(count)]
 
 
-def _made_up(family: str, number: int, draw: random.Random) -> Space:
+def _made_up(family: str, number: int, draw: random.Random) -> RecordedSpace:
     rows, columns = draw.randint(7, 14), draw.randint(8, 13)
     skills = _FAMILIES[family]
     steps = tuple(Step(skill=skill, site=f"node_{place}") for place, skill in enumerate(skills))
     axes = tuple(
-        Axis(step=place, name=name, choices=choices)
+        RecordedAxis(step=place, name=name, choices=choices)
         for place, skill in enumerate(skills)
         for name, choices in _SKILLS[skill].items()
     )
@@ -255,7 +255,7 @@ def _made_up(family: str, number: int, draw: random.Random) -> Space:
         else:
             noise = draw.gauss(0.0, 0.01)
             times[point] = 0.4 * math.exp(0.6 * cost + noise)
-    return Space(
+    return RecordedSpace(
         name=f"synthetic/{family.replace(' ', '_')}_{number}",
         family=f"synthetic/{family}",
         device=SYNTHETIC,

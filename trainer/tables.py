@@ -20,14 +20,24 @@ from kernel_lsp.agents.tools import APPLY
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Json, Step, ToolCall
 from trainer.reading import CHANGED, UNREADABLE, Grant
-from trainer.records import Agent, Outcome, Permission, Source, Status, Tally, Trajectory, Turn, Versions
-from trainer.tasks import Suite, SuiteTask, digest
+from trainer.records import (
+    Agent,
+    ModelTurn,
+    Permission,
+    Tally,
+    Trajectory,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
+    Versions,
+)
+from trainer.tasks import SuiteTask, TaskSuite, digest
 
 UNKNOWN = "no task of this name in the suites that were given"
 UNHASHED = "the table has no hash of its task (--unchanged says that the files are the same)"
 
 
-def read(path: Path, suites: Sequence[Suite], grant: Grant, tally: Tally) -> Iterator[Trajectory]:
+def read(path: Path, suites: Sequence[TaskSuite], grant: Grant, tally: Tally) -> Iterator[Trajectory]:
     """One trajectory per task. Raises ConfigError where there is no table to be read."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
@@ -75,16 +85,16 @@ def _rows(entry: Json) -> Iterator[Json]:
         yield {"steps": steps, "status": status, "ms": times, "candidate": name, "detail": reason}
 
 
-def _turn(row: Json, number: int, entry: Json) -> Turn | None:
+def _turn(row: Json, number: int, entry: Json) -> ModelTurn | None:
     try:
         steps = tuple(wire.from_json(Step, step) for step in row["steps"])
-        status = Status(row["status"])
-        passed = status is Status.PASSED
+        status = TurnStatus(row["status"])
+        passed = status is TurnStatus.PASSED
         speedups = {k: wire.from_json(Interval, v) for k, v in row.get("speedups", {}).items()}
         times = {**entry.get("baseline_ms", {}), **row.get("ms", {})}
-        outcome = Outcome(
+        outcome = TurnOutcome(
             status=status,
-            correct=None if status is Status.NOT_RUN else passed,
+            correct=None if status is TurnStatus.NOT_RUN else passed,
             speedups=speedups if passed else {},
             complete=len(speedups) > 1,
             candidate_ms=times.pop("candidate", None),
@@ -98,7 +108,7 @@ def _turn(row: Json, number: int, entry: Json) -> Turn | None:
         ToolCall(name=APPLY, arguments={"skill": s.skill, "site": s.site, "parameters": dict(s.parameters)})
         for s in steps
     )
-    return Turn(
+    return ModelTurn(
         number=number,
         agent=Agent.POLICY,
         calls=tuple(calls),
@@ -110,7 +120,9 @@ def _turn(row: Json, number: int, entry: Json) -> Turn | None:
     )
 
 
-def _trajectory(name: str, table: Json, task: SuiteTask, entry: Json, turns: Sequence[Turn]) -> Trajectory:
+def _trajectory(
+    name: str, table: Json, task: SuiteTask, entry: Json, turns: Sequence[ModelTurn]
+) -> Trajectory:
     device_name = table.get("device_name") or entry.get("device_name") or table.get("device")
     device = table.get("device")
     found = table.get("versions") or entry.get("environment") or table
@@ -127,7 +139,7 @@ def _trajectory(name: str, table: Json, task: SuiteTask, entry: Json, turns: Seq
         versions=Versions(
             **{key: found[key] for key in ("kernel_lsp", "torch", "triton", "python") if found.get(key)}
         ),
-        source=Source.TABLE,
+        source=TrajectorySource.TABLE,
         origin=f"{name}#{task.name}",
         rollout=f"{name}#{task.name}",
         turns=tuple(turns),

@@ -4,7 +4,7 @@
         --unchanged --out talks.jsonl [--most 3] [--device cuda]
 
 For each task the engine captures the program (on fake tensors, no GPU), then every chosen plan is told step
-by step exactly as the product tells it (`compact.Talk`, `Engine.view`): the same words that serve. Chosen are
+by step exactly as the product tells it (`compact.Dialog`, `Engine.view`): the same words that serve. Chosen are
 the fastest right plans of a task, no slower than 3 % over its best; with ``--draw`` others are drawn too, and
 every row has advantages per word: ln of its speedup minus the mean of the task's rows. What the engine does
 not offer any more is counted with its reason. Not covered: several turns in one talk; which skills to select
@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any
 
 from kernel_lsp import process, skillbook
-from kernel_lsp.agents.compact import Situation, Talk
+from kernel_lsp.agents.compact import Dialog, Situation
 from kernel_lsp.agents.learned import usable
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
@@ -34,7 +34,7 @@ from kernel_lsp.records import Step
 from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import tables, tasks
 from trainer.reading import Grant
-from trainer.records import Outcome, Tally, Trajectory
+from trainer.records import Tally, Trajectory, TurnOutcome
 from trainer.tasks import SuiteTask
 
 NEAR = 1.03
@@ -46,7 +46,7 @@ NO_CAPTURE = "a task that the engine cannot read"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class RecordedPlan:
     """One recorded rewrite."""
 
     steps: tuple[Step, ...]
@@ -54,12 +54,12 @@ class Plan:
     best: bool
 
 
-async def talk(engine: Engine, situation: Situation, steps: Sequence[Step]) -> Talk:
+async def talk(engine: Engine, situation: Situation, steps: Sequence[Step]) -> Dialog:
     """One turn: the plan's skills are selected, its steps named, the engine's answers told.
 
     Raises ValueError or RewriteError where the plan is not offered.
     """
-    told = Talk(situation)
+    told = Dialog(situation)
     if told.phase.value == "select":
         told.say(told.reply_selecting(step.skill for step in steps))
     for count, step in enumerate(steps, 1):
@@ -86,9 +86,9 @@ def situation_of(capture: Capture, device: str, capability: str | None) -> Situa
     )
 
 
-def plans(trajectory: Trajectory, most: int, draw: int) -> list[Plan]:
+def plans(trajectory: Trajectory, most: int, draw: int) -> list[RecordedPlan]:
     """The best ones, one per program, then ``draw`` others."""
-    seen: dict[str, Plan] = {}
+    seen: dict[str, RecordedPlan] = {}
     known = [(turn, _speedup(turn.outcome)) for turn in trajectory.policy_turns]
     right = [(turn, speedup) for turn, speedup in known if speedup is not None and turn.steps]
     if not right:
@@ -96,14 +96,15 @@ def plans(trajectory: Trajectory, most: int, draw: int) -> list[Plan]:
     bar = max(speedup for _, speedup in right) / NEAR
     for turn, speedup in sorted(right, key=lambda pair: -pair[1]):
         seen.setdefault(
-            turn.candidate or repr(turn.steps), Plan(steps=turn.steps, speedup=speedup, best=speedup >= bar)
+            turn.candidate or repr(turn.steps),
+            RecordedPlan(steps=turn.steps, speedup=speedup, best=speedup >= bar),
         )
     best = [plan for plan in seen.values() if plan.best][:most]
     others = [plan for plan in seen.values() if plan not in best]
     return best + random.Random(trajectory.task).sample(others, min(draw, len(others)))
 
 
-def _speedup(outcome: Outcome) -> float | None:
+def _speedup(outcome: TurnOutcome) -> float | None:
     if not outcome.correct:
         return None
     if outcome.speedup is not None:
@@ -159,7 +160,7 @@ async def run(options: argparse.Namespace) -> int:
     # Our own tasks on fake tensors: nothing of a user's runs, so nothing has to be confined.
     engine = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
     try:
-        for trajectory in _recorded(options.table, suites, grant, tally):
+        for trajectory in _recorded_trajectories(options.table, suites, grant, tally):
             task = by_id[trajectory.task]
             try:
                 made = await rows(task, trajectory, options, engine, tally)
@@ -180,8 +181,8 @@ async def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recorded(
-    paths: Sequence[Path], suites: Sequence[tasks.Suite], grant: Grant, tally: Tally
+def _recorded_trajectories(
+    paths: Sequence[Path], suites: Sequence[tasks.TaskSuite], grant: Grant, tally: Tally
 ) -> Iterator[Trajectory]:
     for path in paths:
         yield from tables.read(path, suites, grant, tally)

@@ -23,7 +23,7 @@ from kernel_lsp.files import read_source
 from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.workloads import workloads_for
-from trainer.families import Structure, structure
+from trainer.families import TaskStructure, structure
 from trainer.records import Skipped, Tally
 
 MANIFEST = "manifest.json"
@@ -42,7 +42,7 @@ class SuiteTask:
     fingerprint: str
     """Of Model: `kernel_lsp.records.Target.fingerprint`, which journals keep."""
     workload: Workload
-    structure: Structure
+    structure: TaskStructure
 
     @property
     def family(self) -> str:
@@ -50,7 +50,7 @@ class SuiteTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Suite:
+class TaskSuite:
     folder: Path
     tasks: tuple[SuiteTask, ...]
     skipped: tuple[Skipped, ...] = ()
@@ -110,7 +110,7 @@ def source_files(folders: Iterable[Path]) -> list[Path]:
     return found
 
 
-def load(folder: Path) -> Suite:
+def load(folder: Path) -> TaskSuite:
     """Every task below a folder. Raises ConfigError when there is no such folder; never for a bad file."""
     tally, tasks, known = Tally(), list[SuiteTask](), dict[str, str]()
     listed = _manifest(folder)
@@ -126,7 +126,7 @@ def load(folder: Path) -> Suite:
         else:
             known[found.id] = name
             tasks.append(found)
-    return Suite(folder=folder, tasks=tuple(tasks), skipped=tally.skipped)
+    return TaskSuite(folder=folder, tasks=tuple(tasks), skipped=tally.skipped)
 
 
 def read_task(path: Path, name: str) -> SuiteTask | str:
@@ -171,7 +171,7 @@ def _kernel_task(
     if not known or built is None:
         return "its launcher has no workload"
     try:
-        program = harness.judged(analysis.slice_program(snapshot, kernel), kernel)
+        program = harness.judged_program(analysis.slice_program(snapshot, kernel), kernel)
     except RewriteError as error:
         return error.cause
     return _task(snapshot.text, name, path, kernel, program, known[0], built)
@@ -184,7 +184,7 @@ def _task(
     target: Target,
     program: Program,
     workload: Workload,
-    built: Structure,
+    built: TaskStructure,
 ) -> SuiteTask:
     return SuiteTask(
         id=task_id(program.source, workload),
@@ -218,14 +218,14 @@ def _manifest(folder: Path) -> dict[str, str]:
 # --- splitting -----------------------------------------------------------------------------------
 
 
-class Part(StrEnum):
+class DataPart(StrEnum):
     TRAIN = "train"
     VALIDATION = "validation"
     TEST = "test"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
+class FamilySplit:
     """How families are dealt out; the same for ever, whichever tasks come later."""
 
     seed: int = 0
@@ -242,15 +242,15 @@ class Split:
                 f"shares {shares} leave nothing to train on", "validation + test must be below 1"
             )
 
-    def part(self, family: str) -> Part:
+    def part(self, family: str) -> DataPart:
         """By a hash of seed and family alone: tasks of one family are never apart."""
         if family in self.held_out:
-            return Part.TEST
+            return DataPart.TEST
         raw = hashlib.sha256(f"{self.seed}\0{family}".encode()).digest()[:8]
         place = int.from_bytes(raw) / 2**64
         if place < self.test:
-            return Part.TEST
-        return Part.VALIDATION if place < self.test + self.validation else Part.TRAIN
+            return DataPart.TEST
+        return DataPart.VALIDATION if place < self.test + self.validation else DataPart.TRAIN
 
 
 def families(tasks: Iterable[SuiteTask]) -> frozenset[str]:

@@ -73,7 +73,7 @@ def rate(optimizer: Optimizer, step: int, steps: int) -> float:
 
 
 @dataclass(kw_only=True)
-class Run:
+class TrainingRun:
     """A model that is being trained, with its place on disk."""
 
     recipe: Recipe
@@ -200,7 +200,7 @@ class Run:
         if self.recipe.lora is not None:
             tensors |= {f"adapter/{name}": value for name, value in weights.items() if "lora_" in name}
             weights = self._merged(weights)
-        state = checkpoints.State(
+        state = checkpoints.TrainingState(
             step=self.step,
             recipe=f"{self.kind}-{self.recipe.fingerprint}",
             position=position,
@@ -226,14 +226,14 @@ class Run:
 
     def _merged(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         assert self.recipe.lora is not None
-        return merged(weights, self.recipe.lora.alpha / self.recipe.lora.rank)
+        return merge_adapters(weights, self.recipe.lora.alpha / self.recipe.lora.rank)
 
     def restore(self) -> dict[str, Any] | None:
         """Go on from the newest checkpoint; its position, or None: there is none.
 
         Raises CheckpointError when the newest complete one must not be used.
         """
-        places = checkpoints.found(self.folder)
+        places = checkpoints.find_checkpoints(self.folder)
         if not places:
             return None
         state = checkpoints.restore(places[0], f"{self.kind}-{self.recipe.fingerprint}", self.tokenizer)
@@ -302,7 +302,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in _lines(folder / CURVE)]
 
 
-def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+def merge_adapters(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """A LoRA model's weights as those of the model below it: W + scale B A, under its own names."""
     found = {}
     for name, tensor in weights.items():

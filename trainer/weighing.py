@@ -22,7 +22,7 @@ from trainer import batches
 from trainer.batches import Example
 from trainer.ranking import TOKENS as MOST_TOKENS
 from trainer.ranking import Ranked
-from trainer.shown import Plan, Shown
+from trainer.shown import MeasuredPlan, Shown
 from trainer.sources import talk
 
 JITTER = math.log(2) / 8
@@ -47,10 +47,13 @@ def _of(task: Shown, number: int) -> Iterator[Example]:
 
 def questions(task: Shown) -> list[list[int]]:
     """One for each plan, the rule's own included."""
-    rule = told(task, task.plans[0])
+    rule = encode_plan(task, task.plans[0])
     return [
-        weighing.Question(
-            situation=task.situation, before=_known(task, task.before), rule=rule, course=told(task, plan)
+        weighing.PlanQuestion(
+            situation=task.situation,
+            before=_known_cost(task, task.before),
+            rule=rule,
+            course=encode_plan(task, plan),
         ).tokens
         for plan in task.plans
     ]
@@ -64,7 +67,7 @@ def gains(task: Shown) -> list[float]:
     return [(math.log(plan.speedup) if plan.speedup else worst) - bar for plan in task.plans]
 
 
-def told(task: Shown, plan: Plan) -> weighing.Plan:
+def encode_plan(task: Shown, plan: MeasuredPlan) -> weighing.WeighedPlan:
     """As the product tells a course: by the sites of the steps that the engine took."""
     offered, cost, sites = task.situation.sites, task.before, list[Site]()
     for count, step in enumerate(plan.steps, 1):
@@ -72,16 +75,16 @@ def told(task: Shown, plan: Plan) -> weighing.Plan:
         if viewed is not None:
             sites += [one for one in offered if (one.skill, one.site) == (step.skill, step.site)][:1]
             offered, cost = viewed.sites, viewed.cost
-    return weighing.plan(sites, _known(task, cost))
+    return weighing.plan(sites, _known_cost(task, cost))
 
 
-def _known(task: Shown, cost: Any) -> Any:
+def _known_cost(task: Shown, cost: Any) -> Any:
     if cost is None:
         raise ConfigError(f"{task.name} has no estimates", "make the file again with python -m trainer.shown")
     return cost
 
 
-def ranked(tasks: Sequence[Shown], model: Any, pad: int) -> list[Ranked]:
+def rank_plans(tasks: Sequence[Shown], model: Any, pad: int) -> list[Ranked]:
     """Every task's plans, the one with the largest expected gain first; of equals the rule's order."""
     examples = [
         talk([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
@@ -109,6 +112,6 @@ def answers(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
             states = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
             logits = model.lm_head(states[batch.rows, batch.places]).float()[:, list(OFFERED)]
             for place, row in zip(part, torch.log_softmax(logits, dim=1).tolist(), strict=True):
-                found[place] = weighing.expected(weighing.GAINS, row)
+                found[place] = weighing.expected_gain(weighing.GAINS, row)
     model.train(training)
     return found

@@ -21,8 +21,8 @@ from typing import Any
 from kernel_lsp.agents.tools import APPLY, MOST_SELECTED, SELECT, UPDATE
 from kernel_lsp.records import Json, Message, Role, Step, ToolCall
 from trainer.generation import MOST_CHOICES, Ask
-from trainer.records import Outcome
-from trainer.spaces import Point, Space
+from trainer.records import TurnOutcome
+from trainer.spaces import Point, RecordedSpace
 
 OFFERED = 6
 """Skills that are recalled for a task: its own, filled up with others."""
@@ -31,7 +31,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class WorldState:
     """One rollout so far."""
 
     task: str
@@ -41,7 +41,7 @@ class State:
     """Where the next turn goes on: the best so far, else the start."""
     speedup: float | None = None
     """Of ``point``; None: not judged yet."""
-    tried: tuple[tuple[Point, Outcome], ...] = ()
+    tried: tuple[tuple[Point, TurnOutcome], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class Advice:
 class TableWorld:
     """Every task of some spaces."""
 
-    def __init__(self, spaces: Sequence[Space]) -> None:
+    def __init__(self, spaces: Sequence[RecordedSpace]) -> None:
         self.spaces = {space.name: space for space in spaces}
         self._skills = sorted({step.skill for space in spaces for step in space.steps})
 
@@ -69,7 +69,7 @@ class TableWorld:
         found: list[str] = []
         for name, space in self.spaces.items():
             asks = [self.selection(name)]
-            policy = self.policy(State(task=name, skills=None, point=space.default))
+            policy = self.policy(WorldState(task=name, skills=None, point=space.default))
             for ask in [*asks, *([policy] if policy else [])]:
                 found += [message.text for message in ask.messages]
                 found += list(ask.choices or ())[:64]
@@ -98,11 +98,11 @@ class TableWorld:
 
     # --- policy ------------------------------------------------------------------------------------
 
-    def begin(self, task: str, skills: Sequence[str] | None) -> State:
+    def begin(self, task: str, skills: Sequence[str] | None) -> WorldState:
         point = self.spaces[task].default
-        return State(task=task, skills=None if skills is None else tuple(skills), point=point)
+        return WorldState(task=task, skills=None if skills is None else tuple(skills), point=point)
 
-    def policy(self, state: State) -> Ask | None:
+    def policy(self, state: WorldState) -> Ask | None:
         """None: none of the chosen skills applies, so there is no call to make."""
         space = self.spaces[state.task]
         steps = [
@@ -115,11 +115,11 @@ class TableWorld:
             return None
         body = [*self._facts(state.task)]
         body += [_site(space, place) for place in steps]
-        body += [_told(space, point, outcome) for point, outcome in state.tried[-SHOWN:]]
+        body += [_describe_outcome(space, point, outcome) for point, outcome in state.tried[-SHOWN:]]
         body.append(f"now {_values(space, state.point)}")
         return _ask("apply", body, calls[:MOST_CHOICES])
 
-    def applied(self, state: State, reply: str) -> tuple[ToolCall, tuple[Step, ...]]:
+    def applied(self, state: WorldState, reply: str) -> tuple[ToolCall, tuple[Step, ...]]:
         """The call, and the whole plan after it."""
         call = read_call(reply)
         space = self.spaces[state.task]
@@ -130,7 +130,7 @@ class TableWorld:
                 steps[place] = replace(step, parameters=merged)
         return call, tuple(steps)
 
-    def after(self, state: State, steps: Sequence[Step], outcome: Outcome) -> State:
+    def after(self, state: WorldState, steps: Sequence[Step], outcome: TurnOutcome) -> WorldState:
         """Goes on from the best point so far, as a search does."""
         space = self.spaces[state.task]
         point = space.point(steps)
@@ -144,7 +144,7 @@ class TableWorld:
 
     # --- summary -----------------------------------------------------------------------------------
 
-    def summary(self, state: State) -> Ask | None:
+    def summary(self, state: WorldState) -> Ask | None:
         """What of the best attempt differs from the start; None: nothing does."""
         space = self.spaces[state.task]
         changed = [
@@ -154,7 +154,7 @@ class TableWorld:
         ]
         if not changed:
             return None
-        body = [*self._facts(state.task), *(_told(space, *one) for one in state.tried[-SHOWN:])]
+        body = [*self._facts(state.task), *(_describe_outcome(space, *one) for one in state.tried[-SHOWN:])]
         body.append(f"best {_values(space, state.point)}")
         drafts: list[tuple[Advice, ...]] = [(), *((one,) for one in changed)]
         return _ask("learn", body, [update_call(draft) for draft in drafts])
@@ -230,7 +230,7 @@ def _call(name: str, arguments: Json) -> str:
     return json.dumps({"name": name, "arguments": arguments}, separators=(",", ":"))
 
 
-def _calls(space: Space, place: int, point: Point) -> list[str]:
+def _calls(space: RecordedSpace, place: int, point: Point) -> list[str]:
     """Every setting of one step's parameters, in the order of its axes."""
     own = [axis for axis in space.axes if axis.step == place]
     step = space.at(point)[place]
@@ -241,19 +241,19 @@ def _calls(space: Space, place: int, point: Point) -> list[str]:
     ]
 
 
-def _site(space: Space, place: int) -> str:
+def _site(space: RecordedSpace, place: int) -> str:
     step = space.steps[place]
     choices = [f"{axis.name} {'|'.join(map(str, axis.choices))}" for axis in space.axes if axis.step == place]
     return f"{step.skill} at {step.site}: {' '.join(choices)}"
 
 
-def _values(space: Space, point: Point) -> str:
+def _values(space: RecordedSpace, point: Point) -> str:
     return " ".join(
         f"{axis.name} {axis.choices[place]}" for axis, place in zip(space.axes, point, strict=True)
     )
 
 
-def _told(space: Space, point: Point, outcome: Outcome) -> str:
+def _describe_outcome(space: RecordedSpace, point: Point, outcome: TurnOutcome) -> str:
     result = f"{outcome.speedup.mid:.2f}x" if outcome.speedup else outcome.status.value
     return f"tried {_values(space, point)}: {result}"
 

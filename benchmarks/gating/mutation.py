@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.gating import mutants
 from benchmarks.gating.mutants import Sample
 from benchmarks.gating.running import Bench, Judged, Part, Row
-from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
@@ -80,7 +80,7 @@ def _request(bench: Bench, one: Sample) -> EvaluationRequest:
     """Correctness alone; nobody says inference, so gradients belong to the result."""
     cuda = bench.device == "cuda"
     made = request_from_files(one.reference, one.candidate, device=bench.device, has_cuda=cuda)
-    return replace(made, require_speed=False, budget=Budget(compile_s=0, call_s=60))
+    return replace(made, require_speed=False, budget=EvaluationBudget(compile_s=0, call_s=60))
 
 
 async def _differences(block: list[Sample]) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation
 
@@ -63,7 +63,9 @@ class Bench:
         """Inference, without torch.compile and with short rounds, unless ``budget`` says otherwise."""
         cuda = self.device == "cuda"
         made = request_from_files(reference, candidate, device=self.device, has_cuda=cuda, inference=True)
-        return replace(made, budget=Budget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget}))
+        return replace(
+            made, budget=EvaluationBudget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget})
+        )
 
     def here(self, request: EvaluationRequest, *, timed: bool) -> EvaluationRequest:
         """The same request on this device; timed also where it was not."""

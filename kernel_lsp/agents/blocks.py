@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class BlockKind(StrEnum):
     TAG = "tag"
     """What stands between ``<tool_call>`` and its end, or from a bare ``<function=`` on."""
     FENCE = "fence"
@@ -24,8 +24,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    kind: Kind
+class MessageBlock:
+    kind: BlockKind
     text: str
     language: str = ""
     """Of a fence, lower case."""
@@ -50,26 +50,28 @@ _XML_FUNCTION = re.compile(r"<function=([^<>\n]{1,200})>")
 _XML_PARAMETER = re.compile(r"<parameter=([^<>\n]{1,200})>")
 
 
-def blocks(text: str) -> Iterator[Block]:
+def blocks(text: str) -> Iterator[MessageBlock]:
     """In order. The last one may be incomplete and then reaches to the end."""
     at = 0
     while opening := _OPENING.search(text, at):
         start = opening.end()
         if opening["tag"]:
-            body, at, complete = _tagged(text, start)
-            yield Block(kind=Kind.TAG, text=body, complete=complete)
+            body, at, complete = _tag_end(text, start)
+            yield MessageBlock(kind=BlockKind.TAG, text=body, complete=complete)
         elif opening["bare"]:
             body, at, complete = _until(text, opening.start(), "</function>")
-            yield Block(kind=Kind.TAG, text=body, complete=complete)
+            yield MessageBlock(kind=BlockKind.TAG, text=body, complete=complete)
         elif opening["edit"]:
             edit, at = _edit(text, opening)
             yield edit
         else:
-            body, at, complete = _fenced(text, start, opening["fence"])
-            yield Block(kind=Kind.FENCE, text=body, language=opening["language"].lower(), complete=complete)
+            body, at, complete = _fence_end(text, start, opening["fence"])
+            yield MessageBlock(
+                kind=BlockKind.FENCE, text=body, language=opening["language"].lower(), complete=complete
+            )
 
 
-def edits(text: str) -> list[Block]:
+def edits(text: str) -> list[MessageBlock]:
     """The SEARCH/REPLACE blocks of a text without fences, such as the inside of one."""
     found, at = [], 0
     while opening := _EDIT.search(text, at):
@@ -108,7 +110,7 @@ def xml_call(text: str) -> tuple[str, dict[str, str]] | None:
     return function[1].strip(), values
 
 
-def _tagged(text: str, start: int) -> tuple[str, int, bool]:
+def _tag_end(text: str, start: int) -> tuple[str, int, bool]:
     """JSON knows its own end: the end tag may stand in one of its strings."""
     first = _NOT_BLANK.search(text, start)
     if first and first[0] == "{":
@@ -119,13 +121,13 @@ def _tagged(text: str, start: int) -> tuple[str, int, bool]:
     return _until(text, start, "</tool_call>")
 
 
-def _edit(text: str, opening: re.Match[str]) -> tuple[Block, int]:
+def _edit(text: str, opening: re.Match[str]) -> tuple[MessageBlock, int]:
     end = _EDIT_END.search(text, opening.end())
     at = end.end() if end else len(text)
-    return Block(kind=Kind.EDIT, text=text[opening.start() : at], complete=end is not None), at
+    return MessageBlock(kind=BlockKind.EDIT, text=text[opening.start() : at], complete=end is not None), at
 
 
-def _fenced(text: str, start: int, mark: str) -> tuple[str, int, bool]:
+def _fence_end(text: str, start: int, mark: str) -> tuple[str, int, bool]:
     at = start
     while end := _FENCE_END.search(text, at):
         if end[1].startswith(mark):

@@ -20,7 +20,7 @@ from kernel_lsp.records import (
     Evaluation,
     Interval,
     Json,
-    Judged,
+    SearchJudgement,
     Timing,
     Trial,
     Workload,
@@ -37,7 +37,7 @@ DIGITS = 3
 _BATCH = re.compile(r"batch of (\d+)")
 
 
-def digest(judged: Judged, threshold: float | None = None) -> Json:
+def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
     """What the next turn is told of a verdict, without empty parts. ``threshold``: the speedup asked for."""
     evaluation = judged.proposal.evaluation
     trials = judged.evidence.trials if judged.evidence else ()
@@ -56,7 +56,7 @@ def digest(judged: Judged, threshold: float | None = None) -> Json:
         "speedup": {name: _interval(found) for name, found in evaluation.speedups.items()},
         "speedup_needed": threshold if evaluation.speedups else None,
         "median_ms_without_launches": _medians(evaluation.device_timings),
-        "roofline_share": _rounded(evaluation.roofline_share),
+        "roofline_share": _round_number(evaluation.roofline_share),
         "numerics": _numerics(evaluation),
         "kernels": [_kernel(kernel) for kernel in evaluation.kernels][:MOST_KERNELS],
         "notes": [
@@ -64,9 +64,9 @@ def digest(judged: Judged, threshold: float | None = None) -> Json:
             for check in evaluation.checks
             if check.passed is None and check.detail
         ][:MOST_CHECKS],
-        "seconds_to_judge": _rounded(evaluation.seconds),
+        "seconds_to_judge": _round_number(evaluation.seconds),
     }
-    return _fitted({key: value for key, value in told.items() if value not in (None, "", [], {})})
+    return _fit_into_limit({key: value for key, value in told.items() if value not in (None, "", [], {})})
 
 
 def line(attempt: Attempt) -> str:
@@ -120,9 +120,9 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
         "values": smallest.family,
         "variation": smallest.variation,
         "what": _text(smallest.detail),
-        "error": _rounded(smallest.candidate_error),
-        "allowed": _rounded(smallest.tolerance),
-        "error_of_the_original": _rounded(smallest.reference_error),
+        "error": _round_number(smallest.candidate_error),
+        "allowed": _round_number(smallest.tolerance),
+        "error_of_the_original": _round_number(smallest.reference_error),
     }
     return {key: value for key, value in told.items() if value not in (None, "")}
 
@@ -150,11 +150,11 @@ def _excess(trial: Trial) -> float:
 
 
 def _medians(timings: Iterable[Timing]) -> Json:
-    return {timing.provider: _rounded(timing.median_ms) for timing in timings}
+    return {timing.provider: _round_number(timing.median_ms) for timing in timings}
 
 
 def _interval(found: Interval) -> list[float | None]:
-    return [_rounded(found.low), _rounded(found.mid), _rounded(found.high)]
+    return [_round_number(found.low), _round_number(found.mid), _round_number(found.high)]
 
 
 def _bounds(found: Interval) -> str:
@@ -166,9 +166,9 @@ def _numerics(evaluation: Evaluation) -> Json:
     if found is None:
         return {}
     return {
-        "error": _rounded(found.candidate_error),
-        "allowed": _rounded(found.tolerance),
-        "error_of_the_original": _rounded(found.reference_error),
+        "error": _round_number(found.candidate_error),
+        "allowed": _round_number(found.tolerance),
+        "error_of_the_original": _round_number(found.reference_error),
     }
 
 
@@ -183,7 +183,7 @@ def _kernel(kernel: CompiledKernel) -> Json:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_number(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
@@ -198,7 +198,7 @@ def _text(text: str, most: int = MOST_TEXT) -> str:
     return f"{flat[: most // 2 - 3]} … {flat[-(most - most // 2) :]}"
 
 
-def _fitted(told: Json) -> Json:
+def _fit_into_limit(told: Json) -> Json:
     """Within `MOST_BYTES`: what explains least goes first."""
     for least in ("notes", "kernels", "numerics", "failed_checks", "device"):
         if _size(told) <= MOST_BYTES:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp.agents import blocks, reading
-from kernel_lsp.agents.blocks import Block, Kind
+from kernel_lsp.agents.blocks import BlockKind, MessageBlock
 from kernel_lsp.agents.notes import MISSING, Notes, short
 from kernel_lsp.agents.tools import WRITE, names
 from kernel_lsp.records import CallForm, Json, Reply, ToolSchema
@@ -24,7 +24,7 @@ _PYTHON = ("", "python", "py", "python3", "triton", "diff")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundCall:
     """A call as it stands in the reply."""
 
     name: Any
@@ -33,11 +33,11 @@ class Found:
     id: str = ""
 
 
-def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[FoundCall]:
     """The calls of a reply in order, and what can be no call; empty without a note: it has none."""
     if reply.calls:
         return [
-            Found(name=call.name, arguments=call.arguments, form=CallForm.NATIVE, id=call.id)
+            FoundCall(name=call.name, arguments=call.arguments, form=CallForm.NATIVE, id=call.id)
             for call in reply.calls[: reading.MOST_CALLS]
         ]
     whole = reply.text.strip()
@@ -59,33 +59,37 @@ def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
     return found
 
 
-def _first(text: str) -> list[Block]:
+def _first(text: str) -> list[MessageBlock]:
     return list(itertools.islice(blocks.blocks(text), MOST_BLOCKS))
 
 
-def _as_json(text: str, where: str, form: CallForm, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+def _as_json(
+    text: str, where: str, form: CallForm, tools: Sequence[ToolSchema], note: Notes
+) -> list[FoundCall]:
     """The calls of a text that is JSON from its beginning, or Python's calls of the tools."""
     if made := reading.python_call(text, [tool.name for tool in tools]):
         note(where, "is a call in Python", 'was read all the same; send {"name": …, "arguments": {…}}')
-        return [Found(name=name, arguments=arguments, form=form) for name, arguments in made]
+        return [FoundCall(name=name, arguments=arguments, form=form) for name, arguments in made]
     if text[:1] not in ("{", "["):
         return []
     mine = Notes()
     value = reading.load(text, where, mine)
-    made = reading.shaped(value, [(tool.name, tool.parameters) for tool in tools])
+    made = reading.shape_calls(value, [(tool.name, tool.parameters) for tool in tools])
     if value is not MISSING and not made:
         mine(where, "is JSON, but no call", 'send {"name": …, "arguments": {…}}')
     note.take(mine)
-    return [Found(name=name, arguments=arguments, form=form) for name, arguments in made]
+    return [FoundCall(name=name, arguments=arguments, form=form) for name, arguments in made]
 
 
-def _in_blocks(found: Sequence[Block], tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
-    tagged = [block for block in found if block.kind is Kind.TAG][: reading.MOST_CALLS]
-    calls = [call for number, block in enumerate(tagged, 1) for call in _tagged(block, number, tools, note)]
-    fenced: list[Found] = []
-    for number, block in enumerate((b for b in found if b.kind is Kind.FENCE), 1):
+def _in_blocks(found: Sequence[MessageBlock], tools: Sequence[ToolSchema], note: Notes) -> list[FoundCall]:
+    tagged = [block for block in found if block.kind is BlockKind.TAG][: reading.MOST_CALLS]
+    calls = [
+        call for number, block in enumerate(tagged, 1) for call in _find_tagged(block, number, tools, note)
+    ]
+    fenced: list[FoundCall] = []
+    for number, block in enumerate((b for b in found if b.kind is BlockKind.FENCE), 1):
         if number <= reading.MOST_CALLS:
-            fenced += _fenced(block, number, tools, note)
+            fenced += _find_fenced(block, number, tools, note)
     if len(fenced) > 1:
         note("reply", f"has {len(fenced)} calls in code blocks", "the last one counts; write one")
     code = _code(found, note)
@@ -96,12 +100,14 @@ def _in_blocks(found: Sequence[Block], tools: Sequence[ToolSchema], note: Notes)
     return [*calls, *fenced[-1:]]
 
 
-def _tagged(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+def _find_tagged(
+    block: MessageBlock, number: int, tools: Sequence[ToolSchema], note: Notes
+) -> list[FoundCall]:
     where, text = f"tool_call {number}", block.text.strip()
     xml = blocks.xml_call(text) if text.startswith("<") else None
     if xml is not None:
         name, values = xml
-        return [Found(name=name, arguments=_typed(name, values, tools), form=CallForm.TAGGED)]
+        return [FoundCall(name=name, arguments=_type_values(name, values, tools), form=CallForm.TAGGED)]
     if made := _as_json(text, where, CallForm.TAGGED, tools, note):
         return made
     if text[:1] not in ("{", "["):
@@ -109,11 +115,13 @@ def _tagged(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes)
     return []
 
 
-def _typed(name: str, values: dict[str, str], tools: Sequence[ToolSchema]) -> Json:
+def _type_values(name: str, values: dict[str, str], tools: Sequence[ToolSchema]) -> Json:
     """XML carries text alone: what the schema wants otherwise is JSON in it."""
     schema: Json = next((tool.parameters for tool in tools if tool.name == name), {})
     properties = schema.get("anyOf", [schema])[0].get("properties", {})
-    return {key: text if _is_text(properties.get(key, {})) else _loaded(text) for key, text in values.items()}
+    return {
+        key: text if _is_text(properties.get(key, {})) else _load_json(text) for key, text in values.items()
+    }
 
 
 def _is_text(schema: Json) -> bool:
@@ -121,18 +129,22 @@ def _is_text(schema: Json) -> bool:
     return schema.get("type") == "string" or any(isinstance(value, str) for value in values)
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _fenced(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+def _find_fenced(
+    block: MessageBlock, number: int, tools: Sequence[ToolSchema], note: Notes
+) -> list[FoundCall]:
     text = block.text.strip()
     if text.startswith(("<tool_call>", "<function=")):
-        inner = [one for one in blocks.blocks(text) if one.kind is Kind.TAG]
-        return [call for one in inner[: reading.MOST_CALLS] for call in _tagged(one, number, tools, note)]
+        inner = [one for one in blocks.blocks(text) if one.kind is BlockKind.TAG]
+        return [
+            call for one in inner[: reading.MOST_CALLS] for call in _find_tagged(one, number, tools, note)
+        ]
     where, of_json = f"code block {number}", ("json", "json5", "jsonc", "tool_call", "")
     if block.language not in (*of_json, *_PYTHON):
         return []
@@ -143,16 +155,16 @@ def _fenced(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes)
     return made
 
 
-def _code(found: Sequence[Block], note: Notes) -> Found | None:
+def _code(found: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
     """Every complete edit block, else the last code block, as a write_rewrite."""
-    fences = [b for b in found if b.kind is Kind.FENCE and b.language in _PYTHON and _is_code(b)]
-    edits = [one for b in found for one in ([b] if b.kind is Kind.EDIT else _edits_in(b))]
+    fences = [b for b in found if b.kind is BlockKind.FENCE and b.language in _PYTHON and _is_code(b)]
+    edits = [one for b in found for one in ([b] if b.kind is BlockKind.EDIT else _edits_in(b))]
     whole = [one.text for one in edits if one.complete]
     for number, one in enumerate(edits, 1):
         if not one.complete:
             note(f"edit {number}", "has no line `>>>>>>> REPLACE`", "end every edit block with it")
     if edits:
-        return _written("\n".join(whole)) if whole else None
+        return _code_call("\n".join(whole)) if whole else None
     if not fences:
         return None
     last = next((fence for fence in reversed(fences) if fence.complete), fences[-1])
@@ -160,28 +172,28 @@ def _code(found: Sequence[Block], note: Notes) -> Found | None:
         note("reply", f"has {len(fences)} code blocks", "the last complete one counts; write one")
     if not last.complete:
         note("reply", "has a code block without an end", "was read all the same; end it with ```")
-    return _written(last.text)
+    return _code_call(last.text)
 
 
-def _is_code(block: Block) -> bool:
+def _is_code(block: MessageBlock) -> bool:
     return block.text.strip()[:1] not in ("{", "[", "<", "") or bool(blocks.edits(block.text))
 
 
-def _edits_in(block: Block) -> list[Block]:
-    return blocks.edits(block.text) if block.kind is Kind.FENCE else []
+def _edits_in(block: MessageBlock) -> list[MessageBlock]:
+    return blocks.edits(block.text) if block.kind is BlockKind.FENCE else []
 
 
-def _written(code: str) -> Found:
-    return Found(name=WRITE, arguments={"code": code}, form=CallForm.CODE)
+def _code_call(code: str) -> FoundCall:
+    return FoundCall(name=WRITE, arguments={"code": code}, form=CallForm.CODE)
 
 
-def _in_prose(text: str, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+def _in_prose(text: str, tools: Sequence[ToolSchema], note: Notes) -> list[FoundCall]:
     """A call written into a sentence: the last one that is complete."""
     if not tools:
         return []
     named = "|".join(re.escape(tool.name) for tool in tools)
     begins = re.compile(rf"""\{{\s*+["'](?:name|tool|function)["']\s*+:\s*+["'](?:{named})["']""")
-    made: list[Found] = []
+    made: list[FoundCall] = []
     for start in itertools.islice(begins.finditer(text), reading.MOST_CALLS):
         piece = text[start.start() : start.start() + reading.MOST_LITERAL]
         made = _as_json(piece, "reply", CallForm.ENVELOPE, tools, Notes()) or made

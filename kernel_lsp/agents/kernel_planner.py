@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_lsp import wire
-from kernel_lsp.agents.backbones.small.runtime import Said
+from kernel_lsp.agents.backbones.small.runtime import ModelReply
 from kernel_lsp.agents.compact import weighing
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.learned import Tell
 from kernel_lsp.agents.plan import Course, Make, Planner, Prefer
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -32,34 +32,34 @@ MOST_COURSES = 6
 MOST_ASKED = 32
 """Questions about one kernel: a state takes the engine 30 to 80 ms, an answer the model some 50."""
 
-Answer = Callable[[Question], Awaitable[Said]]
+Answer = Callable[[LaunchQuestion], Awaitable[ModelReply]]
 """The model's reply."""
 Launched = Callable[[Sequence[Step]], Awaitable[KernelView]]
 """The kernel and its launch after these steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
+class WeighedChain:
     """Steps, where they are applied, and ln of the speedup that the model expects of them."""
 
     sites: tuple[Site, ...]
     steps: tuple[Step, ...]
     gain: float = 0.0
 
-    def shorter(self) -> Iterator[Chain]:
+    def shorter(self) -> Iterator[WeighedChain]:
         """Without each one of its steps, but never without any step."""
         for place in range(len(self.steps) if len(self.steps) > 1 else 0):
             sites, steps = ((*some[:place], *some[place + 1 :]) for some in (self.sites, self.steps))
-            yield Chain(sites=tuple(sites), steps=tuple(steps))
+            yield WeighedChain(sites=tuple(sites), steps=tuple(steps))
 
-    def others(self, place: int, name: str) -> Iterator[Chain]:
+    def others(self, place: int, name: str) -> Iterator[WeighedChain]:
         """With each other choice of one parameter."""
         choices, step = self.sites[place].parameters[name], self.steps[place]
         for choice in choices:
             if choice != step.parameters.get(name, choices[0]):
                 changed = replace(step, parameters={**step.parameters, name: choice})
                 steps = (*self.steps[:place], changed, *self.steps[place + 1 :])
-                yield Chain(sites=self.sites, steps=steps)
+                yield WeighedChain(sites=self.sites, steps=steps)
 
 
 class KernelPlanner:
@@ -156,29 +156,33 @@ class KernelPlanner:
             return []
         return [(best.gain, self._named(Course(candidate=made, sites=best.sites, steps=best.steps)))]
 
-    async def _chains(self, courses: Iterable[Course]) -> list[Chain]:
+    async def _chains(self, courses: Iterable[Course]) -> list[WeighedChain]:
         """Those of them that the engine can tell. Raises BackboneError."""
         gains = [(course, await self._gain(course.steps)) for course in courses]
-        return [Chain(sites=one.sites, steps=one.steps, gain=gain) for one, gain in gains if gain is not None]
+        return [
+            WeighedChain(sites=one.sites, steps=one.steps, gain=gain)
+            for one, gain in gains
+            if gain is not None
+        ]
 
     def _named(self, course: Course) -> Course:
         return replace(course, candidate=replace(course.candidate, proposer=self._name), weighed=True)
 
-    async def _shortened(self, best: Chain) -> Chain:
+    async def _shortened(self, best: WeighedChain) -> WeighedChain:
         """Without the step that it does better without, again and again."""
         while (shorter := await self._best(best, best.shorter())) is not best:
             best = shorter
         return best
 
-    async def _tuned(self, best: Chain) -> Chain:
+    async def _tuned(self, best: WeighedChain) -> WeighedChain:
         """Every searched parameter, one after the other, at its best choice with all else as it is."""
         for place, site in enumerate(best.sites):
             if self._prefer(site) is None:
-                for name in searched(site.parameters):
+                for name in free_parameters(site.parameters):
                     best = await self._best(best, best.others(place, name))
         return best
 
-    async def _best(self, best: Chain, others: Iterable[Chain]) -> Chain:
+    async def _best(self, best: WeighedChain, others: Iterable[WeighedChain]) -> WeighedChain:
         """Of equals the one that is there."""
         for other in others:
             gain = await self._gain(other.steps)
@@ -199,12 +203,12 @@ class KernelPlanner:
         return self._gains.get(key)
 
     async def _expected(self, before: KernelView, after: KernelView) -> float:
-        asked = Question(before=before, after=after, capability=self._capability)
+        asked = LaunchQuestion(before=before, after=after, capability=self._capability)
         choice = (await self._answer(asked)).choices[0]
-        return weighing.expected(choice.words, choice.logprobs)
+        return weighing.expected_gain(choice.words, choice.logprobs)
 
 
-def searched(parameters: dict[str, list[Any]]) -> list[str]:
+def free_parameters(parameters: dict[str, list[Any]]) -> list[str]:
     """Names of those with several choices that differ in speed or accuracy only."""
     return [name for name, some in parameters.items() if len(some) > 1 and name not in SEMANTIC_PARAMETERS]
 

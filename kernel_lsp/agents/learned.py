@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp import wire
-from kernel_lsp.agents.backbones.small.runtime import Said
-from kernel_lsp.agents.compact import Phase, Situation, Talk, grammar, weighing
-from kernel_lsp.agents.compact.weighing import Question
-from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, ranked
+from kernel_lsp.agents.backbones.small.runtime import ModelReply
+from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation, grammar, weighing
+from kernel_lsp.agents.compact.weighing import PlanQuestion
+from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, rank_sites
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import EvalStatus, Site, Step, Viewed
 
@@ -43,7 +43,7 @@ STOP = ("stop", ".")
 
 View = Callable[[Sequence[Step]], Awaitable[Viewed]]
 """The graph after these steps and the sites that are left."""
-Answer = Callable[[Talk | Question, grammar.Node], Awaitable[Said]]
+Answer = Callable[[Dialog | PlanQuestion, grammar.GrammarNode], Awaitable[ModelReply]]
 """The model's reply, among these."""
 Tell = Callable[[str], None]
 
@@ -140,9 +140,9 @@ class LearnedPlanner:
         plans = [await self._plan(course) for course in courses]
         gains = []
         for plan in plans:
-            asked = Question(situation=self._situation, before=before.cost, rule=plans[0], course=plan)
+            asked = PlanQuestion(situation=self._situation, before=before.cost, rule=plans[0], course=plan)
             choice = (await self._answer(asked, asked.offer)).choices[0]
-            gains.append(weighing.expected(choice.words, choice.logprobs))
+            gains.append(weighing.expected_gain(choice.words, choice.logprobs))
         gains[0] += self._margin
         order = sorted(range(len(courses)), key=lambda place: (-gains[place], place))
         found = [courses[place] for place in order]
@@ -150,7 +150,7 @@ class LearnedPlanner:
             found[0] = replace(found[0], candidate=replace(found[0].candidate, proposer=self._name))
         return found
 
-    async def _plan(self, course: Course) -> weighing.Plan:
+    async def _plan(self, course: Course) -> weighing.WeighedPlan:
         viewed = await self._viewed(course.steps)
         if viewed is None or viewed.cost is None:
             raise _Untold("the engine cannot say what it would cost")
@@ -183,11 +183,11 @@ class LearnedPlanner:
                 yield course
 
     async def _completed(self, branch: _Branch) -> Course | None:
-        talk, sites = Talk(self._situation), list[Site]()
+        talk, sites = Dialog(self._situation), list[Site]()
         cost, begun = branch.cost, branch.begun
         replies: tuple[tuple[str, ...], ...] = ()
-        while talk.phase in (Phase.SELECT, Phase.STEP) and len(replies) < MOST_REPLIES:
-            if talk.phase is Phase.STEP and talk.turn == 0:
+        while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MOST_REPLIES:
+            if talk.phase is DialogPhase.STEP and talk.turn == 0:
                 await self._advise(talk)
             if len(replies) < len(branch.replies):
                 words = branch.replies[len(replies)]
@@ -195,14 +195,14 @@ class LearnedPlanner:
                 offer = talk.offer
                 said = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
                 said = await self._careful(talk, said, len(begun))
-                if talk.phase is Phase.STEP:
+                if talk.phase is DialogPhase.STEP:
                     self._branch(cost, replies, said)
                 words, cost, begun = said.words, cost - said.logprob, ()
             await self._follow(talk, words, sites)
             replies = (*replies, words)
         return await self._finished(talk.steps, sites)
 
-    async def _advise(self, talk: Talk) -> None:
+    async def _advise(self, talk: Dialog) -> None:
         """Tell it the rule's course as a turn before its own, then what was measured. Raises _Untold where
         that cannot be said."""
         await self._tell_turn(talk, self._advice)
@@ -212,7 +212,7 @@ class LearnedPlanner:
             await self._tell_turn(talk, steps)
             talk.heard(EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup)
 
-    async def _tell_turn(self, talk: Talk, steps: Sequence[Step]) -> None:
+    async def _tell_turn(self, talk: Dialog, steps: Sequence[Step]) -> None:
         """A whole course. Raises _Untold."""
         for step in steps:
             try:
@@ -223,10 +223,10 @@ class LearnedPlanner:
             if viewed is None:
                 raise _Untold(f"the engine refuses {step.skill}")
             talk.saw(viewed)
-        if talk.phase is Phase.STEP:
+        if talk.phase is DialogPhase.STEP:
             talk.say(STOP)
 
-    async def _careful(self, talk: Talk, said: Said, fixed: int) -> Said:
+    async def _careful(self, talk: Dialog, said: ModelReply, fixed: int) -> ModelReply:
         """The reply, with the rule's word instead wherever it leaves the rule's course by too little.
 
         ``fixed``: words at its beginning that are not to be changed.
@@ -249,14 +249,18 @@ class LearnedPlanner:
             said = replace(rest, logprob=math.fsum(taken) + rest.logprob, choices=(*before, *rest.choices))
         return said
 
-    def _rules_reply(self, talk: Talk) -> tuple[str, ...] | None:
+    def _rules_reply(self, talk: Dialog) -> tuple[str, ...] | None:
         """How the rule would go on; None: it would not have come here, or it is time for something else."""
         done = len(talk.steps)
-        if self._measured is not None or talk.phase is not Phase.STEP or talk.steps != self._advice[:done]:
+        if (
+            self._measured is not None
+            or talk.phase is not DialogPhase.STEP
+            or talk.steps != self._advice[:done]
+        ):
             return None
         return STOP if done == len(self._advice) else tuple(talk.reply_for(self._advice[done]))
 
-    def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: Said) -> None:
+    def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: ModelReply) -> None:
         """Every other word that was valid in the place of one that the model has chosen here."""
         for choice in said.choices:
             taken = said.words[choice.place]
@@ -267,11 +271,11 @@ class LearnedPlanner:
                     heapq.heappush(self._heap, branch)
             cost -= choice.logprobs[choice.words.index(taken)]
 
-    async def _follow(self, talk: Talk, words: Sequence[str], sites: list[Site]) -> None:
+    async def _follow(self, talk: Dialog, words: Sequence[str], sites: list[Site]) -> None:
         """Say it, and let the engine do what it asks for."""
         offered = {site.key: site for site in talk.sites}
         talk.say(words)
-        if talk.phase is not Phase.ENGINE:
+        if talk.phase is not DialogPhase.ENGINE:
             return
         step = talk.steps[-1]
         viewed = await self._viewed(talk.steps)
@@ -305,4 +309,4 @@ class LearnedPlanner:
 
 def usable(sites: Sequence[Site], *, triton: bool) -> tuple[Site, ...]:
     """What the model is shown: proved, of use on the device, ranked."""
-    return tuple(site for site in ranked(sites) if site.plain or triton)
+    return tuple(site for site in rank_sites(sites) if site.plain or triton)

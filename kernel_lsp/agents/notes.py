@@ -50,7 +50,7 @@ def short_name(key: Any) -> str:
     return short(key).strip("`")[:40]
 
 
-def listed(choices: Iterable[Any]) -> str:
+def list_choices(choices: Iterable[Any]) -> str:
     text = ""
     for choice in choices:
         word = json.dumps(choice) if not isinstance(choice, str) else choice

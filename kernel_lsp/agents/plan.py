@@ -57,7 +57,7 @@ class Course:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
+class PlanDraft:
     """A course in the making."""
 
     lefts: tuple[tuple[Site, ...], ...]
@@ -70,9 +70,9 @@ class Chain:
         """Estimated share of the time that the steps save together; each counts from what the last left."""
         return 1.0 - math.prod(1.0 - _benefit(site) for site in self.sites)
 
-    def before(self, place: int) -> Chain:
+    def before(self, place: int) -> PlanDraft:
         """The chain as it was before a step."""
-        return Chain(lefts=self.lefts[: place + 1], sites=self.sites[:place], steps=self.steps[:place])
+        return PlanDraft(lefts=self.lefts[: place + 1], sites=self.sites[:place], steps=self.steps[:place])
 
 
 class Planner:
@@ -96,8 +96,8 @@ class Planner:
                 seen.add(course.candidate.id)
                 yield course
 
-    async def _chains(self, sites: Sequence[Site], triton: bool) -> AsyncIterator[Chain]:
-        start = Chain(lefts=(tuple(sites),))
+    async def _chains(self, sites: Sequence[Site], triton: bool) -> AsyncIterator[PlanDraft]:
+        start = PlanDraft(lefts=(tuple(sites),))
         collapsed = await self._extend(start, plain=True)
         fused = await self._fused(start) if triton else collapsed
         bold = await self._bold(start, fused) if triton else []
@@ -106,11 +106,11 @@ class Planner:
         for place, rival in rivals(fused)[:MAX_RIVALS]:
             if rival.plain or triton:
                 yield await self._wrapped(await self._instead(fused, place, rival, triton))
-        for site in ranked(sites):  # a single rewrite may win where the whole chain loses
+        for site in rank_sites(sites):  # a single rewrite may win where the whole chain loses
             if site.plain or triton:
                 yield await self._then(start, site) or start
 
-    async def _bold(self, start: Chain, fused: Chain) -> list[Chain]:
+    async def _bold(self, start: PlanDraft, fused: PlanDraft) -> list[PlanDraft]:
         """Fusions before anything else, where the careful way has cost one: what is left of several small
         ones can be more than they promised. Only where their calls can be compared."""
         costly = {fused.sites[place].plain and not rival.plain for place, rival in rivals(fused)}
@@ -118,20 +118,22 @@ class Planner:
             return []
         return [await self._extend(await self._extend(start, plain=False), plain=True)]
 
-    async def _forms(self, chains: Sequence[Chain]) -> list[Chain]:
+    async def _forms(self, chains: Sequence[PlanDraft]) -> list[PlanDraft]:
         """The chains, with and without what can go around them, the shortest call first."""
-        found: list[tuple[float, Chain]] = []
+        found: list[tuple[float, PlanDraft]] = []
         several = any(chain.steps != chains[0].steps for chain in chains)
         for chain in chains:
             weight = await self._weight(chain) if several else 1.0
-            for site in ranked(chain.lefts[-1]):  # what goes around the whole pays only where it is offered
+            for site in rank_sites(
+                chain.lefts[-1]
+            ):  # what goes around the whole pays only where it is offered
                 if site.wraps:
                     wrapped = await self._then(chain, site) or chain
                     found.append((weight * (1.0 - _benefit(site)), wrapped))
             found.append((weight, chain))
         return [chain for _, chain in sorted(found, key=lambda pair: pair[0])]
 
-    async def _weight(self, chain: Chain) -> float:
+    async def _weight(self, chain: PlanDraft) -> float:
         """Seconds of a call, for a comparison; 0 for all where nobody can tell."""
         if self._weigh is None:
             return 0.0
@@ -141,22 +143,22 @@ class Planner:
             return 0.0
         return seconds if all(site.plain for site in chain.sites) else seconds / PLAINER
 
-    async def _fused(self, start: Chain, without: frozenset[str] = frozenset()) -> Chain:
+    async def _fused(self, start: PlanDraft, without: frozenset[str] = frozenset()) -> PlanDraft:
         """Plain rewrites that cost no better fusion, the fusions, and what is plain and left."""
         chain = await self._extend(start, plain=True, careful=True, without=without)
         chain = await self._extend(chain, plain=False, without=without)
         return await self._extend(chain, plain=True, without=without)
 
     async def _extend(
-        self, chain: Chain, *, plain: bool, careful: bool = False, without: frozenset[str] = frozenset()
-    ) -> Chain:
+        self, chain: PlanDraft, *, plain: bool, careful: bool = False, without: frozenset[str] = frozenset()
+    ) -> PlanDraft:
         """Apply the most promising site again and again; one whose rewrite fails is passed over.
 
         ``careful``: and one after which less can be saved in all.
         """
         failed = set(without)
         while len(chain.sites) < MAX_CHAIN:
-            fit = (s for s in ranked(chain.lefts[-1]) if s.plain == plain and not s.wraps)
+            fit = (s for s in rank_sites(chain.lefts[-1]) if s.plain == plain and not s.wraps)
             site = next((s for s in fit if s.key not in failed), None)
             if site is None:
                 break
@@ -167,7 +169,7 @@ class Planner:
                 chain = longer
         return chain
 
-    async def _instead(self, chain: Chain, place: int, rival: Site, triton: bool) -> Chain:
+    async def _instead(self, chain: PlanDraft, place: int, rival: Site, triton: bool) -> PlanDraft:
         """The chain up to a step, the rival of that step, and what can follow."""
         other = await self._then(chain.before(place), rival)
         if other is None:
@@ -177,22 +179,22 @@ class Planner:
             self._fused(other, without) if triton else self._extend(other, plain=True, without=without)
         )
 
-    async def _wrapped(self, chain: Chain) -> Chain:
+    async def _wrapped(self, chain: PlanDraft) -> PlanDraft:
         """With the best that can go around it: of 190 pairs measured on an H200, the recorded one was faster
         in 90 %, and what is not recorded does not compete with a first course that is."""
-        around = next((site for site in ranked(chain.lefts[-1]) if site.wraps), None)
+        around = next((site for site in rank_sites(chain.lefts[-1]) if site.wraps), None)
         return (await self._then(chain, around) if around else None) or chain
 
-    async def _then(self, chain: Chain, site: Site) -> Chain | None:
+    async def _then(self, chain: PlanDraft, site: Site) -> PlanDraft | None:
         """One more step, or None when the skill gave up: another course may still work."""
         steps = (*chain.steps, self._step(site))
         try:
             left = await self._look(steps)
         except RewriteError:
             return None
-        return Chain(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps)
+        return PlanDraft(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps)
 
-    async def _finished(self, chain: Chain) -> Course | None:
+    async def _finished(self, chain: PlanDraft) -> Course | None:
         """The program that a chain leads to; without its last steps where they cannot be written down."""
         for count in range(len(chain.steps), 0, -1):
             with contextlib.suppress(RewriteError):
@@ -205,10 +207,10 @@ class Planner:
         return Step(skill=site.skill, site=site.site, parameters=self._prefer(site) or default)
 
 
-def promise(chain: Chain) -> float:
+def promise(chain: PlanDraft) -> float:
     """Estimated share that is saved when the open fusions follow; of rivals for one operation the best."""
     left, taken = 1.0 - chain.saved, set[str]()
-    for site in ranked(chain.lefts[-1]):
+    for site in rank_sites(chain.lefts[-1]):
         names = set(site.site.split("+"))
         if not site.plain and not site.wraps and not names & taken:
             taken |= names
@@ -216,7 +218,7 @@ def promise(chain: Chain) -> float:
     return 1.0 - left
 
 
-def rivals(chain: Chain) -> list[tuple[int, Site]]:
+def rivals(chain: PlanDraft) -> list[tuple[int, Site]]:
     """(place of a step, site that the step took away), the most promising first.
 
     A site that is gone after a step competed with it for operations: a fused kernel for a matrix product and
@@ -225,12 +227,12 @@ def rivals(chain: Chain) -> list[tuple[int, Site]]:
     found = []
     for place, chosen in enumerate(chain.sites):
         still = {site.key for site in chain.lefts[place + 1]}
-        gone = (s for s in ranked(chain.lefts[place]) if s.key not in still and not s.wraps)
+        gone = (s for s in rank_sites(chain.lefts[place]) if s.key not in still and not s.wraps)
         found += [(place, site) for site in gone if site.key != chosen.key]
     return sorted(found, key=lambda pair: -_benefit(pair[1]))
 
 
-def ranked(sites: Iterable[Site]) -> list[Site]:
+def rank_sites(sites: Iterable[Site]) -> list[Site]:
     """Sites whose proofs all hold, largest estimated saving first, ties by name so that runs repeat."""
     sound = [site for site in sites if all(proof.holds for proof in site.proofs)]
     return sorted(sound, key=lambda site: (-_benefit(site), site.skill, site.site))

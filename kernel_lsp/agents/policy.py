@@ -16,7 +16,7 @@ from typing import Any
 
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
 from kernel_lsp.agents.offers import Offers
-from kernel_lsp.agents.plan import MAX_CHAIN, ranked
+from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
 from kernel_lsp.agents.sizing import Room
 from kernel_lsp.agents.wording import harmless, line
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -26,17 +26,17 @@ from kernel_lsp.records import (
     Candidate,
     Context,
     Cost,
-    Draft,
     Exchange,
     Message,
     ModelInfo,
     Parsed,
     Prompt,
+    ProposedDraft,
     Reply,
     Role,
+    SearchTask,
     Site,
     Step,
-    Task,
     ToolCall,
     Workshop,
 )
@@ -53,7 +53,7 @@ LOST_AFTER = 5
 """Failures of a skill in a row after which it is not offered any more: its file may have been edited into
 something else. Combinations that a sound skill refuses come one or two in a row."""
 
-Select = Callable[[Task, int], Awaitable[tuple[tuple[str, ...], Exchange, Cost]]]
+Select = Callable[[SearchTask, int], Awaitable[tuple[tuple[str, ...], Exchange, Cost]]]
 """(task, seed) -> names of skills, how they were chosen, what that took (`selection.select`)."""
 
 
@@ -103,7 +103,7 @@ class PolicyAgent:
     def name(self) -> str:
         return self._info.name
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         """One attempt. None: a deterministic backbone has nothing more to say. Raises BackboneError."""
         turn, self._unsaid = self._unsaid, _Turn()
         try:
@@ -113,7 +113,7 @@ class PolicyAgent:
             self._unsaid.cost += turn.cost
             raise
 
-    async def _turn(self, task: Task, context: Context, turn: _Turn) -> Draft | None:
+    async def _turn(self, task: SearchTask, context: Context, turn: _Turn) -> ProposedDraft | None:
         given = await self._skills(task, context, turn)
         sites = await self._offered(task, context)
         prompt = self._prompt(task, context, sites, given)
@@ -130,7 +130,9 @@ class PolicyAgent:
             return _draft(turn, complaint=str(error))
         return _draft(turn, candidate=replace(made, proposer=self.name, advice=advice))
 
-    async def lessons(self, task: Task, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Draft]]:
+    async def lessons(
+        self, task: SearchTask, attempts: Sequence[Attempt]
+    ) -> list[tuple[Attempt, ProposedDraft]]:
         """(best attempt of a rollout, drafts of skills), for every rollout that has taught something.
 
         Asked when a search is over, and only of attempts that nobody has asked about. A model that fails
@@ -152,12 +154,12 @@ class PolicyAgent:
                 except BackboneError as error:
                     self.notes.append(f"no skills were written down: {error}")
                     break
-                learned.append((best, Draft(exchanges=(exchange,), cost=cost, drafts=drafts)))
+                learned.append((best, ProposedDraft(exchanges=(exchange,), cost=cost, drafts=drafts)))
         return learned
 
     # --- skills ---------------------------------------------------------------------------
 
-    async def _skills(self, task: Task, context: Context, turn: _Turn) -> tuple[str, ...]:
+    async def _skills(self, task: SearchTask, context: Context, turn: _Turn) -> tuple[str, ...]:
         """The same in every turn of a rollout, also after the process was killed between two of them."""
         rollout = context.number if context.rollout is None else context.rollout
         if not (self._reads and task.skills) or selection.without_skills(rollout):
@@ -168,7 +170,7 @@ class PolicyAgent:
                 self._chosen[rollout] = earlier[0] if earlier else await self._selected(task, context, turn)
         return self._chosen[rollout]
 
-    async def _selected(self, task: Task, context: Context, turn: _Turn) -> tuple[str, ...]:
+    async def _selected(self, task: SearchTask, context: Context, turn: _Turn) -> tuple[str, ...]:
         names, exchange, cost = await self._select(task, context.seed)
         turn.exchanges.append(exchange)
         turn.cost += cost
@@ -176,7 +178,7 @@ class PolicyAgent:
 
     # --- sites ----------------------------------------------------------------------------
 
-    async def _offered(self, task: Task, context: Context) -> list[Site]:
+    async def _offered(self, task: SearchTask, context: Context) -> list[Site]:
         """The parent's own steps, to change their parameters, and what could follow them; ranked."""
         steps = _steps(context)
         if not steps:
@@ -185,7 +187,7 @@ class PolicyAgent:
             own = [await self._site(steps, place) for place in range(len(steps))]
             after = await self._offers.after(steps) if len(steps) < MAX_CHAIN else ()
             found = [*(site for site in own if site is not None), *after]
-        fit = [s for s in ranked(found) if (s.plain or task.triton) and not self._is_out(s.skill)]
+        fit = [s for s in rank_sites(found) if (s.plain or task.triton) and not self._is_out(s.skill)]
         return self._cut(fit)
 
     def _cut(self, sites: list[Site]) -> list[Site]:
@@ -208,7 +210,9 @@ class PolicyAgent:
 
     # --- asking ---------------------------------------------------------------------------
 
-    def _prompt(self, task: Task, context: Context, sites: Sequence[Site], given: Sequence[str]) -> Prompt:
+    def _prompt(
+        self, task: SearchTask, context: Context, sites: Sequence[Site], given: Sequence[str]
+    ) -> Prompt:
         """Without the parent's text where that does not fit: its steps and results may be enough."""
         room, program = self._room, self._workshop.marked(None)
         parent = context.parent.candidate if context.parent else None
@@ -221,7 +225,7 @@ class PolicyAgent:
                 pass
         return prompts.policy(task, context, sites, given, room, **told)
 
-    async def _asked(self, task: Task, prompt: Prompt, turn: _Turn) -> tuple[Parsed, tuple[str, ...]]:
+    async def _asked(self, task: SearchTask, prompt: Prompt, turn: _Turn) -> tuple[Parsed, tuple[str, ...]]:
         """What the model has decided, and the skills that it has read before."""
         room, read, repairs = self._room, list[str](), 0
         while True:
@@ -230,7 +234,7 @@ class PolicyAgent:
             turn.add("policy", prompt, reply, parsed)
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
-                prompt = _answered(prompt, task, parsed.calls[0], read, room)
+                prompt = _answer_reading(prompt, task, parsed.calls[0], read, room)
             elif parsed.calls or repairs == MOST_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
@@ -242,7 +246,7 @@ class PolicyAgent:
 
     # --- doing ----------------------------------------------------------------------------
 
-    async def _made(self, calls: Sequence[ToolCall], task: Task, context: Context) -> Candidate:
+    async def _made(self, calls: Sequence[ToolCall], task: SearchTask, context: Context) -> Candidate:
         """Raises RewriteError."""
         if calls[0].name == tools.WRITE:
             parent = context.parent.candidate if context.parent else None
@@ -250,7 +254,7 @@ class PolicyAgent:
             if written.uses_triton and not task.triton:  # interpreted for minutes, and never timed
                 raise RewriteError(f"Triton kernels do not run on this {task.device}", "write PyTorch")
             return written
-        steps = chained(_steps(context), calls)
+        steps = chain_steps(_steps(context), calls)
         if len(steps) > MAX_CHAIN:
             raise RewriteError(f"that would be a chain of {len(steps)} skills", f"at most {MAX_CHAIN}")
         skills = {str(call.arguments["skill"]) for call in calls}
@@ -271,7 +275,7 @@ class PolicyAgent:
                 self.notes.append(f"{told}: {error}")
 
 
-def chained(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step, ...]:
+def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step, ...]:
     """A step that is named again gets other parameters where it stands; another is added at the end."""
     steps = {(step.skill, step.site): step for step in before}
     for call in calls:
@@ -288,7 +292,9 @@ def _steps(context: Context) -> tuple[Step, ...]:
     return parent.candidate.steps if parent and parent.candidate else ()
 
 
-def _answered(prompt: Prompt, task: Task, call: ToolCall, read: Sequence[str], room: Room) -> Prompt:
+def _answer_reading(
+    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: Room
+) -> Prompt:
     """The prompt after a skill was read: its text, and no further reading when that was the last."""
     skill = next(one for one in task.skills if one.name == call.arguments["name"])
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
@@ -317,5 +323,7 @@ def _repair(prompt: Prompt, reply: Reply, parsed: Parsed) -> Prompt:
     return replace(prompt, messages=(*prompt.messages, *said))
 
 
-def _draft(turn: _Turn, candidate: Candidate | None = None, complaint: str = "") -> Draft:
-    return Draft(candidate=candidate, complaint=complaint, exchanges=tuple(turn.exchanges), cost=turn.cost)
+def _draft(turn: _Turn, candidate: Candidate | None = None, complaint: str = "") -> ProposedDraft:
+    return ProposedDraft(
+        candidate=candidate, complaint=complaint, exchanges=tuple(turn.exchanges), cost=turn.cost
+    )

@@ -15,9 +15,9 @@ from itertools import zip_longest
 
 from kernel_lsp import parsing
 from kernel_lsp.agents import sizing, tools, wording
-from kernel_lsp.agents.sizing import Part, Room
+from kernel_lsp.agents.sizing import PromptPart, Room
 from kernel_lsp.agents.tools import MOST_SELECTED
-from kernel_lsp.agents.wording import line, quoted
+from kernel_lsp.agents.wording import line, quote_text
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
     SEMANTIC_PARAMETERS,
@@ -31,9 +31,9 @@ from kernel_lsp.records import (
     Prompt,
     Role,
     Sampling,
+    SearchTask,
     Site,
     Skill,
-    Task,
     ToolSchema,
 )
 
@@ -47,29 +47,31 @@ Outcome = Callable[[Attempt], str]
 """One line of how an attempt went."""
 
 
-def selection(task: Task, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None) -> Prompt:
+def selection(
+    task: SearchTask, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None
+) -> Prompt:
     """Which of the task's skills (at least one) help here; at most three, fewer where the reply is short.
 
     Raises BackboneError when nothing fits.
     """
     names = [skill.name for skill in task.skills]
     most = next(
-        (n for n in range(MOST_SELECTED, 1, -1) if sizing.bounded(tools.select_skills(names, n), room)), 1
+        (n for n in range(MOST_SELECTED, 1, -1) if sizing.is_bounded(tools.select_skills(names, n), room)), 1
     )
     system, end = wording.SELECTION.format(most=most), "Which help?"
-    head = [_target(task), quoted(without_inputs(task.program.source), "python"), "# Skills"]
+    head = [_target(task), quote_text(without_inputs(task.program.source), "python"), "# Skills"]
     entries = [_entry(number, skill, task, arms) for number, skill in enumerate(task.skills, 1)]
     count, offered = len(names), (tools.select_skills(names, most),)
     while count > 1 and sizing.spare([system, *head, *entries[:count], end], offered, room) < 0:
         count -= 1  # the last one matches worst
         offered = (tools.select_skills(names[:count], most),)
     sizing.left_for([system, *head, *entries[:count], end], offered, room)
-    body = _joined([*head, "\n".join(entries[:count]), end])
+    body = _join_texts([*head, "\n".join(entries[:count]), end])
     return _prompt(system, body, offered, min(SELECTION_TOKENS, room.reply_tokens), seed)
 
 
 def policy(
-    task: Task,
+    task: SearchTask,
     context: Context,
     sites: Sequence[Site],
     chosen: Sequence[str],
@@ -88,7 +90,7 @@ def policy(
     offered = _policy_tools(task, sites, chosen, start or program, room)
     system = wording.POLICY.format(answers="\n".join(wording.ANSWERS[tool.name] for tool in offered))
     begun = _start(context, program, start)
-    head = [_target(task), quoted(program, "python"), *begun, *_places(sites)]
+    head = [_target(task), quote_text(program, "python"), *begun, *_places(sites)]
     groups = [
         _references(task, chosen),
         _attempts(context, outcome, context.parent.number if begun and context.parent else None),
@@ -96,17 +98,25 @@ def policy(
     ]
     end = _request(context)
     left = sizing.left_for([system, *head, end, *TITLES, wording.AFTER_REFERENCES], offered, room)
-    kept = iter(sizing.fitted([part for group in groups for part in group], left))
+    kept = iter(sizing.fit_parts([part for group in groups for part in group], left))
     references, attempts, results = ([text for _ in group if (text := next(kept))] for group in groups)
-    system = _joined(
-        [system, *_titled(TITLES[0], references), *[wording.AFTER_REFERENCES] * bool(references)]
+    system = _join_texts(
+        [system, *_title_section(TITLES[0], references), *[wording.AFTER_REFERENCES] * bool(references)]
     )
-    body = _joined([*head, *_titled(TITLES[1], attempts), *_titled(TITLES[2], results), end])
+    body = _join_texts(
+        [*head, *_title_section(TITLES[1], attempts), *_title_section(TITLES[2], results), end]
+    )
     return _prompt(system, body, offered, room.reply_tokens, context.seed, sites)
 
 
 def summary(
-    task: Task, first: Attempt, best: Attempt, had: Sequence[str], room: Room, *, seed: int | None = None
+    task: SearchTask,
+    first: Attempt,
+    best: Attempt,
+    had: Sequence[str],
+    room: Room,
+    *,
+    seed: int | None = None,
 ) -> Prompt:
     """What was learned between a rollout's first attempt and its best. ``had``: skills that it was given.
 
@@ -114,14 +124,14 @@ def summary(
     """
     known = [skill for name in had for skill in task.skills if skill.name == name]
     given = "\n".join(f"- {line(skill.name)}: {line(skill.description)}" for skill in known) or "None."
-    body = [_target(task), quoted(without_inputs(task.program.source), "python")]
+    body = [_target(task), quote_text(without_inputs(task.program.source), "python")]
     body += ["# Skills that the agent had", given]
     for title, attempt in (("Its first attempt", first), ("Its best attempt", best)):
         body += [f"# {title}: lower bound of the speedup {_speedup(attempt)}", *_work(attempt)]
     body += ["What can be learned from the difference?"]
     system, offered = wording.SUMMARY.format(most=tools.MOST_DRAFTED), (tools.update_skill_library(),)
     sizing.left_for([system, *body], offered, room)
-    return _prompt(system, _joined(body), offered, min(SUMMARY_TOKENS, room.reply_tokens), seed)
+    return _prompt(system, _join_texts(body), offered, min(SUMMARY_TOKENS, room.reply_tokens), seed)
 
 
 def without_inputs(source: str) -> str:
@@ -139,7 +149,7 @@ def without_inputs(source: str) -> str:
 # --- parts ---------------------------------------------------------------------------------
 
 
-def _target(task: Task) -> str:
+def _target(task: SearchTask) -> str:
     where = task.device_name or task.device
     lines = [f"# Target `{task.qualname}` on {line(where)}", _workload(task)]
     traffic = [f"{verb} {count / 1e6:.1f} MB" for verb, count in _traffic(task) if count is not None]
@@ -151,11 +161,11 @@ def _target(task: Task) -> str:
     return "\n".join(lines)
 
 
-def _traffic(task: Task) -> tuple[tuple[str, int | None], ...]:
+def _traffic(task: SearchTask) -> tuple[tuple[str, int | None], ...]:
     return ("reads", task.read_bytes), ("writes", task.written_bytes)
 
 
-def _workload(task: Task) -> str:
+def _workload(task: SearchTask) -> str:
     inputs = task.workload.inputs
     told = "as its file makes them" if inputs is None else ", ".join(map(_argument, inputs)) or "none"
     mode = {True: " In training mode.", False: " In eval mode.", None: ""}[task.workload.training]
@@ -172,7 +182,7 @@ def _argument(spec: ArgSpec) -> str:
     )
 
 
-def _entry(number: int, skill: Skill, task: Task, arms: Sequence[ArmStats]) -> str:
+def _entry(number: int, skill: Skill, task: SearchTask, arms: Sequence[ArmStats]) -> str:
     """A skill as the selection agent sees it: everything but its body."""
     tags = ", ".join(skill.tags)
     told = f"{number}. {skill.name}: {skill.description} [{skill.scope}; {tags}]"
@@ -201,11 +211,11 @@ def _place(site: Site) -> str:
     return line(f"{told}. Parameters {choices}" if choices else told)
 
 
-def _references(task: Task, chosen: Sequence[str]) -> list[Part]:
+def _references(task: SearchTask, chosen: Sequence[str]) -> list[PromptPart]:
     by_name = {skill.name: skill for skill in task.skills}
     skills = [by_name[name] for name in chosen if name in by_name]
     return [
-        Part(text=reference(skill), short=line(f"- {skill.name}: {skill.description}"), rank=2 * i + 2)
+        PromptPart(text=reference(skill), short=line(f"- {skill.name}: {skill.description}"), rank=2 * i + 2)
         for i, skill in enumerate(skills)
     ]
 
@@ -220,7 +230,7 @@ def reference(skill: Skill) -> str:
         f"tags: [{', '.join(skill.tags)}]",
         "---",
     ]
-    return quoted("\n".join([*front, skill.body]), "markdown")
+    return quote_text("\n".join([*front, skill.body]), "markdown")
 
 
 def _start(context: Context, program: str, start: str | None) -> list[str]:
@@ -231,10 +241,10 @@ def _start(context: Context, program: str, start: str | None) -> list[str]:
     steps = context.parent.candidate.steps if context.parent.candidate else ()
     if steps:
         told += "\nNaming one of its steps again changes that step's parameters; another site is added to it."
-    return [told, quoted(start, "python")]
+    return [told, quote_text(start, "python")]
 
 
-def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[Part]:
+def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[PromptPart]:
     """Each once: this rollout's newest first, then the best, a contrast, and what is different.
 
     ``above``: number of the attempt whose code is shown already.
@@ -247,8 +257,10 @@ def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[Par
     }
     shown = {one.number: one for one in (*newest, *best, *context.contrast, *context.diverse)}
     return [
-        Part(
-            text=_joined([f"## {line(outcome(one))}", *_hint(one, context), *_work(one, above == number)]),
+        PromptPart(
+            text=_join_texts(
+                [f"## {line(outcome(one))}", *_hint(one, context), *_work(one, above == number)]
+            ),
             short=f"- {line(outcome(one))}",
             rank=2 * ranks[number] + 1,
         )
@@ -273,18 +285,22 @@ def _work(attempt: Attempt, above: bool = False) -> list[str]:
     if above:
         return told
     edit = candidate.edit
-    code = _joined([edit.definitions.strip(), edit.target]) if edit else without_inputs(candidate.program)
-    return [*told, quoted(code, "python")]
+    code = _join_texts([edit.definitions.strip(), edit.target]) if edit else without_inputs(candidate.program)
+    return [*told, quote_text(code, "python")]
 
 
-def _results(context: Context) -> list[Part]:
+def _results(context: Context) -> list[PromptPart]:
     """Of the newest attempt that was judged: a reply that was of no use has none."""
     tried = [*reversed(context.history), *([context.parent] if context.parent else [])]
     last = next((one for one in tried if one.feedback), None)
     if last is None:
         return []
     told = f"Of attempt {last.number}:"
-    return [Part(text=f"{told}\n{quoted(json.dumps(last.feedback, ensure_ascii=False), 'json')}", rank=0)]
+    return [
+        PromptPart(
+            text=f"{told}\n{quote_text(json.dumps(last.feedback, ensure_ascii=False), 'json')}", rank=0
+        )
+    ]
 
 
 def _request(context: Context) -> str:
@@ -298,7 +314,7 @@ def _request(context: Context) -> str:
 
 
 def _policy_tools(
-    task: Task, sites: Sequence[Site], chosen: Sequence[str], program: str, room: Room
+    task: SearchTask, sites: Sequence[Site], chosen: Sequence[str], program: str, room: Room
 ) -> tuple[ToolSchema, ...]:
     offered = [tools.apply_skill(sites)] if sites else []
     if sizing.may_write(program, room):
@@ -316,11 +332,11 @@ def _speedup(attempt: Attempt) -> str:
     return "unknown" if attempt.fitness is None else f"{attempt.fitness:.2f}x"
 
 
-def _titled(title: str, texts: Sequence[str]) -> list[str]:
+def _title_section(title: str, texts: Sequence[str]) -> list[str]:
     return [title, *texts] if texts else []
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join_texts(texts: Iterable[str]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 

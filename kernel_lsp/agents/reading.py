@@ -31,10 +31,10 @@ _TRAILING = re.compile(r",\s*+[}\]]")
 def load(text: str, where: str, note: Note) -> Any:
     """The JSON value that a text begins with, or MISSING and a note of where it breaks off."""
     text = text.strip()
-    value, error = _decoded(text, strict=True)
+    value, error = _decode(text, strict=True)
     if error is None:
         return value
-    value, another = _decoded(text, strict=False)
+    value, another = _decode(text, strict=False)
     if another is None:
         note(where, "has raw line breaks or tabs in a string", "was read all the same; write strict JSON")
         return value
@@ -46,11 +46,11 @@ def load(text: str, where: str, note: Note) -> Any:
     if value is not MISSING:
         note(where, "is a Python literal", "was read all the same; write JSON")
         return value
-    note(where, *_broken(text, error))
+    note(where, *_locate_break(text, error))
     return MISSING
 
 
-def _decoded(text: str, *, strict: bool) -> tuple[Any, ValueError | RecursionError | None]:
+def _decode(text: str, *, strict: bool) -> tuple[Any, ValueError | RecursionError | None]:
     try:
         return json.JSONDecoder(strict=strict).raw_decode(text)[0], None
     except (ValueError, RecursionError) as error:  # ValueError: also a number of more than 4300 digits
@@ -66,7 +66,7 @@ def _without_trailing_commas(text: str, error: ValueError | RecursionError | Non
         if found is None or found.end() < error.pos:
             return MISSING
         text = text[: found.start()] + " " + text[found.start() + 1 :]
-        value, error = _decoded(text, strict=False)
+        value, error = _decode(text, strict=False)
         if error is None:
             return value
     return MISSING
@@ -108,7 +108,7 @@ def _arguments(call: Any) -> tuple[str, Json]:
     return str(call.func.id), dict(json.loads(json.dumps(values, allow_nan=False)))
 
 
-def _broken(text: str, error: ValueError | RecursionError) -> tuple[str, str]:
+def _locate_break(text: str, error: ValueError | RecursionError) -> tuple[str, str]:
     if not isinstance(error, json.JSONDecodeError):
         return "holds JSON that is nested too deeply or a number that is too long", "write it as it was asked"
     if error.msg.startswith("Unterminated string"):
@@ -121,7 +121,7 @@ def _broken(text: str, error: ValueError | RecursionError) -> tuple[str, str]:
     return f"is no JSON at character {error.pos}, near {near}: {error.msg}", "send one valid JSON object"
 
 
-def shaped(value: Any, tools: Iterable[tuple[str, Json]]) -> list[tuple[Any, Any]]:
+def shape_calls(value: Any, tools: Iterable[tuple[str, Json]]) -> list[tuple[Any, Any]]:
     """(name, arguments) of every call in a JSON value; empty: it is none. ``tools``: name and schema."""
     known = dict(tools)
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
@@ -130,12 +130,12 @@ def shaped(value: Any, tools: Iterable[tuple[str, Json]]) -> list[tuple[Any, Any
     for one in value[:MOST_CALLS] if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             inner = one.get("function")  # as OpenAI nests it
-            found += _named(inner if isinstance(inner, dict) else one, known)
+            found += _name_calls(inner if isinstance(inner, dict) else one, known)
     return found
 
 
-def _named(value: Json, known: dict[str, Json]) -> list[tuple[Any, Any]]:
-    bare = [name for name, schema in known.items() if set(value) == _required(schema)]
+def _name_calls(value: Json, known: dict[str, Json]) -> list[tuple[Any, Any]]:
+    bare = [name for name, schema in known.items() if set(value) == _required_fields(schema)]
     if len(bare) == 1 and value.get("name") not in known:
         return [(bare[0], value)]
     if len(value) == 1 and next(iter(value)) in known:
@@ -143,11 +143,11 @@ def _named(value: Json, known: dict[str, Json]) -> list[tuple[Any, Any]]:
     for key in _NAME_KEYS:
         if isinstance(value.get(key), str):
             beside = {name: content for name, content in value.items() if name != key}
-            if value[key] in known and set(beside) >= _required(known[value[key]]):
+            if value[key] in known and set(beside) >= _required_fields(known[value[key]]):
                 return [(value[key], beside)]
             return [(value[key], next((value[one] for one in _ARGUMENT_KEYS if one in value), beside))]
     return []
 
 
-def _required(schema: Json) -> set[str]:
+def _required_fields(schema: Json) -> set[str]:
     return set(schema.get("anyOf", [schema])[0]["required"])

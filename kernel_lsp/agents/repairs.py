@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_lsp.agents.notes import MISSING, Note, as_words, listed, short, short_name
+from kernel_lsp.agents.notes import MISSING, Note, as_words, list_choices, short, short_name
 from kernel_lsp.agents.reading import load
 from kernel_lsp.records import Json
 
@@ -56,7 +56,7 @@ def _fit_choice(value: Any, choices: Sequence[Any], where: str, note: Note) -> A
     if same := [choice for choice in choices if _same(value, choice)]:
         return same[0]
     if value is MISSING:
-        note(where, "is missing", f"add it: one of {listed(choices)}")
+        note(where, "is missing", f"add it: one of {list_choices(choices)}")
         return MISSING
     close = [choice for choice in choices if _plain(choice) == _plain(value)]
     if len(close) == 1:
@@ -65,7 +65,7 @@ def _fit_choice(value: Any, choices: Sequence[Any], where: str, note: Note) -> A
     words = {as_words(choice): choice for choice in choices}
     near = difflib.get_close_matches(as_words(value)[:80], [word for word in words if len(word) <= 200], n=1)
     nearest = f"did you mean {short(words[near[0]])}? " if near else ""
-    note(where, f"{short(value)} is none of the choices", f"{nearest}one of {listed(choices)}")
+    note(where, f"{short(value)} is none of the choices", f"{nearest}one of {list_choices(choices)}")
     return MISSING
 
 
@@ -82,7 +82,7 @@ def _plain(value: Any) -> str:
 
 
 def _fit_object(value: Any, schema: Json, where: str, note: Note) -> Any:
-    value = unpacked(value, dict, where, note)
+    value = unpack_json(value, dict, where, note)
     if isinstance(value, str) and "name" in schema["properties"]:
         note(where, "is a bare name", "was read all the same; send an object")
         value = {"name": value}
@@ -90,13 +90,13 @@ def _fit_object(value: Any, schema: Json, where: str, note: Note) -> Any:
         note(where, "is missing" if value is MISSING else f"is {short(value)}", "send an object")
         return MISSING
     properties = schema["properties"]
-    value = renamed(value, properties, where, note)
+    value = rename_keys(value, properties, where, note)
     fitted = {key: fit(value.get(key, MISSING), of_key, f"{where}.{key}", note)
               for key, of_key in properties.items()}  # fmt: skip
     return MISSING if MISSING in fitted.values() else fitted
 
 
-def renamed(value: Json, properties: Json, where: str, note: Note) -> Json:
+def rename_keys(value: Json, properties: Json, where: str, note: Note) -> Json:
     """Keys as the schema writes them; what it does not know is left out."""
     known = {_plain(key): key for key in properties}
     kept = {key: content for key, content in value.items() if key in properties}
@@ -108,13 +108,13 @@ def renamed(value: Json, properties: Json, where: str, note: Note) -> Json:
             kept[meant] = content
             note(f"{where}.{short_name(key)}", f"was read as {meant}", "write it as it is listed")
         else:
-            remedy = f"leave it out; known are {listed(properties)}" if properties else "leave it out"
+            remedy = f"leave it out; known are {list_choices(properties)}" if properties else "leave it out"
             note(f"{where}.{short_name(key)}", "is unknown and was left out", remedy)
     return kept
 
 
 def _fit_array(value: Any, schema: Json, where: str, note: Note) -> Any:
-    value = unpacked(value, list, where, note)
+    value = unpack_json(value, list, where, note)
     if isinstance(value, dict | str):
         note(where, "is no list", "was read as a list of one; send a list")
         value = [value]
@@ -177,7 +177,7 @@ def _fit_pattern(value: str, pattern: str, where: str, note: Note) -> Any:
     return clean
 
 
-def unpacked(value: Any, kind: type, where: str, note: Note) -> Any:
+def unpack_json(value: Any, kind: type, where: str, note: Note) -> Any:
     """An object or list that was sent as text with JSON in it."""
     if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
         return value

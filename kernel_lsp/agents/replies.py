@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernel_lsp.agents import blocks, finding, repairs
-from kernel_lsp.agents.finding import Found
-from kernel_lsp.agents.notes import MISSING, Notes, listed, short
+from kernel_lsp.agents.finding import FoundCall
+from kernel_lsp.agents.notes import MISSING, Notes, list_choices, short
 from kernel_lsp.agents.plan import MAX_CHAIN
 from kernel_lsp.agents.tools import APPLY, WRITE, names
-from kernel_lsp.agents.wording import restored
+from kernel_lsp.agents.wording import restore_text
 from kernel_lsp.records import Finish, Json, Parsed, Reply, ToolCall, ToolSchema
 
 
@@ -29,22 +29,22 @@ def parse(reply: Reply, tools: Sequence[ToolSchema]) -> Parsed:
     if reply.finish is Finish.LENGTH:
         note("reply", "was cut at the limit of tokens", "answer shorter: one call, little thinking")
         return Parsed(problems=tuple(note.problems))
-    fitted = [_fitted(found, tools, note) for found in finding.find(reply, tools, note)]
-    chosen = _settled([call for call in fitted if call is not None], note)
+    fitted = [_fit_call(found, tools, note) for found in finding.find(reply, tools, note)]
+    chosen = _settle_action([call for call in fitted if call is not None], note)
     if not chosen and not note.problems:
         cause = "calls no tool" if reply.text.strip() else "is empty"
         note("reply", cause, f"call one of {names(tools)}")
     return Parsed(calls=chosen, problems=tuple(note.problems))
 
 
-def _fitted(found: Found, tools: Sequence[ToolSchema], note: Notes) -> ToolCall | None:
+def _fit_call(found: FoundCall, tools: Sequence[ToolSchema], note: Notes) -> ToolCall | None:
     tool = _tool(found.name, tools, note)
     if tool is None:
         return None
     arguments: Any = found.arguments
     schema: Json | None = tool.parameters
     if tool.name == APPLY:
-        arguments, schema = _completed(arguments, tool.parameters, note)
+        arguments, schema = _complete_arguments(arguments, tool.parameters, note)
     if tool.name == WRITE:
         arguments = _code(arguments, note)
     if schema is None:
@@ -62,20 +62,20 @@ def _tool(name: Any, tools: Sequence[ToolSchema], note: Notes) -> ToolSchema | N
     return next((tool for tool in tools if tool.name == chosen), None)
 
 
-def _completed(arguments: Any, schema: Json, note: Notes) -> tuple[Any, Json | None]:
+def _complete_arguments(arguments: Any, schema: Json, note: Notes) -> tuple[Any, Json | None]:
     """apply_skill with the defaults of what it leaves out, and the schema of its skill and site."""
     branches = schema.get("anyOf", [schema])
-    arguments = _with_only_site(repairs.unpacked(arguments, dict, APPLY, note), branches, note)
+    arguments = _with_only_site(repairs.unpack_json(arguments, dict, APPLY, note), branches, note)
     branch = repairs.branch_of(arguments, {"anyOf": branches}, APPLY, note)
     if branch is None:
         return arguments, None
     where, choices = f"{APPLY}.parameters", branch["properties"]["parameters"]["properties"]
-    given = repairs.unpacked(arguments.get("parameters") or {}, dict, where, note)
+    given = repairs.unpack_json(arguments.get("parameters") or {}, dict, where, note)
     if not isinstance(given, dict):
         return arguments, branch
-    given = repairs.renamed(given, choices, where, note)
+    given = repairs.rename_keys(given, choices, where, note)
     if left_out := [key for key in choices if key not in given]:
-        note(where, f"leaves out {listed(left_out)}", "their defaults were taken")
+        note(where, f"leaves out {list_choices(left_out)}", "their defaults were taken")
     defaults = {key: of_key["enum"][0] for key, of_key in choices.items()}
     return {**arguments, "parameters": {**defaults, **given}}, branch
 
@@ -100,22 +100,22 @@ def _code(arguments: Any, note: Notes) -> Any:
     if not isinstance(code, str):
         return arguments
     fences = code.lstrip().startswith(("```", "~~~")) and [
-        block for block in blocks.blocks(code) if block.kind is blocks.Kind.FENCE
+        block for block in blocks.blocks(code) if block.kind is blocks.BlockKind.FENCE
     ]
     if fences:
         note(f"{WRITE}.code", "stands in a code block", "was read all the same; send the code alone")
         code = fences[0].text
-    return {**arguments, "code": restored(code)}
+    return {**arguments, "code": restore_text(code)}
 
 
-def _settled(calls: Sequence[ToolCall], note: Notes) -> tuple[ToolCall, ...]:
+def _settle_action(calls: Sequence[ToolCall], note: Notes) -> tuple[ToolCall, ...]:
     """The action that counts, see above."""
     if not calls:
         return ()
     first = calls[0].name
     same = [call for call in calls if call.name == first]
     if others := sorted({call.name for call in calls} - {first}):
-        note("reply", f"asks for {first} and {listed(others)}", f"only {first} counts; make one call")
+        note("reply", f"asks for {first} and {list_choices(others)}", f"only {first} counts; make one call")
     if first != APPLY:
         if len(same) > 1:
             note("reply", f"calls {first} {len(same)} times", "the last one counts; make one call")

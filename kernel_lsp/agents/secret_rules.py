@@ -141,7 +141,7 @@ def _no_placeholder(secret: str, match: re.Match[str]) -> bool:
     return len(secret) >= SHORTEST and not _PLACEHOLDER.match(secret) and secret.count(" ") < 4 and not edges
 
 
-def _assigned(secret: str, match: re.Match[str]) -> bool:
+def _is_real_assignment(secret: str, match: re.Match[str]) -> bool:
     """What stands for itself is no secret: `secret = "secret"`."""
     named = match.string[match.start() : match.end() - len(secret)].lower()
     beside = "," in named  # `setenv("API_KEY", "…")`, and any list of words
@@ -152,7 +152,7 @@ def _assigned(secret: str, match: re.Match[str]) -> bool:
     )
 
 
-def _mixed(secret: str, match: re.Match[str]) -> bool:
+def _is_mixed(secret: str, match: re.Match[str]) -> bool:
     """Behind a weak name: letters and digits, or signs that no word has."""
     return (
         _no_placeholder(secret, match) and not _NUMBERS_OR_PATH.fullmatch(secret) and _like_password(secret)
@@ -173,7 +173,7 @@ def _query(secret: str, match: re.Match[str]) -> bool:
     return not _PLACEHOLDER.match(secret) and (any(c.isdigit() for c in secret) or len(secret) >= 20)
 
 
-def _written(secret: str, match: re.Match[str]) -> bool:
+def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
     if _PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret) or secret.startswith(("/", "~", "http")):
         return False
@@ -234,10 +234,10 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_BASIC, _two_words),
     (_PAIR, _no_placeholder),
     (_COMMAND, _no_placeholder),
-    (_ASSIGNED_BLOCK, _assigned),
-    (_ASSIGNED, _assigned),
-    (_WEAKLY_ASSIGNED, _mixed),
-    (_UNQUOTED, _written),
+    (_ASSIGNED_BLOCK, _is_real_assignment),
+    (_ASSIGNED, _is_real_assignment),
+    (_WEAKLY_ASSIGNED, _is_mixed),
+    (_UNQUOTED, _is_written_out),
     (_HEX, _random_hex),
     (_RUN, _random),
     (_EMAIL, _person),

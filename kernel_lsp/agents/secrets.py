@@ -89,7 +89,7 @@ def redact(text: str, known: Iterable[str] = ()) -> tuple[str, Restore]:
     return redaction.hide(text), redaction.restore
 
 
-def redacted(prompt: Prompt, known: Iterable[str] = ()) -> tuple[Prompt, Redaction]:
+def redact_prompt(prompt: Prompt, known: Iterable[str] = ()) -> tuple[Prompt, Redaction]:
     """A prompt as it may leave. Tools and sites hold names of skills and operations only, and stay."""
     arguments = [c.arguments for m in prompt.messages for c in m.calls]
     redaction = Redaction([m.text for m in prompt.messages] + [repr(a) for a in arguments], known)

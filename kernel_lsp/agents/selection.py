@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel_lsp.agents import prompts, replies, sizing
-from kernel_lsp.records import ArmStats, Backbone, Cost, Exchange, Progress, Task
+from kernel_lsp.records import ArmStats, Backbone, Cost, Exchange, Progress, SearchTask
 
 NULL_EVERY = 4
 
@@ -20,13 +20,13 @@ def without_skills(rollout: int) -> bool:
 
 
 async def select(
-    backbone: Backbone, task: Task, seed: int, arms: Sequence[ArmStats] = ()
+    backbone: Backbone, task: SearchTask, seed: int, arms: Sequence[ArmStats] = ()
 ) -> tuple[tuple[str, ...], Exchange, Cost]:
     """Names of at most three of ``task.skills`` (at least one must be there), each once.
 
     None were chosen, too, when the reply cannot be used: the exchange says why. Raises BackboneError.
     """
-    room = sizing.room(await backbone.open(_silent))
+    room = sizing.room(await backbone.open(_ignore_progress))
     prompt = prompts.selection(task, room, arms=arms, seed=seed)
     reply = await backbone.reply(prompt)
     parsed = replies.parse(reply, prompt.tools)
@@ -35,5 +35,5 @@ async def select(
     return tuple(dict.fromkeys(chosen)), exchange, sizing.cost(prompt, reply)
 
 
-def _silent(progress: Progress) -> None:
+def _ignore_progress(progress: Progress) -> None:
     """It is open already: there is nothing to report."""

@@ -42,7 +42,7 @@ class Room:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class PromptPart:
     """A piece of a prompt that may be left out."""
 
     text: str
@@ -76,7 +76,7 @@ def size_of_tools(offered: Sequence[ToolSchema]) -> int:
     return max(size(wrapped), size(tools.in_words(offered)))
 
 
-def bounded(tool: ToolSchema, room: Room) -> bool:
+def is_bounded(tool: ToolSchema, room: Room) -> bool:
     """Its longest call fits into the reply, even at a token a character."""
     longest = tools.longest_chars(tools.envelope([tool]))
     return longest is not None and longest <= room.reply_tokens
@@ -89,7 +89,7 @@ def sites_that_fit(sites: Sequence[Site], room: Room) -> tuple[Site, ...]:
     for site in sites:
         tool = tools.apply_skill([site])
         needed = size_of_tools([tool]) + size(site.summary)
-        if len(taken) < MOST_SITES and needed <= left and bounded(tool, room):
+        if len(taken) < MOST_SITES and needed <= left and is_bounded(tool, room):
             taken.append(site)
             left -= needed
     return tuple(taken)
@@ -100,7 +100,7 @@ def may_write(program: str, room: Room) -> bool:
     return room.reply_tokens >= max(LEAST_FOR_TEXT, 1.5 * size(program) / BYTES_PER_TOKEN)
 
 
-def fitted(parts: Sequence[Part], left: int) -> list[str]:
+def fit_parts(parts: Sequence[PromptPart], left: int) -> list[str]:
     """What is said of each part, nothing for some, within ``left`` bytes.
 
     By rank, first every short text, then whole ones: all that was tried is known before one is shown in full.
@@ -109,7 +109,7 @@ def fitted(parts: Sequence[Part], left: int) -> list[str]:
     by_rank = sorted(range(len(parts)), key=lambda i: parts[i].rank)
     for texts in ([part.short for part in parts], [part.text for part in parts]):
         for i in by_rank:
-            more = _taken(texts[i]) - _taken(chosen[i])
+            more = _taken_bytes(texts[i]) - _taken_bytes(chosen[i])
             if texts[i] and more <= left:
                 chosen[i], left = texts[i], left - more
     return chosen
@@ -129,10 +129,10 @@ def left_for(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room
 
 def spare(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room) -> int:
     """Bytes that are left; negative: so many too few."""
-    return room.prompt_bytes - size_of_tools(offered) - sum(map(_taken, mandatory))
+    return room.prompt_bytes - size_of_tools(offered) - sum(map(_taken_bytes, mandatory))
 
 
-def _taken(text: str) -> int:
+def _taken_bytes(text: str) -> int:
     """With the blank line after it."""
     return size(text) + 2 if text else 0
 

@@ -25,8 +25,8 @@ from kernel_lsp.records import (
     Json,
     Parsed,
     Progress,
+    SearchTask,
     SkillDraft,
-    Task,
 )
 
 BETTER = 1.2
@@ -73,13 +73,13 @@ def trigger(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt] | None:
 
 
 async def distill(
-    backbone: Backbone, task: Task, first: Attempt, best: Attempt, had: Sequence[str], seed: int
+    backbone: Backbone, task: SearchTask, first: Attempt, best: Attempt, had: Sequence[str], seed: int
 ) -> tuple[tuple[SkillDraft, ...], Exchange, Cost]:
     """At most two drafts; the exchange's problems name those that were turned down, and why.
 
     ``had``: skills that the rollout was given. Raises BackboneError, also when the context is too small.
     """
-    room = sizing.room(await backbone.open(_silent))
+    room = sizing.room(await backbone.open(_ignore_progress))
     prompt = prompts.summary(task, first, best, had, room, seed=seed)
     reply = await backbone.reply(prompt)
     parsed = replies.parse(reply, prompt.tools)
@@ -149,10 +149,10 @@ def lazy_advice(text: str) -> str | None:
 
 def _sections(content: str) -> list[tuple[str, str]]:
     """(title, text) per heading outside of code blocks."""
-    heads = list(_HEADING.finditer(fences.masked(content)))
+    heads = list(_HEADING.finditer(fences.mask_blocks(content)))
     ends = [head.start() for head in heads[1:]] + [len(content)]
     return [(head[1].strip(" \t#"), content[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 
 
-def _silent(progress: Progress) -> None:
+def _ignore_progress(progress: Progress) -> None:
     """It is open already: there is nothing to report."""

@@ -54,7 +54,7 @@ _ANCHOR = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class MeasuredPlace:
     """Where a rewrite was measured."""
 
     device: str
@@ -72,25 +72,28 @@ class Seen:
     """Over the best baseline."""
 
 
-def drafts(steps: Sequence[Step], seen: Seen, before: Sequence[Step] = ()) -> list[SkillDraft]:
-    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tuned`; the
+def drafts(steps: Sequence[Step], seen: MeasuredPlace, before: Sequence[Step] = ()) -> list[SkillDraft]:
+    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tune_steps`; the
     order is for programs where what it lacks is planned, and what is new in it is not."""
-    found = [drafted(recipe, seen)] if (recipe := tuple(tuned(steps, before))) else []
+    found = [draft_skill(recipe, seen)] if (recipe := tuple(tune_steps(steps, before))) else []
     if not steps:
         return found
     mine, usual = {step.skill for step in steps}, {step.skill for step in before}
     asked = (sorted(usual - mine), sorted(mine - usual)) if before else ((), ())
-    return [drafted(tuple(generalized(steps)), seen, *asked), *found]
+    return [draft_skill(tuple(generalize_steps(steps)), seen, *asked), *found]
 
 
-def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
+def draft(steps: Sequence[Step], seen: MeasuredPlace) -> SkillDraft | None:
     """A skill of these steps in their order; None: there is nothing to generalize."""
-    recipe = tuple(generalized(steps))
-    return drafted(recipe, seen) if recipe else None
+    recipe = tuple(generalize_steps(steps))
+    return draft_skill(recipe, seen) if recipe else None
 
 
-def drafted(
-    recipe: Sequence[RecipeStep], seen: Seen, planned: Sequence[str] = (), unplanned: Sequence[str] = ()
+def draft_skill(
+    recipe: Sequence[RecipeStep],
+    seen: MeasuredPlace,
+    planned: Sequence[str] = (),
+    unplanned: Sequence[str] = (),
 ) -> SkillDraft:
     """The whole skill of one recipe, which is not empty. ``planned``, ``unplanned``: as `Requirements` has
     them."""
@@ -107,7 +110,7 @@ def drafted(
     )
 
 
-def generalized(steps: Sequence[Step]) -> Iterator[RecipeStep]:
+def generalize_steps(steps: Sequence[Step]) -> Iterator[RecipeStep]:
     """Steps in order; neighbors that do the same at another place of the same kind become one."""
     last: RecipeStep | None = None
     for step in steps:
@@ -126,7 +129,7 @@ def generalized(steps: Sequence[Step]) -> Iterator[RecipeStep]:
         yield last
 
 
-def tuned(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[RecipeStep]:
+def tune_steps(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[RecipeStep]:
     """Parameters per kind of site, whatever the order: those on which all of its sites agree.
 
     ``before``: steps that were planned there without any of this; what they had already is no news.
@@ -156,7 +159,7 @@ def parameters(step: Step) -> Json:
     return {name: value for name, value in step.parameters.items() if name not in LEFT_OUT}
 
 
-def requirements(seen: Seen) -> Requirements:
+def requirements(seen: MeasuredPlace) -> Requirements:
     """What held there, sizes with `REACH`."""
     tensors = [spec for spec in seen.inputs if spec.shape is not None]
     sizes = [math.prod(spec.shape or ()) for spec in tensors]
@@ -233,7 +236,7 @@ def _description(recipe: Sequence[RecipeStep], operations: Sequence[str], planne
     return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."
 
 
-def _content(recipe: Sequence[RecipeStep], seen: Seen) -> str:
+def _content(recipe: Sequence[RecipeStep], seen: MeasuredPlace) -> str:
     numbered = "\n".join(f"{number}. {_sentence(step)}" for number, step in enumerate(recipe, 1))
     example = "\n".join(_line(step) for step in recipe)
     return (
@@ -248,7 +251,7 @@ def _content(recipe: Sequence[RecipeStep], seen: Seen) -> str:
     )
 
 
-def _motivation(seen: Seen) -> str:
+def _motivation(seen: MeasuredPlace) -> str:
     where = seen.device_name or seen.device
     speed = "was faster"
     if seen.speedup is not None:
@@ -257,7 +260,7 @@ def _motivation(seen: Seen) -> str:
     return f"One rewrite with these steps {speed}, measured on {where}{_tensors(seen)}."
 
 
-def _tensors(seen: Seen) -> str:
+def _tensors(seen: MeasuredPlace) -> str:
     tensors = [spec for spec in seen.inputs if spec.shape is not None]
     if not tensors:
         return ""
@@ -266,7 +269,7 @@ def _tensors(seen: Seen) -> str:
     return f", {' and '.join(dtypes)} of about 2^{max(0, largest - 1).bit_length()} elements"
 
 
-def _limits(seen: Seen) -> str:
+def _limits(seen: MeasuredPlace) -> str:
     asked = requirements(seen)
     bounds = f" with {asked.elements.least} to {asked.elements.most} elements" if asked.elements else ""
     dtypes = f" of {', '.join(asked.dtypes)}" if asked.dtypes else ""

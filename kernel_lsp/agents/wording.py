@@ -100,7 +100,7 @@ _BROKEN = re.compile(rf"(<)·{_AFTER_LESS}|(\[)·{_AFTER_BRACKET}")
 _TICKS = re.compile(r"`{3,}")
 
 
-def quoted(text: str, language: str = "") -> str:
+def quote_text(text: str, language: str = "") -> str:
     """Text of others in a fence that it cannot close."""
     text = harmless(text)
     longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=2)
@@ -118,6 +118,6 @@ def harmless(text: str) -> str:
     return _BORDER.sub(lambda found: f"{found[0]}·", text)
 
 
-def restored(text: str) -> str:
+def restore_text(text: str) -> str:
     """What a model has copied of such text, as it was: `harmless` backwards."""
     return _BROKEN.sub(lambda found: found[1] or found[2], text)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from kernel_lsp.analysis.fingerprint import fingerprint
-from kernel_lsp.analysis.names import Names
+from kernel_lsp.analysis.names import FileNames
 from kernel_lsp.analysis.rules import RULES, SCRIPT_RULES, Rule, ScriptRule, page
-from kernel_lsp.analysis.rules.base import Hit, Site, make_finding
+from kernel_lsp.analysis.rules.base import Hit, RuleSite, make_finding
 from kernel_lsp.analysis.scripts import Script, is_script
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
-from kernel_lsp.analysis.source import SourceFile, collector_paused, parse, problem_of
-from kernel_lsp.analysis.targets import Found, Structure, find, launching, structure
+from kernel_lsp.analysis.source import ParsedSource, collector_paused, parse, problem_of
+from kernel_lsp.analysis.targets import FileStructure, TargetDraft, find, launching, structure
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target, TargetKind
 
@@ -61,7 +61,7 @@ def slice_program(snapshot: Snapshot, target: Target) -> Program:
             f"{snapshot.uri} does not parse: line {file.line}: {file.message}", "correct the syntax error"
         )
     try:
-        program = slice_target(Names(file), target)
+        program = slice_target(FileNames(file), target)
     except SyntaxError as error:
         raise CaptureError(f"{snapshot.uri} does not compile: {error}", "correct the syntax error") from error
     except RecursionError as error:
@@ -103,12 +103,12 @@ def _fingerprint_of(text: str, qualname: str) -> str | None:
         if node is None:
             return None
         kernel = known.jit_functions.get(qualname) is node
-        return fingerprint(Names(file), node, launching(known, node.name) if kernel else ())
+        return fingerprint(FileNames(file), node, launching(known, node.name) if kernel else ())
     except (SyntaxError, RecursionError):
         return None
 
 
-def _analyze(file: SourceFile) -> Analysis:
+def _analyze(file: ParsedSource) -> Analysis:
     quiet = silence(file)
     known = structure(file)
     found = [] if quiet.whole_file else find(file, known)
@@ -119,7 +119,7 @@ def _analyze(file: SourceFile) -> Analysis:
     if not quiet.whole_file and is_script(file.text):
         for finding in _script_findings(file, known, quiet, failures):
             findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
-    names = Names(file) if found else None
+    names = FileNames(file) if found else None
     for target in found:
         for finding in _findings(file, known, target, quiet, rules_off[target.qualname], failures):
             # Two kernels share a helper, two modules a method: one hint is enough.
@@ -131,7 +131,7 @@ def _analyze(file: SourceFile) -> Analysis:
     )
 
 
-def _target(file: SourceFile, known: Structure, names: Names, found: Found) -> Target:
+def _target(file: ParsedSource, known: FileStructure, names: FileNames, found: TargetDraft) -> Target:
     launchers = launching(known, found.node.name) if found.kind is TargetKind.TRITON_KERNEL else ()
     return Target(
         qualname=found.qualname,
@@ -144,15 +144,15 @@ def _target(file: SourceFile, known: Structure, names: Names, found: Found) -> T
 
 
 def _findings(
-    file: SourceFile,
-    known: Structure,
-    found: Found,
+    file: ParsedSource,
+    known: FileStructure,
+    found: TargetDraft,
     quiet: Silence,
     off: frozenset[str],
     failures: dict[str, str],
 ) -> list[Finding]:
     """``failures``: receives a sentence by rule, for the first target that it crashed on."""
-    site = Site(file, known, found)
+    site = RuleSite(file, known, found)
     findings: list[Finding] = []
     for rule in RULES:
         if found.kind not in rule.kinds or rule.id in off:
@@ -167,7 +167,7 @@ def _findings(
 
 
 def _script_findings(
-    file: SourceFile, known: Structure, quiet: Silence, failures: dict[str, str]
+    file: ParsedSource, known: FileStructure, quiet: Silence, failures: dict[str, str]
 ) -> list[Finding]:
     """What costs time in the steps of the program, wherever it stands in the file."""
     script = Script(file)

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_lsp.analysis.names import Names
+from kernel_lsp.analysis.names import FileNames
 from kernel_lsp.analysis.source import DefinitionNode
 
 # `kind` is the u of u"text"; a type comment is a comment.
@@ -19,12 +19,12 @@ _IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
 _fields: dict[type, tuple[str, ...]] = {}
 
 
-def fingerprint(names: Names, node: DefinitionNode, launchers: Sequence[DefinitionNode] = ()) -> str:
+def fingerprint(names: FileNames, node: DefinitionNode, launchers: Sequence[DefinitionNode] = ()) -> str:
     """32 hex digits for the definition and all that it uses; for a kernel also for what launches it, because
     a rewrite may change both."""
     closure = names.closure([node, *launchers], own={})
     body = names.file.tree.body
-    parts = [_serialized(names, node), *(_serialized(names, launcher) for launcher in launchers)]
+    parts = [_serialize(names, node), *(_serialize(names, launcher) for launcher in launchers)]
     for index in closure.statements:
         statement = body[index]
         if statement is node or statement in launchers:
@@ -32,14 +32,14 @@ def fingerprint(names: Names, node: DefinitionNode, launchers: Sequence[Definiti
         if isinstance(statement, ast.Import | ast.ImportFrom):
             parts += _imports_used(statement, closure.names)
         else:
-            parts.append(_serialized(names, statement))
+            parts.append(_serialize(names, statement))
     # Sorted, because the order of definitions is formatting; where one name is bound twice
     # an exchange goes unnoticed, which no real edit does.
     parts[1:] = sorted(parts[1:])
     return hashlib.blake2b("\x1e".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _serialized(names: Names, node: ast.stmt) -> str:
+def _serialize(names: FileNames, node: ast.stmt) -> str:
     """Cached per file: a base class is part of every subclass's fingerprint."""
     known = names.serialized.get(id(node))
     if known is None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from kernel_lsp.analysis.source import (
     DefinitionNode,
     FunctionNode,
-    SourceFile,
+    ParsedSource,
     blocks,
     children,
     integer,
@@ -35,7 +35,7 @@ Loop = ast.For | ast.While
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class PointerAccess:
     """One load, store or atomic operation through a pointer."""
 
     call: ast.Call
@@ -72,12 +72,12 @@ class Binding:
 class KernelFacts:
     """One jit function, read once."""
 
-    def __init__(self, file: SourceFile, function: FunctionNode) -> None:
+    def __init__(self, file: ParsedSource, function: FunctionNode) -> None:
         self.file = file
         self.function = function
         self.parameters = [p.arg for p in parameters(function)]
         self.constexprs = {p.arg for p in parameters(function) if is_constexpr(file, p)}
-        self.accesses: list[Access] = []
+        self.accesses: list[PointerAccess] = []
         self.bindings: dict[str, list[Binding]] = {}
         self._atoms: dict[int, frozenset[str]] = {}
         self._block(function.body, (), ())
@@ -219,7 +219,7 @@ class KernelFacts:
 
     def _accesses(
         self, root: ast.expr, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...], block: int
-    ) -> Iterator[Access]:
+    ) -> Iterator[PointerAccess]:
         for node in walk(root):
             if not isinstance(node, ast.Call) or (name := language_name(self.file, node.func)) not in _MASKS:
                 continue
@@ -227,13 +227,15 @@ class KernelFacts:
                 continue
             if any(k.arg is None for k in node.keywords):
                 continue
-            yield Access(
+            yield PointerAccess(
                 call=node,
                 name=name,
                 pointer=node.args[0],
-                value=None if name == "load" else _given(node, 1, "val" if name != "store" else "value"),
-                mask=_given(node, _MASKS[name], "mask"),
-                other=_given(node, 2, "other") if name == "load" else None,
+                value=None
+                if name == "load"
+                else _find_argument(node, 1, "val" if name != "store" else "value"),
+                mask=_find_argument(node, _MASKS[name], "mask"),
+                other=_find_argument(node, 2, "other") if name == "load" else None,
                 loops=loops,
                 tests=tests,
                 block=block,
@@ -271,13 +273,13 @@ class KernelFacts:
         self.bindings.setdefault(name, []).append(binding)
 
 
-def language_name(file: SourceFile, node: ast.expr) -> str | None:
+def language_name(file: ParsedSource, node: ast.expr) -> str | None:
     """``load`` for ``tl.load``; None for anything outside triton.language."""
     dotted = file.dotted(node)
     return dotted[len(_LANGUAGE) :] if dotted and dotted.startswith(_LANGUAGE) else None
 
 
-def is_constexpr(file: SourceFile, parameter: ast.arg) -> bool:
+def is_constexpr(file: ParsedSource, parameter: ast.arg) -> bool:
     annotation = parameter.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.endswith("constexpr")
@@ -286,7 +288,7 @@ def is_constexpr(file: SourceFile, parameter: ast.arg) -> bool:
     return annotation is not None and language_name(file, annotation) == "constexpr"
 
 
-def is_wide(file: SourceFile, parameter: ast.arg) -> bool:
+def is_wide(file: ParsedSource, parameter: ast.arg) -> bool:
     """Annotated as an integer of 64 bits, which Triton then passes it as."""
     annotation = parameter.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -298,7 +300,7 @@ def names_in(node: ast.AST) -> frozenset[str]:
     return frozenset(n.id for n in walk(node) if isinstance(n, ast.Name))
 
 
-def _given(call: ast.Call, position: int | None, name: str) -> ast.expr | None:
+def _find_argument(call: ast.Call, position: int | None, name: str) -> ast.expr | None:
     given = next((k.value for k in call.keywords if k.arg == name), None)
     if given is None and position is not None and position < len(call.args):
         given = call.args[position]

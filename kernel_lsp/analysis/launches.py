@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernel_lsp.analysis.kernels import names_in
-from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
-from kernel_lsp.analysis.targets import Found, Structure, launches, parameters
+from kernel_lsp.analysis.source import FunctionNode, ParsedSource, integer, module_level, walk
+from kernel_lsp.analysis.targets import FileStructure, TargetDraft, launches, parameters
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchExpression:
     """``kernel[grid](...)`` inside a function of the file."""
 
     call: ast.Call
@@ -105,20 +105,20 @@ class Tuning:
         return self.configs is None or len(self.configs) > 1
 
 
-def launches_of(known: Structure, target: Found) -> list[Launch]:
+def launches_of(known: FileStructure, target: TargetDraft) -> list[LaunchExpression]:
     names = set(target.launchers)
     kernel = target.node
     if not isinstance(kernel, FunctionNode):
         return []
     order = [p.arg for p in parameters(kernel)]
-    found: list[Launch] = []
+    found: list[LaunchExpression] = []
     for qualname, node in known.definitions:
         if qualname in names and isinstance(node, FunctionNode):
             found += [_launch(c, node, order) for c in launches(node) if _is_call_of(c, kernel.name)]
     return found
 
 
-def shared_tensors(launches: Sequence[Launch]) -> dict[str, set[str]]:
+def shared_tensors(launches: Sequence[LaunchExpression]) -> dict[str, set[str]]:
     """Kernel parameter -> others that some launch passes the same variable."""
     found: dict[str, set[str]] = {}
     for launch in launches:
@@ -129,7 +129,7 @@ def shared_tensors(launches: Sequence[Launch]) -> dict[str, set[str]]:
     return found
 
 
-def tuning_of(file: SourceFile, target: Found) -> Tuning | None:
+def tuning_of(file: ParsedSource, target: TargetDraft) -> Tuning | None:
     """The autotune decorator of the target."""
     for decorator in target.node.decorator_list:
         if isinstance(decorator, ast.Call):
@@ -146,7 +146,7 @@ def _is_call_of(call: ast.Call, name: str) -> bool:
     )
 
 
-def _launch(call: ast.Call, launcher: FunctionNode, order: list[str]) -> Launch:
+def _launch(call: ast.Call, launcher: FunctionNode, order: list[str]) -> LaunchExpression:
     given: dict[str, ast.expr] = {}
     for position, value in enumerate(call.args):
         if isinstance(value, ast.Starred) or position >= len(order):
@@ -154,7 +154,7 @@ def _launch(call: ast.Call, launcher: FunctionNode, order: list[str]) -> Launch:
         given[order[position]] = value
     given |= {k.arg: k.value for k in call.keywords if k.arg}
     assert isinstance(call.func, ast.Subscript)
-    return Launch(call, launcher, call.func.slice, given)
+    return LaunchExpression(call, launcher, call.func.slice, given)
 
 
 def _bindings(launcher: FunctionNode) -> dict[str, list[ast.expr | None]]:
@@ -221,7 +221,7 @@ def _number(number: int, at: ast.expr) -> ast.expr:
     return positive if number >= 0 else ast.copy_location(ast.UnaryOp(ast.USub(), positive), at)
 
 
-def _configs(file: SourceFile, node: ast.expr) -> tuple[Config, ...] | None:
+def _configs(file: ParsedSource, node: ast.expr) -> tuple[Config, ...] | None:
     if isinstance(node, ast.Name):
         bound = [
             s.value
@@ -240,7 +240,7 @@ def _configs(file: SourceFile, node: ast.expr) -> tuple[Config, ...] | None:
     return written if len(written) == len(found) else None
 
 
-def _config(file: SourceFile, node: ast.expr) -> Config | None:
+def _config(file: ParsedSource, node: ast.expr) -> Config | None:
     if not isinstance(node, ast.Call) or not (file.dotted(node.func) or "").endswith("Config"):
         return None
     given = {k.arg: k.value for k in node.keywords if k.arg}

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.source import BOM, DefinitionNode, SourceFile, blocks, children, module_level, walk
+from kernel_lsp.analysis.source import BOM, DefinitionNode, ParsedSource, blocks, children, module_level, walk
 
 AMBIENT = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__annotations__", "__builtins__"}
 
@@ -31,10 +31,10 @@ class Closure:
     missing: tuple[str, ...]
 
 
-class Names:
+class FileNames:
     """Definitions and uses of one file. Raises SyntaxError where Python's compiler would."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: ParsedSource) -> None:
         self.file = file
         self._tables = _index_tables(file.text.removeprefix(BOM))
         self.serialized: dict[int, str] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, children, walk
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSource, children, walk
 
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 _Owner: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,7 +41,7 @@ def is_script(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """What runs at every step: a loop's body, or that of a function which a loop calls."""
 
     owner: Loop | FunctionNode
@@ -67,13 +67,15 @@ class Step:
     def losses(self) -> frozenset[str]:
         """Names of what is differentiated in this step, whether that stands under a condition or not."""
         nodes = [n for s in self.owner.body for n in same_scope(s)]
-        return frozenset(name.id for n in nodes if isinstance(n, ast.Call) for name in differentiated(n))
+        return frozenset(
+            name.id for n in nodes if isinstance(n, ast.Call) for name in differentiated_names(n)
+        )
 
 
 class Script:
     """Steps, loops and calls of one file. Everything is found once and shared by all rules."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: ParsedSource) -> None:
         self.file = file
 
     @cached_property
@@ -126,7 +128,7 @@ class Script:
         )
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ScriptStep, ...]:
         """Training steps and passes over a loader; a loop that only holds such a loop is none."""
         if _STEPS.search(self.file.text) is None:
             return ()
@@ -136,12 +138,12 @@ class Script:
         loops = [(owner, loop) for owner, loops in self.scopes for loop in loops]
         own = frozenset(loop for _, loop in loops if loop in trains or _is_loader_loop(loop))
         found = [
-            Step(loop, tuple(each_time(loop.body, own)), loop in trains, _function(owner))
+            ScriptStep(loop, tuple(each_time(loop.body, own)), loop in trains, _function(owner))
             for owner, loop in loops
             if loop in own
         ]
         once = [(f, tuple(each_time(f.body, own))) for f in self.step_functions]
-        return (*found, *(Step(function, body, True, function) for function, body in once))
+        return (*found, *(ScriptStep(function, body, True, function) for function, body in once))
 
     @cached_property
     def _training_calls(self) -> tuple[ast.Call, ...]:
@@ -152,7 +154,7 @@ class Script:
         return next((n for n in self.around(node) if isinstance(n, Loop | FunctionNode)), self.file.tree)
 
     @cached_property
-    def training(self) -> tuple[Step, ...]:
+    def training(self) -> tuple[ScriptStep, ...]:
         return tuple(step for step in self.steps if step.trains)
 
     @cached_property
@@ -230,7 +232,7 @@ def same_scope(node: ast.AST) -> Iterator[ast.AST]:
         queue.extend(children(current))
 
 
-def differentiated(call: ast.Call) -> Iterator[ast.Name]:
+def differentiated_names(call: ast.Call) -> Iterator[ast.Name]:
     """``loss`` of ``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
     if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")):
         return

@@ -11,7 +11,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.source import DefinitionNode, SourceFile, walk
+from kernel_lsp.analysis.source import DefinitionNode, ParsedSource, walk
 
 _MARK = "kernel-lsp:"
 _OFF = re.compile(
@@ -33,7 +33,7 @@ class Silence:
     def whole_file(self) -> bool:
         return "*" in self.file_rules
 
-    def for_target(self, file: SourceFile, node: DefinitionNode) -> frozenset[str]:
+    def for_target(self, file: ParsedSource, node: DefinitionNode) -> frozenset[str]:
         """Rules that are off for the whole target."""
         if not self.lines:
             return self.file_rules
@@ -51,7 +51,7 @@ class Silence:
         return bool(self.lines.get(line, frozenset()) & {"*", rule})
 
 
-def silence(file: SourceFile) -> Silence:
+def silence(file: ParsedSource) -> Silence:
     """All off comments of a file. Free when the file has none."""
     if _MARK not in file.text:
         return Silence({}, frozenset())

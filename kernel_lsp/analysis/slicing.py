@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.analysis.names import Names
-from kernel_lsp.analysis.source import SourceFile, definitions
+from kernel_lsp.analysis.names import FileNames
+from kernel_lsp.analysis.source import ParsedSource, definitions
 from kernel_lsp.analysis.targets import INPUT_MAKERS
 from kernel_lsp.records import Program, Target
 
 
-def slice_target(names: Names, target: Target) -> Program | None:
+def slice_target(names: FileNames, target: Target) -> Program | None:
     """None when the target's name is gone from the file."""
     body = names.file.tree.body
     owners = _owners(body, (target.qualname, *target.launchers))
@@ -27,7 +27,7 @@ def slice_target(names: Names, target: Target) -> Program | None:
     kept |= set(closure.statements) | {i for i, s in enumerate(body) if _always_kept(s)}
     parts = [_source(names.file, body[i], closure.names) for i in sorted(kept)]
     return Program(
-        source="".join(_joined([part for part in parts if part])),
+        source="".join(_join_parts([part for part in parts if part])),
         entry=target.qualname,
         kind=target.kind,
         missing=closure.missing,
@@ -50,7 +50,7 @@ def _always_kept(statement: ast.stmt) -> bool:
     )
 
 
-def _source(file: SourceFile, statement: ast.stmt, used: frozenset[str]) -> str:
+def _source(file: ParsedSource, statement: ast.stmt, used: frozenset[str]) -> str:
     if isinstance(statement, ast.Import | ast.ImportFrom) and not _always_kept(statement):
         return _import(statement, used)
     span = file.full_span(statement)
@@ -66,7 +66,7 @@ def _import(statement: ast.Import | ast.ImportFrom, used: frozenset[str]) -> str
     return ast.unparse(reduced) if needed else ""
 
 
-def _joined(parts: list[str]) -> list[str]:
+def _join_parts(parts: list[str]) -> list[str]:
     """Two empty lines around definitions, none between simple statements."""
     out: list[str] = []
     for before, part in zip(["", *parts], parts, strict=False):

@@ -35,7 +35,7 @@ _NAME = re.compile(r"(?:async[\s\\]+)?(?:def|class)[\s\\]+(\w+)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-class SourceFile:
+class ParsedSource:
     """One parsed text. Immutable by convention; the tree must not be edited."""
 
     def __init__(self, text: str, tree: ast.Module) -> None:
@@ -184,10 +184,10 @@ def problem_of(error: SyntaxError) -> ParseProblem:
     return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
 
 
-def parse(text: str) -> SourceFile | ParseProblem:
+def parse(text: str) -> ParsedSource | ParseProblem:
     """Parse with Python's own parser, silently and without ever raising."""
     try:
-        return SourceFile(text, parsing.parse_text(text))
+        return ParsedSource(text, parsing.parse_text(text))
     except SyntaxError as error:
         return problem_of(error)
     except ValueError as error:  # null bytes and lone surrogates

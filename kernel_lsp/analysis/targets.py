@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, definitions, walk, words
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSource, definitions, walk, words
 from kernel_lsp.records import TargetKind
 
 JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
@@ -26,7 +26,7 @@ _WORKLOAD = re.compile(r"#\s*kernel-lsp:\s*workload\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TargetDraft:
     """A target before it has a fingerprint."""
 
     qualname: str
@@ -36,7 +36,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class FileStructure:
     """The file's definitions, sorted by what they are."""
 
     definitions: tuple[tuple[str, DefinitionNode], ...]
@@ -46,14 +46,14 @@ class Structure:
     """Kernel name -> qualified names of the functions that launch it."""
 
 
-def structure(file: SourceFile) -> Structure:
+def structure(file: ParsedSource) -> FileStructure:
     every = tuple(definitions(file.tree.body))
     jit = {
         name: node
         for name, node in every
         if isinstance(node, ast.FunctionDef) and any(is_jit(file, d) for d in node.decorator_list)
     }
-    return Structure(
+    return FileStructure(
         definitions=every,
         module_classes=_module_classes(file, every),
         jit_functions=jit,
@@ -61,11 +61,11 @@ def structure(file: SourceFile) -> Structure:
     )
 
 
-def find(file: SourceFile, known: Structure) -> list[Found]:
+def find(file: ParsedSource, known: FileStructure) -> list[TargetDraft]:
     """Targets in source order; of two definitions with one name the last counts, as in Python."""
     helpers = _helpers(known)
     launching = {name for names in known.launchers.values() for name in names}
-    found: dict[str, Found] = {}
+    found: dict[str, TargetDraft] = {}
     for qualname, node in known.definitions:
         found.pop(qualname, None)
         target = _target(file, known, qualname, node)
@@ -77,13 +77,13 @@ def find(file: SourceFile, known: Structure) -> list[Found]:
     return list(found.values())
 
 
-def launching(known: Structure, kernel: str) -> tuple[DefinitionNode, ...]:
+def launching(known: FileStructure, kernel: str) -> tuple[DefinitionNode, ...]:
     """The functions that launch the kernel; of two with one name the last."""
     nodes = dict(known.definitions)
     return tuple(nodes[name] for name in known.launchers.get(kernel, ()))
 
 
-def is_jit(file: SourceFile, decorator: ast.expr) -> bool:
+def is_jit(file: ParsedSource, decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return file.dotted(called) in JIT
 
@@ -97,22 +97,24 @@ def parameters(node: FunctionNode) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
-def _target(file: SourceFile, known: Structure, qualname: str, node: DefinitionNode) -> Found | None:
+def _target(
+    file: ParsedSource, known: FileStructure, qualname: str, node: DefinitionNode
+) -> TargetDraft | None:
     if qualname in known.module_classes:
         is_current = known.module_classes[qualname] is node and own_forward(known.module_classes[qualname])
-        return Found(qualname, TargetKind.MODULE, node) if is_current else None
+        return TargetDraft(qualname, TargetKind.MODULE, node) if is_current else None
     if known.jit_functions.get(qualname) is node:
         launchers = known.launchers.get(node.name, ())
-        return Found(qualname, TargetKind.TRITON_KERNEL, node, launchers)
+        return TargetDraft(qualname, TargetKind.TRITON_KERNEL, node, launchers)
     if isinstance(node, ast.FunctionDef) and "." not in qualname:
         names = {name for name, _ in known.definitions}
         if _takes_tensors(file, node) or f"_{qualname}_eager" in names:  # which we have rewritten
-            return Found(qualname, TargetKind.FUNCTION, node)
+            return TargetDraft(qualname, TargetKind.FUNCTION, node)
     return None
 
 
 def _module_classes(
-    file: SourceFile, every: tuple[tuple[str, DefinitionNode], ...]
+    file: ParsedSource, every: tuple[tuple[str, DefinitionNode], ...]
 ) -> dict[str, ast.ClassDef]:
     found: dict[str, ast.ClassDef] = {}
     names: set[str] = set()
@@ -141,7 +143,7 @@ def _has_called_forward(node: ast.ClassDef) -> bool:
     )
 
 
-def _is_from_elsewhere(file: SourceFile, base: ast.expr, elsewhere: set[str]) -> bool:
+def _is_from_elsewhere(file: ParsedSource, base: ast.expr, elsewhere: set[str]) -> bool:
     """Whether it is imported from a place that could define a module, or such a class of this file."""
     base = base.value if isinstance(base, ast.Subscript) else base
     if isinstance(base, ast.Name) and base.id in elsewhere:
@@ -150,7 +152,7 @@ def _is_from_elsewhere(file: SourceFile, base: ast.expr, elsewhere: set[str]) ->
     return dotted is not None and dotted.partition(".")[0] not in NO_MODULES
 
 
-def _is_module_base(file: SourceFile, base: ast.expr, names: set[str]) -> bool:
+def _is_module_base(file: ParsedSource, base: ast.expr, names: set[str]) -> bool:
     if isinstance(base, ast.Subscript):  # Generic-like bases: Block[T]
         base = base.value
     if isinstance(base, ast.Name) and base.id in names:
@@ -162,7 +164,7 @@ def _is_module_base(file: SourceFile, base: ast.expr, names: set[str]) -> bool:
     return isinstance(base, ast.Attribute) and ast.unparse(base).endswith("nn.Module")
 
 
-def _takes_tensors(file: SourceFile, node: ast.FunctionDef) -> bool:
+def _takes_tensors(file: ParsedSource, node: ast.FunctionDef) -> bool:
     if node.name in INPUT_MAKERS or node.name.startswith("test_") or _is_stub(node):
         return False
     if any(_is_tensor_annotation(file, p.annotation) for p in parameters(node)):
@@ -178,7 +180,7 @@ def _is_stub(node: ast.FunctionDef) -> bool:
     )
 
 
-def _is_tensor_annotation(file: SourceFile, annotation: ast.expr | None) -> bool:
+def _is_tensor_annotation(file: ParsedSource, annotation: ast.expr | None) -> bool:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.removeprefix("torch.") == "Tensor"
     if isinstance(annotation, ast.BinOp):
@@ -188,7 +190,7 @@ def _is_tensor_annotation(file: SourceFile, annotation: ast.expr | None) -> bool
     return annotation is not None and file.dotted(annotation) in ("torch.Tensor", "torch.FloatTensor")
 
 
-def _calls_torch_on_parameters(file: SourceFile, node: ast.FunctionDef) -> bool:
+def _calls_torch_on_parameters(file: ParsedSource, node: ast.FunctionDef) -> bool:
     if not parameters(node):
         return False
     names = {p.arg for p in parameters(node)}
@@ -239,7 +241,7 @@ def is_tensor_operation(dotted: str | None) -> bool:
     return space in _SPACES and name[:1].islower() and name not in _NOT_OPERATIONS
 
 
-def _has_workload(file: SourceFile, node: DefinitionNode) -> bool:
+def _has_workload(file: ParsedSource, node: DefinitionNode) -> bool:
     if "kernel-lsp:" not in file.text:
         return False
     line = file.first_line(node) - 1
@@ -251,19 +253,19 @@ def _has_workload(file: SourceFile, node: DefinitionNode) -> bool:
 
 
 def _launchers(
-    file: SourceFile, every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
+    file: ParsedSource, every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
 ) -> dict[str, tuple[str, ...]]:
     kernels = {node.name for node in jit.values()}
     named = _other_names(file.tree.body, {name: {name} for name in kernels})
     found: dict[str, list[str]] = {}
     for qualname, node in every:
         if isinstance(node, FunctionNode) and qualname not in jit:
-            for kernel in _taken(node, named):
+            for kernel in _taken_kernels(node, named):
                 found.setdefault(kernel, []).append(qualname)
     return {kernel: tuple(names) for kernel, names in found.items()}
 
 
-def _taken(function: FunctionNode, named: dict[str, set[str]]) -> set[str]:
+def _taken_kernels(function: FunctionNode, named: dict[str, set[str]]) -> set[str]:
     """Kernels of which the function takes ``name[grid]``, whether it calls that at once or not."""
     nodes = walk(function)
     places = {n.value.id for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)}
@@ -292,7 +294,7 @@ def launches(node: ast.AST) -> Iterator[ast.Call]:
             yield call
 
 
-def _helpers(known: Structure) -> set[str]:
+def _helpers(known: FileStructure) -> set[str]:
     """Jit functions that other kernels call or hand to a scan and nobody launches: part of those kernels."""
     called: set[str] = set()
     for node in known.jit_functions.values():

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from kernel_lsp import cells, files, foreign, notebooks
 from kernel_lsp.analysis import DEFECT, analyze
-from kernel_lsp.checker.discovery import Found, find_files
-from kernel_lsp.checker.known import Known
+from kernel_lsp.checker.discovery import FoundFile, find_files
+from kernel_lsp.checker.known import KnownFindings
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 
 __all__ = [
     "MAX_BYTES",
-    "Found",
-    "Known",
+    "FoundFile",
+    "KnownFindings",
     "check_file",
     "check_files",
     "check_paths",
@@ -49,16 +49,18 @@ def check_paths(
     """(path, analysis) of every Python file under the paths, in order: of all, whatever git or
     settings say."""
     within = {file: path if path.is_dir() else None for path in map(Path, paths) for file in find_files(path)}
-    found = [Found(path=file, root=file.absolute().parent, within=folder) for file, folder in within.items()]
+    found = [
+        FoundFile(path=file, root=file.absolute().parent, within=folder) for file, folder in within.items()
+    ]
     return check_files(found, jobs=jobs, on_progress=on_progress)
 
 
 def check_files(
-    found: Sequence[Found],
+    found: Sequence[FoundFile],
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    known: Known | None = None,
+    known: KnownFindings | None = None,
 ) -> Iterator[tuple[Path, Analysis]]:
     """(path, analysis) of each file, in order. Never raises on a file.
 
@@ -86,15 +88,17 @@ def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
     most, said = (MAX_NOTEBOOK_BYTES, "32 MB") if is_notebook else (MAX_BYTES, "1 MB, so probably generated")
     try:
         if path.stat().st_size > most:
-            return path, _unchecked(f"not checked: larger than {said}")
+            return path, _unchecked_analysis(f"not checked: larger than {said}")
         if is_notebook:
             text = foreign.read_text(path, most=most, within=within)
         else:
             text = files.read_source(path, within=within).text
     except OSError as error:
-        return path, _unchecked(f"cannot be read: {error.strerror or error}")
+        return path, _unchecked_analysis(f"cannot be read: {error.strerror or error}")
     except (SyntaxError, UnicodeError, LookupError) as error:
-        return path, _unchecked(f"cannot be decoded: {error}; save it as UTF-8 or add a coding comment")
+        return path, _unchecked_analysis(
+            f"cannot be decoded: {error}; save it as UTF-8 or add a coding comment"
+        )
     return path, check_text(path, text)
 
 
@@ -105,16 +109,16 @@ def check_text(path: Path, text: str) -> Analysis:
             return _check_notebook(path, text)
         return analyze(Snapshot(uri=str(path), text=text))
     except Exception as error:  # one file that our analysis fails on must not cost the findings of the others
-        return _unchecked(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
+        return _unchecked_analysis(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
 
 
 def _check_notebook(path: Path, text: str) -> Analysis:
     try:
         program = notebooks.program(notebooks.parse(text).cells)
     except (ValueError, RecursionError) as error:
-        return _unchecked(f"cannot be read as a notebook: {error}")
+        return _unchecked_analysis(f"cannot be read as a notebook: {error}")
     if len(program.text) > MAX_BYTES:
-        return _unchecked("not checked: its cells are larger than 1 MB, so probably generated")
+        return _unchecked_analysis("not checked: its cells are larger than 1 MB, so probably generated")
     analysis = analyze(Snapshot(uri=str(path), text=program.text))
     placed = replace(analysis, findings=tuple(cells.placed(one, program) for one in analysis.findings))
     for cell, why in program.broken[:1]:
@@ -123,11 +127,11 @@ def _check_notebook(path: Path, text: str) -> Analysis:
     return placed
 
 
-def _check(one: Found) -> Analysis:
+def _check(one: FoundFile) -> Analysis:
     return check_file(one.path, one.within)[1]
 
 
-def _parallel(found: list[Found], jobs: int) -> Iterator[Analysis]:
+def _parallel(found: list[FoundFile], jobs: int) -> Iterator[Analysis]:
     # spawn, because a fork of a process with threads (a progress bar) can inherit a held lock.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet_collector) as pool:
         yield from pool.map(_check, found, chunksize=_CHUNK)
@@ -139,5 +143,5 @@ def _quiet_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def _unchecked(reason: str) -> Analysis:
+def _unchecked_analysis(reason: str) -> Analysis:
     return Analysis(problem=ParseProblem(line=1, column=1, message=reason))

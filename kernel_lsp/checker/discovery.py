@@ -29,7 +29,7 @@ patterns)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundFile:
     """One file that is checked."""
 
     path: Path
@@ -87,19 +87,19 @@ class Projects:
         return rulesets.of(self.settings(root))
 
 
-def discover(paths: Iterable[Path], projects: Projects, *, force_exclude: bool = False) -> list[Found]:
+def discover(paths: Iterable[Path], projects: Projects, *, force_exclude: bool = False) -> list[FoundFile]:
     """The files and notebooks to check, each once, in order."""
-    found: dict[Path, Found] = {}
+    found: dict[Path, FoundFile] = {}
     for path in paths:
-        listed = _below(path, projects) if path.is_dir() else _named(path, projects, force_exclude)
+        listed = _below(path, projects) if path.is_dir() else _name_patterns(path, projects, force_exclude)
         for one in listed:
             found.setdefault(one.path, one)
     return list(found.values())
 
 
-def _named(path: Path, projects: Projects, force_exclude: bool) -> Iterator[Found]:
+def _name_patterns(path: Path, projects: Projects, force_exclude: bool) -> Iterator[FoundFile]:
     folder = path.absolute().parent
-    one = Found(path=path, root=projects.root(folder, folder))
+    one = FoundFile(path=path, root=projects.root(folder, folder))
     if not force_exclude:
         yield one
         return
@@ -108,7 +108,7 @@ def _named(path: Path, projects: Projects, force_exclude: bool) -> Iterator[Foun
         yield one
 
 
-def _below(path: Path, projects: Projects) -> Iterator[Found]:
+def _below(path: Path, projects: Projects) -> Iterator[FoundFile]:
     named = path.absolute()
     start = _around(named.parent)
     if _is_ignored(named, start):
@@ -122,7 +122,7 @@ def _below(path: Path, projects: Projects) -> Iterator[Found]:
         for name in names:
             if not name.endswith((*SUFFIXES, SUFFIX)):
                 continue
-            one = Found(path=folder / name, root=root, within=path)
+            one = FoundFile(path=folder / name, root=root, within=path)
             if not (_names(here, (absolute / name).as_posix()) or rules.excludes(one.relative)):
                 yield one
         for inside in folders:

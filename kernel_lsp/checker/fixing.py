@@ -36,7 +36,7 @@ class Fixed:
     def difference(self, path: Path) -> str:
         """As a patch; line endings are those of the file."""
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(_ended(difflib.unified_diff(before, after, fromfile=str(path), tofile=str(path))))
+        return "".join(_line_end(difflib.unified_diff(before, after, fromfile=str(path), tofile=str(path))))
 
 
 def fix_file(path: Path, check: Check, within: Path | None = None) -> Fixed | None:
@@ -87,7 +87,7 @@ def _mend(path: Path, text: str, check: Check, refused: set[Any]) -> tuple[str, 
             chosen.append(finding)
     while chosen:
         with contextlib.suppress(ValueError):
-            after = _edited(path, text, chosen)
+            after = _apply_edits(path, text, chosen)
             if _is_mended(before, check(after), len(chosen)):
                 return after, len(chosen)
         if len(chosen) == 1:
@@ -105,7 +105,7 @@ def _is_mended(before: Analysis, after: Analysis, count: int) -> bool:
     return new <= old and old.total() - new.total() >= count
 
 
-def _edited(path: Path, text: str, chosen: list[Finding]) -> str:
+def _apply_edits(path: Path, text: str, chosen: list[Finding]) -> str:
     if path.suffix != notebooks.SUFFIX:
         for start, end, new in sorted((edit for one in chosen for edit in _edits(one)), reverse=True):
             text = text[:start] + new + text[end:]
@@ -114,7 +114,7 @@ def _edited(path: Path, text: str, chosen: list[Finding]) -> str:
     by_cell: dict[int, list[tuple[int, int, str]]] = {}
     for one in chosen:
         by_cell.setdefault(one.data["cell"], []).extend(_edits(one))
-    return notebooks.edited(text, [(cells[number], edits) for number, edits in by_cell.items()])
+    return notebooks.edit_cells(text, [(cells[number], edits) for number, edits in by_cell.items()])
 
 
 def _edits(finding: Finding) -> list[tuple[int, int, str]]:
@@ -134,7 +134,7 @@ def _identity(finding: Finding) -> tuple[Any, ...]:
     return finding.rule, finding.data.get("cell"), tuple(_edits(finding))
 
 
-def _ended(lines: Iterator[str]) -> Iterator[str]:
+def _line_end(lines: Iterator[str]) -> Iterator[str]:
     """A line without an end is told as ``diff`` and ``git`` do."""
     for line in lines:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import __version__, analysis
-from kernel_lsp.checker.discovery import Found
+from kernel_lsp.checker.discovery import FoundFile
 from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Span, Target, TargetKind
 
@@ -26,7 +26,7 @@ _SETTLED_NS = 2_000_000_000
 """The coarsest clock of a file system that is in use."""
 
 
-class Known:
+class KnownFindings:
     """What is known of the files of any number of projects."""
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class Known:
         self._changed: set[Path] = set()
         self._stamps: dict[Path, list[int] | None] = {}
 
-    def get(self, one: Found) -> Analysis | None:
+    def get(self, one: FoundFile) -> Analysis | None:
         stamp = self._stamps[one.path] = _stamp(one.path)
         entry = self._project(one.root).get(str(one.path.absolute()))
         if stamp is None or entry is None or entry[0] != stamp:
@@ -46,7 +46,7 @@ class Known:
         except (TypeError, ValueError, IndexError):
             return None
 
-    def put(self, one: Found, found: Analysis) -> None:
+    def put(self, one: FoundFile, found: Analysis) -> None:
         """``found`` is of the file as it was when it was asked for."""
         stamp = self._stamps.get(one.path)
         if stamp is None or time.time_ns() - max(stamp[1:3]) < _SETTLED_NS:

@@ -15,6 +15,6 @@ handing out anything but the work: kernel-lsp is installed on every node, in the
 """
 
 from kernel_lsp.cluster.pool import Cluster
-from kernel_lsp.cluster.station import About, Worker
+from kernel_lsp.cluster.station import About, StationWorker
 
-__all__ = ["About", "Cluster", "Worker"]
+__all__ = ["About", "Cluster", "StationWorker"]

@@ -34,7 +34,7 @@ START = "start one with `ray start --head --port=6379`, the others with `ray sta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class ClusterNode:
     id: str
     host: str
     gpus: int
@@ -111,7 +111,7 @@ class Connection:
             cause = f"the cluster at {self.address} did not let us in within {INIT_S:.0f} s"
             raise ClusterError(cause, f"look whether it is a Ray of version {ray.__version__}") from None
         except Exception as error:  # Ray raises whatever it likes, from ValueError to ConnectionError
-            raise _refused(self.address, error) from error
+            raise _refusal(self.address, error) from error
         self._ours = True
 
     def _init(self) -> None:
@@ -125,7 +125,7 @@ class Connection:
             }
         library().init(address=self.address, **options)
 
-    async def nodes(self) -> list[Node]:
+    async def nodes(self) -> list[ClusterNode]:
         """Those that are alive. Raises ClusterError when the head does not answer."""
         try:
             told = await aside(library().nodes, CALL_S)
@@ -135,7 +135,7 @@ class Connection:
             ) from error
         alive = [one for one in told if one["Alive"]]
         return [
-            Node(
+            ClusterNode(
                 id=one["NodeID"],
                 host=one["NodeManagerHostname"],
                 gpus=int(one["Resources"].get("GPU", 0)),
@@ -177,7 +177,7 @@ async def _answers(address: str) -> None:
         raise ClusterError(f"no node answers at {address}: {error or 'no answer'}", START) from error
 
 
-def _refused(address: str, error: Exception) -> ClusterError:
+def _refusal(address: str, error: Exception) -> ClusterError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if "ersion mismatch" in lines[0]:
         cause = f"the cluster at {address} has other versions: {' '.join(lines)}"

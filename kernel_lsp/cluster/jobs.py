@@ -19,7 +19,7 @@ MOST_ATTEMPTS = 3
 
 
 @dataclass(kw_only=True, eq=False)
-class Job:
+class ClusterJob:
     id: str
     work: Any
     group: str
@@ -34,11 +34,11 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class Jobs:
-    known: dict[str, Job] = field(default_factory=dict)
+class ClusterJobs:
+    known: dict[str, ClusterJob] = field(default_factory=dict)
     broken: ClusterError | None = None
     """Why no job is done any more."""
-    _queue: deque[Job] = field(default_factory=deque)
+    _queue: deque[ClusterJob] = field(default_factory=deque)
     _more: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def result(self, id: str, work: Any, group: str) -> Any:
@@ -48,7 +48,7 @@ class Jobs:
         job = self.known.get(id)
         if job is None:
             done = asyncio.get_running_loop().create_future()
-            job = self.known[id] = Job(id=id, work=work, group=group, done=done)
+            job = self.known[id] = ClusterJob(id=id, work=work, group=group, done=done)
             self._queue.append(job)
             self._more.set()
         job.callers += 1
@@ -69,7 +69,7 @@ class Jobs:
         group: str | None,
         others: Callable[[], Collection[str | None]],
         doubtful: Callable[[], bool] = lambda: False,
-    ) -> Job:
+    ) -> ClusterJob:
         """One of this group, else of one that nobody else works on, else the first.
 
         ``doubtful``: whether whoever asks has a job under way that was lost before. No other such is given
@@ -83,10 +83,12 @@ class Jobs:
         self._queue.remove(job)
         return job
 
-    def begin(self, job: Job, where: str, stop: Callable[[], None]) -> None:
+    def begin(self, job: ClusterJob, where: str, stop: Callable[[], None]) -> None:
         job.began, job.where, job.stop = time.monotonic(), where, stop
 
-    def settle(self, job: Job, value: Any = None, failed: tuple[str, str | None] | None = None) -> None:
+    def settle(
+        self, job: ClusterJob, value: Any = None, failed: tuple[str, str | None] | None = None
+    ) -> None:
         """What comes after nobody waits for it any more is left."""
         job.began = job.stop = job.work = None
         self._more.set()  # what had to wait for its end
@@ -97,7 +99,7 @@ class Jobs:
         else:
             job.done.set_result(value)
 
-    def again(self, job: Job, why: str) -> None:
+    def again(self, job: ClusterJob, why: str) -> None:
         """Its attempt was lost."""
         job.losses += 1
         if job.losses >= MOST_ATTEMPTS:
@@ -108,7 +110,7 @@ class Jobs:
             return
         self.give_back(job)
 
-    def give_back(self, job: Job) -> None:
+    def give_back(self, job: ClusterJob) -> None:
         """Nobody has begun it."""
         job.began = job.stop = None
         if not job.done.done():
@@ -123,7 +125,7 @@ class Jobs:
             if not job.done.done():
                 job.done.set_exception(self.broken)
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: ClusterJob) -> None:
         """Nobody waits for it."""
         job.done.cancel()
         del self.known[job.id]

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any
 
 from kernel_lsp.cluster import station
-from kernel_lsp.cluster.connection import START, Connection, Node, library
-from kernel_lsp.cluster.jobs import Job, Jobs
-from kernel_lsp.cluster.station import About, Answer, Make, Station
+from kernel_lsp.cluster.connection import START, ClusterNode, Connection, library
+from kernel_lsp.cluster.jobs import ClusterJob, ClusterJobs
+from kernel_lsp.cluster.station import About, Make, Station, StationAnswer
 from kernel_lsp.errors import ClusterError
 
 READY_S = 120.0
@@ -40,10 +40,10 @@ AGAIN_S = 5.0
 
 
 @dataclass(kw_only=True, eq=False)
-class _Place:
+class _StationPlace:
     """A station on a node."""
 
-    node: Node
+    node: ClusterNode
     number: int
     actor: Any
     about: About | None = None
@@ -70,8 +70,8 @@ class Cluster:
     say: Callable[[str], None] = lambda text: None
     _connection: Connection = field(init=False)
     _ours: About = field(init=False)
-    _jobs: Jobs = field(default_factory=Jobs, init=False)
-    _places: dict[tuple[str, int], _Place] = field(default_factory=dict, init=False)
+    _jobs: ClusterJobs = field(default_factory=ClusterJobs, init=False)
+    _places: dict[tuple[str, int], _StationPlace] = field(default_factory=dict, init=False)
     _deaths: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list), init=False)
     """Of stations, by node: when, on the monotonic clock."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -125,7 +125,7 @@ class Cluster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if places := list(self._places.values()):
-            goodbyes = [asyncio.ensure_future(_awaited(place.actor.close.remote())) for place in places]
+            goodbyes = [asyncio.ensure_future(_wait_for(place.actor.close.remote())) for place in places]
             await asyncio.wait(goodbyes, timeout=CLOSE_S)
             for goodbye in goodbyes:
                 goodbye.cancel()
@@ -171,10 +171,10 @@ class Cluster:
 
     # --- stations ----------------------------------------------------------------------------------
 
-    def _wanted(self, node: Node) -> int:
+    def _wanted(self, node: ClusterNode) -> int:
         return node.gpus if self.device == "cuda" else 1
 
-    async def _hire(self, node: Node, number: int) -> str | None:
+    async def _hire(self, node: ClusterNode, number: int) -> str | None:
         """A station that works, or why there is none now. Raises ClusterError where there must not be one."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -187,10 +187,10 @@ class Cluster:
         }
         made = library().remote(Station).options(**options)
         actor = made.remote(self.make, self.device, self._packages, self.python)
-        place = self._places[node.id, number] = _Place(node=node, number=number, actor=actor)
+        place = self._places[node.id, number] = _StationPlace(node=node, number=number, actor=actor)
         try:
             async with asyncio.timeout(READY_S):
-                place.about = await _awaited(actor.about.remote(self._ours))
+                place.about = await _wait_for(actor.about.remote(self._ours))
         except TimeoutError:
             return self._unready(place, f"{node} has no free GPU or process within {READY_S:.0f} s")
         except library().exceptions.RayError as error:
@@ -203,7 +203,7 @@ class Cluster:
             self._spawn(self._lane(place))
         return None
 
-    def _unready(self, place: _Place, problem: str) -> str:
+    def _unready(self, place: _StationPlace, problem: str) -> str:
         self._deaths[place.node.id].append(time.monotonic())
         self._bury(place)
         return problem
@@ -214,7 +214,7 @@ class Cluster:
         function = self.make.func if isinstance(self.make, partial) else self.make
         return "kernel_lsp", str(function.__module__).partition(".")[0]
 
-    def _problem(self, place: _Place) -> str | None:
+    def _problem(self, place: _StationPlace) -> str | None:
         """Why this station cannot work beside the others."""
         about, node = place.about, place.node
         assert about is not None
@@ -227,7 +227,7 @@ class Cluster:
                 return f"versions differ: {node} has {', '.join(found)}"
         return None
 
-    def _bury(self, place: _Place) -> None:
+    def _bury(self, place: _StationPlace) -> None:
         place.lost = True
         if self._places.get(key := (place.node.id, place.number)) is place:
             del self._places[key]
@@ -252,12 +252,12 @@ class Cluster:
             if alone_since is not None and now - alone_since > ALONE_S:
                 raise ClusterError("no node of the cluster is left", START)
 
-    def _may_hire(self, node: Node) -> bool:
+    def _may_hire(self, node: ClusterNode) -> bool:
         now = time.monotonic()
         deaths = [when for when in self._deaths[node.id] if now - when < RECENT_S]
         return not deaths or (len(deaths) < MOST_DEATHS and now - deaths[-1] > AGAIN_S)
 
-    async def _join(self, node: Node, number: int) -> None:
+    async def _join(self, node: ClusterNode, number: int) -> None:
         try:
             problem = await self._hire(node, number)
         except ClusterError as error:
@@ -266,7 +266,7 @@ class Cluster:
 
     # --- jobs --------------------------------------------------------------------------------------
 
-    async def _lane(self, place: _Place) -> None:
+    async def _lane(self, place: _StationPlace) -> None:
         """One job after another, until the station is lost."""
         while True:
             job = await self._jobs.next(place.group, lambda: self._groups(place), lambda: place.doubtful > 0)
@@ -280,12 +280,12 @@ class Cluster:
             finally:
                 place.doubtful -= doubtful
 
-    async def _attempt(self, place: _Place, job: Job) -> None:
+    async def _attempt(self, place: _StationPlace, job: ClusterJob) -> None:
         failures = library().exceptions
         ref = place.actor.do.remote(job.work)
         self._jobs.begin(job, place.node.host, partial(library().cancel, ref))
         try:
-            answer: Answer = await _awaited(ref)
+            answer: StationAnswer = await _wait_for(ref)
             self._jobs.settle(job, answer.value, answer.failed)
         except failures.TaskCancelledError:  # mostly because nobody waits for it any more
             self._jobs.again(job, "it was cancelled there")
@@ -295,11 +295,11 @@ class Cluster:
             self._lost(place, _first_line(error))
             self._jobs.again(job, _first_line(error))
 
-    def _groups(self, place: _Place) -> set[str | None]:
+    def _groups(self, place: _StationPlace) -> set[str | None]:
         """That others work on."""
         return {one.group for one in self._places.values() if one is not place}
 
-    def _lost(self, place: _Place, why: str) -> None:
+    def _lost(self, place: _StationPlace, why: str) -> None:
         """Or may be: whatever it still does counts no more."""
         if not place.lost:
             self._deaths[place.node.id].append(time.monotonic())
@@ -323,7 +323,7 @@ class Cluster:
             self._jobs.fail(ClusterError(f"the pool itself failed: {error!r}"))
 
 
-async def _awaited(ref: Any) -> Any:
+async def _wait_for(ref: Any) -> Any:
     """A result of Ray's as asyncio knows it: a cancelled wait leaves the job alone."""
     return await asyncio.wrap_future(ref.future())
 

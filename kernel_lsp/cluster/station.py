@@ -20,14 +20,14 @@ from kernel_lsp import __version__, config, interpreter, skillbook
 from kernel_lsp.errors import KernelLspError
 
 
-class Worker(Protocol):
+class StationWorker(Protocol):
     async def do(self, work: Any) -> Any:
         """One piece of work; what it takes and gives back can be pickled. Raises KernelLspError."""
 
     async def close(self) -> None: ...
 
 
-Make = Callable[[str], Worker]
+Make = Callable[[str], StationWorker]
 """Of a device, cuda or cpu. Called on the node, in the loop in which the worker lives."""
 
 
@@ -52,7 +52,7 @@ class About:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class StationAnswer:
     value: Any = None
     failed: tuple[str, str | None] | None = None
     """Cause and remedy."""
@@ -64,7 +64,7 @@ class Station:
     def __init__(self, make: Make, device: str, packages: Sequence[str], python: str | None) -> None:
         _forget_threads()
         self._make, self._device, self._packages, self._python = make, device, packages, python
-        self._worker: Worker | None = None
+        self._worker: StationWorker | None = None
 
     async def about(self, ours: About) -> About:
         """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that will
@@ -82,13 +82,13 @@ class Station:
             problem=probe.remedy or (f"torch in {probe.python} sees no CUDA device" if blind else None),
         )
 
-    async def do(self, work: Any) -> Answer:
+    async def do(self, work: Any) -> StationAnswer:
         if self._worker is None:
             self._worker = self._make(self._device)
         try:
-            return Answer(value=await self._worker.do(work))
+            return StationAnswer(value=await self._worker.do(work))
         except KernelLspError as error:
-            return Answer(failed=(error.cause, error.remedy))
+            return StationAnswer(failed=(error.cause, error.remedy))
 
     async def close(self) -> None:
         if self._worker is not None:

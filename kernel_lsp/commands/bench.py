@@ -27,7 +27,7 @@ def bench(
     filter: str = typer.Option("", help="Only tasks whose relative path matches this regular expression."),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
     budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per task."),
-    search: searching.Search = searching.SEARCH,
+    search: searching.SearchChoice = searching.SEARCH,
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
     endpoint: str | None = searching.ENDPOINT,
@@ -56,7 +56,7 @@ def bench(
     """Per task eager, eager with TF32, torch.compile and ours in one run; fast_p and means per group."""
     try:
         if merge:
-            results = suites.merged([_existing(path) for path in paths], out)
+            results = suites.merge_results([_existing(path) for path in paths], out)
             results.store()
         else:
             root = _root(paths)
@@ -74,7 +74,7 @@ def bench(
                 gpu_seconds=gpu_seconds,
             )
             origin = searching.allowed_origin(settings, root, now=allow_remote)
-            asked = rows.Asked(search=plan, allowed_origin=origin)
+            asked = rows.RowOptions(search=plan, allowed_origin=origin)
             _run(asked, settings, cluster, suite, results, jobs, limit_s)
     except KernelLspError as error:
         console.fail(error)
@@ -82,7 +82,7 @@ def bench(
 
 
 def _run(
-    asked: rows.Asked,
+    asked: rows.RowOptions,
     settings: Settings,
     cluster: str | None,
     suite: suites.Suite,
@@ -93,7 +93,7 @@ def _run(
     def say(text: str) -> None:
         console.err.print(text, markup=False, soft_wrap=True)
 
-    async def run(maker: rows.Maker) -> None:
+    async def run(maker: rows.RowMaker) -> None:
         await suites.Runs(
             maker=maker,
             suite=suite,
@@ -112,7 +112,7 @@ def _run(
             await run(rows.Spread(nodes, settings, asked))
 
     with console.progress("bench"):
-        console.run(spread(cluster) if cluster else run(rows.Rows(Pipeline(settings), asked)))
+        console.run(spread(cluster) if cluster else run(rows.LocalRows(Pipeline(settings), asked)))
 
 
 def _root(paths: list[Path]) -> Path:

@@ -13,7 +13,7 @@ import typer
 
 from kernel_lsp import files, rulesets, workloads
 from kernel_lsp.analysis import RULES, SCRIPT_RULES
-from kernel_lsp.checker import Found, Known, baseline, check_files, check_text, discovery, fixing
+from kernel_lsp.checker import FoundFile, KnownFindings, baseline, check_files, check_text, discovery, fixing
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
@@ -26,7 +26,7 @@ STDIN = Path("-")
 _RULE_IDS = ("KL000", *(rule.id for rule in RULES), *(rule.id for rule in SCRIPT_RULES))
 
 
-class Format(StrEnum):
+class CheckFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     SARIF = "sarif"
@@ -48,7 +48,7 @@ ORDER = list(Level)
 
 def check(
     paths: list[Path] = typer.Argument(..., help="Files, notebooks and folders; - for standard input."),
-    format: Format = typer.Option(Format.TEXT, help="How findings are printed."),
+    format: CheckFormat = typer.Option(CheckFormat.TEXT, help="How findings are printed."),
     select: list[str] = typer.Option([], help="Report these rules alone: ids or beginnings, with commas."),
     ignore: list[str] = typer.Option([], help="Do not report these rules, besides those of the settings."),
     exclude: list[str] = typer.Option([], help="Leave out: patterns as in .gitignore, with commas."),
@@ -90,8 +90,8 @@ def check(
             raise typer.Exit(int(run.num_fixed > 0 and not exit_zero))
     results = _with_shares(run.check(found))
     if baseline_file is not None:
-        results = _known(baseline_file, results, update=update_baseline)
-    console.write(_rendered(results, format, statistics=statistics, summary=not quiet))
+        results = _read_baseline(baseline_file, results, update=update_baseline)
+    console.write(_render(results, format, statistics=statistics, summary=not quiet))
     raise typer.Exit(0 if exit_zero else int(_fails(results, fail_on)))
 
 
@@ -121,10 +121,10 @@ class _Run:
         self._stdin: files.SourceFile | None = None
         self.num_fixed = 0
 
-    def find(self, paths: Sequence[Path]) -> list[Found]:
+    def find(self, paths: Sequence[Path]) -> list[FoundFile]:
         return discovery.discover(paths, self._projects, force_exclude=self._force_exclude)
 
-    def read_stdin(self, name: Path | None) -> list[Found]:
+    def read_stdin(self, name: Path | None) -> list[FoundFile]:
         """Standard input as one file."""
         try:
             self._stdin = files.SourceFile(text=sys.stdin.buffer.read().decode(), encoding="utf-8")
@@ -132,14 +132,18 @@ class _Run:
             console.fail(KernelLspError(f"standard input is not UTF-8: {error}", "encode it as UTF-8"))
         path = name or Path("stdin.py")
         folder = path.absolute().parent
-        one = Found(path=path, root=self._projects.root(folder, folder))
+        one = FoundFile(path=path, root=self._projects.root(folder, folder))
         return [] if self._excludes(one) else [one]
 
-    def check(self, found: Sequence[Found]) -> Results:
+    def check(self, found: Sequence[FoundFile]) -> Results:
         """The findings that count."""
         if self._stdin is not None:
             return [(one.path, self._counting(one, check_text(one.path, self._stdin.text))) for one in found]
-        known = Known(Path(self._projects.settings(Path.cwd()).data_dir) / "check") if self._cached else None
+        known = (
+            KnownFindings(Path(self._projects.settings(Path.cwd()).data_dir) / "check")
+            if self._cached
+            else None
+        )
         with console.progress("check") as report:
 
             def on_progress(done: int, total: int) -> None:
@@ -157,7 +161,7 @@ class _Run:
             known.save()
         return results
 
-    def fix(self, found: Sequence[Found], *, write: bool) -> None:
+    def fix(self, found: Sequence[FoundFile], *, write: bool) -> None:
         """Mend what can be mended; with standard input, and without ``write``, the result is
         printed."""
         results = zip(found, self.check(found), strict=True)
@@ -176,7 +180,7 @@ class _Run:
         if not self._quiet:
             console.err.print(f"{count(self.num_fixed, 'finding')} {'fixed' if write else 'can be fixed'}")
 
-    def _finish(self, one: Found, fixed: fixing.Fixed, *, write: bool) -> None:
+    def _finish(self, one: FoundFile, fixed: fixing.Fixed, *, write: bool) -> None:
         if not write:
             console.write(fixed.difference(one.path))
         elif self._stdin is not None:
@@ -187,13 +191,13 @@ class _Run:
             except KernelLspError as error:
                 console.fail(error)
 
-    def _check_again(self, one: Found, text: str) -> Analysis:
+    def _check_again(self, one: FoundFile, text: str) -> Analysis:
         return self._counting(one, check_text(one.path, text))
 
-    def _counting(self, one: Found, analysis: Analysis) -> Analysis:
+    def _counting(self, one: FoundFile, analysis: Analysis) -> Analysis:
         return self._projects.rules(one.root).applied(analysis, PurePath(one.relative))
 
-    def _excludes(self, one: Found) -> bool:
+    def _excludes(self, one: FoundFile) -> bool:
         return self._force_exclude and self._projects.rules(one.root).excludes(PurePath(one.relative))
 
 
@@ -222,7 +226,7 @@ def _refuse_mistakes(
         console.fail(KernelLspError(f"no such file or folder: {', '.join(absent)}", "check the spelling"))
     if named and len(named) < len(paths):
         console.fail(KernelLspError("standard input cannot be checked beside files", "name - alone"))
-    if mistyped := rulesets.unknown(_split([*select, *ignore]), _RULE_IDS):
+    if mistyped := rulesets.find_unknown(_split([*select, *ignore]), _RULE_IDS):
         rules = "ids are KL101 to KL322; KL2 means all that begin so, ALL every one"
         console.fail(KernelLspError(f"no rule begins with {', '.join(mistyped)}", rules))
     if baseline_missing:
@@ -232,11 +236,11 @@ def _refuse_mistakes(
 def _say_unknown(root: Path, found: Settings) -> None:
     in_files = [rule for entry in found.per_file_ignores for rule in entry.rules]
     named = [*found.select, *found.ignore, *in_files, *(rule for rule, _ in found.severity)]
-    for name in rulesets.unknown(named, _RULE_IDS):
+    for name in rulesets.find_unknown(named, _RULE_IDS):
         console.err.print(f"[yellow]setting[/] {root}: no rule begins with {name!r}", markup=True)
 
 
-def _known(file: Path, results: Results, *, update: bool) -> Results:
+def _read_baseline(file: Path, results: Results, *, update: bool) -> Results:
     """Without the findings that the baseline knows; with ``update`` it knows all of them from now
     on."""
     try:
@@ -252,16 +256,16 @@ def _known(file: Path, results: Results, *, update: bool) -> Results:
     return [(path, before.newer(path, analysis)) for path, analysis in results]
 
 
-def _rendered(results: Results, format: Format, *, statistics: bool, summary: bool) -> str:
-    if statistics and format is Format.TEXT:
+def _render(results: Results, format: CheckFormat, *, statistics: bool, summary: bool) -> str:
+    if statistics and format is CheckFormat.TEXT:
         return reports.findings_statistics(results)
-    render: dict[Format, Callable[[Iterable[tuple[str | Path, Analysis]]], str]] = {
-        Format.TEXT: partial(reports.findings_text, summary=summary),
-        Format.JSON: reports.findings_json,
-        Format.SARIF: reports.findings_sarif,
-        Format.GITHUB: services.findings_github,
-        Format.GITLAB: services.findings_gitlab,
-        Format.JUNIT: services.findings_junit,
+    render: dict[CheckFormat, Callable[[Iterable[tuple[str | Path, Analysis]]], str]] = {
+        CheckFormat.TEXT: partial(reports.findings_text, summary=summary),
+        CheckFormat.JSON: reports.findings_json,
+        CheckFormat.SARIF: reports.findings_sarif,
+        CheckFormat.GITHUB: services.findings_github,
+        CheckFormat.GITLAB: services.findings_gitlab,
+        CheckFormat.JUNIT: services.findings_junit,
     }
     text = render[format](results).rstrip("\n")
     return f"{text}\n" if text else ""
@@ -283,7 +287,7 @@ def _with_shares(results: Results) -> Results:
     return [
         (
             path,
-            _shared(analysis, workloads.shares_in(path, roots[path.parent]))
+            _add_shares(analysis, workloads.shares_in(path, roots[path.parent]))
             if analysis.findings
             else analysis,
         )
@@ -291,7 +295,7 @@ def _with_shares(results: Results) -> Results:
     ]
 
 
-def _shared(analysis: Analysis, shares: Mapping[str, float]) -> Analysis:
+def _add_shares(analysis: Analysis, shares: Mapping[str, float]) -> Analysis:
     findings = [
         replace(finding, data={**finding.data, "share": shares[finding.target]})
         if finding.target is not None and finding.target in shares

@@ -19,10 +19,10 @@ from rich.segment import Segment
 from kernel_lsp import config, interpreter
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import entry
-from kernel_lsp.consent import Answer, Consents
+from kernel_lsp.consent import ConsentAnswer, Consents
 from kernel_lsp.errors import ConsentRequired, KernelLspError
 from kernel_lsp.plain import plain
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.records import Progress
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def write(text: str) -> None:
 
 def print_json(**content: Any) -> None:
     """One object on standard output, with its schema version."""
-    write(versioned(**content) + "\n")
+    write(to_versioned_json(**content) + "\n")
 
 
 def fail(error: KernelLspError) -> NoReturn:
@@ -106,7 +106,7 @@ def refusal(settings: Settings, folder: Path) -> str | None:
     if not interpreter.needs_consent(found, folder, settings.python):
         return None
     answer = Consents(settings.data_dir).answer(folder, setting=settings.consent)
-    if answer in (Answer.ALLOW, Answer.ON_REQUEST):
+    if answer in (ConsentAnswer.ALLOW, ConsentAnswer.ON_REQUEST):
         return None
     return f"{found.path} lies in the folder, and nobody has allowed code of the folder to run"
 

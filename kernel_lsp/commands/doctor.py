@@ -18,13 +18,13 @@ from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import Consents
 from kernel_lsp.errors import ConfigError, ModelError
 from kernel_lsp.evaluator.sharing import manners
-from kernel_lsp.models import GRAPH, KERNEL, Store
+from kernel_lsp.models import GRAPH, KERNEL, PolicyStore
 from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline import known
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     part: str
     ok: bool
     found: str
@@ -40,7 +40,7 @@ def doctor(
     findings = [
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
-        _sandbox(console.run(held.tried())),
+        _sandbox(console.run(held.try_layers())),
         *_promised(folder.absolute(), settings),
         _compiler(),
         *_library(settings),
@@ -61,25 +61,27 @@ def doctor(
     raise typer.Exit(int(not all(item.ok for item in findings)))
 
 
-async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
+async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
     if (cause := console.refusal(settings, folder)) is not None:
-        return [Finding(part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))]
+        return [
+            DoctorFinding(part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))
+        ]
     chosen = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(chosen.path)
     return [
-        Finding(
+        DoctorFinding(
             part="interpreter",
             ok=not probe.problem,
             found=f"{chosen.path} ({chosen.origin})",
             remedy=probe.remedy,
         ),
-        Finding(
+        DoctorFinding(
             part="torch",
             ok=bool(probe.torch),
             found=probe.torch or probe.torch_problem or "not found",
             remedy=probe.remedy,
         ),
-        Finding(
+        DoctorFinding(
             part="triton",
             ok=bool(probe.triton),
             found=probe.triton or probe.triton_problem or "not found",
@@ -87,7 +89,7 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
             if probe.triton
             else "install triton beside torch, or only plain PyTorch rewrites are offered",
         ),
-        Finding(
+        DoctorFinding(
             part="GPU",
             ok=bool(probe.cuda),
             found=probe.device or "none",
@@ -102,35 +104,37 @@ def _trust(folder: Path) -> str:
     return f"allow it with: kernel-lsp trust {folder}, or name another with KERNEL_LSP_PYTHON"
 
 
-def _policy(settings: Settings, target: str, part: str) -> Finding:
+def _policy(settings: Settings, target: str, part: str) -> DoctorFinding:
     """What plans the quick search for this kind of target: a trained policy, or the rule and why."""
     try:
-        model = Store(Path(settings.data_dir)).used(target)
+        model = PolicyStore(Path(settings.data_dir)).used(target)
         if model is not None and model.manifest is not None:
             verify(model.folder, model.manifest)
     except ModelError as error:
-        return Finding(part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
+        return DoctorFinding(part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
     if model is None or model.manifest is None:
-        return Finding(part=part, ok=True, found="the rule plans: no trained policy is in use")
+        return DoctorFinding(part=part, ok=True, found="the rule plans: no trained policy is in use")
     where = f"on {', '.join(model.manifest.devices)}, elsewhere the rule"
-    return Finding(part=part, ok=True, found=f"{model.id} plans {where}: {model.manifest.held_out}")
+    return DoctorFinding(part=part, ok=True, found=f"{model.id} plans {where}: {model.manifest.held_out}")
 
 
-async def _model(folder: Path, settings: Settings) -> Finding:
+async def _model(folder: Path, settings: Settings) -> DoctorFinding:
     """Asks the endpoint that the settings name, unless it is another machine's and nobody allowed it."""
     try:
         allowed = searching.allowed_origin(settings, folder, now=False)
     except ConfigError as error:
-        return Finding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
+        return DoctorFinding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
     python = interpreter.find(folder, settings.python).path
     own = settings.policy in ("vllm", "transformers") and settings.model_python is None
     if own and (cause := console.refusal(settings, folder)) is not None:
-        return Finding(part="language model", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))
+        return DoctorFinding(
+            part="language model", ok=False, found=f"not asked: {cause}", remedy=_trust(folder)
+        )
     found = await probing.probe(settings, python=str(python), allowed_origin=allowed)
-    return Finding(part="language model", ok=found.ok, found=found.words, remedy=found.remedy)
+    return DoctorFinding(part="language model", ok=found.ok, found=found.words, remedy=found.remedy)
 
 
-def _sharing(settings: Settings) -> Finding:
+def _sharing(settings: Settings) -> DoctorFinding:
     """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is told."""
     state = manners.status(settings)
     used = f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used this hour"
@@ -140,55 +144,55 @@ def _sharing(settings: Settings) -> Finding:
         f"measuring now: pid {state.holder}" if state.holder else None,
         f"also on it: {', '.join(state.neighbors)}" if state.neighbors else None,
     ]
-    return Finding(
+    return DoctorFinding(
         part="GPU sharing", ok=True, found="; ".join(part for part in parts if part), remedy=state.problem
     )
 
 
-def _sandbox(tried: held.Held) -> Finding:
+def _sandbox(tried: held.Held) -> DoctorFinding:
     """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
     left_open = f"; left open: {', '.join(tried.open)}" if tried.open else ""
     closed = tried.problem is None and not tried.open
     remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
-    return Finding(
+    return DoctorFinding(
         part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
     )
 
 
-def _promised(folder: Path, settings: Settings) -> list[Finding]:
+def _promised(folder: Path, settings: Settings) -> list[DoctorFinding]:
     """What was accepted for this folder: where less holds than its answer rests on, nothing is run."""
     required = Consents(settings.data_dir).required(folder)
     accepted = [words for name, words in GUARANTEES.items() if name not in required]
     if not accepted:
         return []
-    return [Finding(part="accepted here", ok=True, found="; ".join(accepted), remedy=None)]
+    return [DoctorFinding(part="accepted here", ok=True, found="; ".join(accepted), remedy=None)]
 
 
-def _compiler() -> Finding:
+def _compiler() -> DoctorFinding:
     program = shutil.which("g++") or shutil.which("clang++")
     remedy = None if program else "install g++, or torch.compile is missing among the CPU baselines"
-    return Finding(part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy)
+    return DoctorFinding(part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy)
 
 
-def _library(settings: Settings) -> list[Finding]:
+def _library(settings: Settings) -> list[DoctorFinding]:
     library = skillbook.load(skillbook.folders(settings.skill_folders))
     executable = sum(skill.executable for skill in library.skills)
     tuned = known.count(Path(settings.data_dir))
     counts = (
         f"{len(library.skills)}, {executable} executable, best parameters known for {tuned} kinds of places"
     )
-    summary = Finding(part="skills", ok=executable > 0, found=counts)
+    summary = DoctorFinding(part="skills", ok=executable > 0, found=counts)
     broken = [
-        Finding(part="skill", ok=False, found=problem.cause, remedy=problem.remedy)
+        DoctorFinding(part="skill", ok=False, found=problem.cause, remedy=problem.remedy)
         for problem in library.problems
     ]
     return [summary, *broken]
 
 
-def _journal(settings: Settings) -> Finding:
+def _journal(settings: Settings) -> DoctorFinding:
     with journaling.journal(settings) as journal:
         problems = [str(problem) for problem in journal.problems]
-    return Finding(
+    return DoctorFinding(
         part="journal",
         ok=not problems,
         found=f"{settings.data_dir}/journal.db",

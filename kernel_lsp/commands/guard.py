@@ -21,7 +21,7 @@ from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Program,
 Found = list[tuple[Path, Acceptance]]
 
 
-class Format(StrEnum):
+class GuardFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     SARIF = "sarif"
@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 def guard(
     path: Path = typer.Argument(Path(), help="A repository, a folder of it, or one file.", exists=True),
-    format: Format = typer.Option(Format.TEXT, help="How the result is printed."),
+    format: GuardFormat = typer.Option(GuardFormat.TEXT, help="How the result is printed."),
     patch: Path | None = typer.Option(
         None, dir_okay=False, help="Write a patch here that takes back what failed, for git apply."
     ),
@@ -53,21 +53,21 @@ def guard(
         for file, one in read
         if isinstance(one, Acceptance) and (root / one.path).is_relative_to(inside)
     ]
-    chosen, unbelieved = _believed(chosen, unsigned=unsigned, allow_rollback=allow_rollback)
+    chosen, unbelieved = _is_believed(chosen, unsigned=unsigned, allow_rollback=allow_rollback)
     problems += unbelieved
-    found = console.run(_judged(root, chosen, device)) if chosen else []
+    found = console.run(_judge(root, chosen, device)) if chosen else []
     if patch is not None:
         _write(patch, root, found)
     render = {
-        Format.TEXT: presenting.guarded_text,
-        Format.JSON: presenting.guarded_json,
-        Format.SARIF: presenting.guarded_sarif,
+        GuardFormat.TEXT: presenting.guarded_text,
+        GuardFormat.JSON: presenting.guarded_json,
+        GuardFormat.SARIF: presenting.guarded_sarif,
     }
     console.write(render[format](found, problems).rstrip("\n") + "\n")
     raise typer.Exit(_exit_code(found, problems))
 
 
-def _believed(chosen: Found, *, unsigned: bool, allow_rollback: bool) -> tuple[Found, list[str]]:
+def _is_believed(chosen: Found, *, unsigned: bool, allow_rollback: bool) -> tuple[Found, list[str]]:
     """What is signed, or need not be; and what is wrong with the others."""
     ring, believed, problems = keys.keyring(), list[tuple[Path, Acceptance]](), list[str]()
     for file, one in chosen:
@@ -99,7 +99,7 @@ def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
             console.err.print(f"guard: {cause}; this rewrite will not be guarded", markup=False)
 
 
-async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
+async def _judge(root: Path, chosen: Found, device: str) -> list[Guarded]:
     settings = console.settings(root, device=device)
     console.require_consent(settings, root)
     probe = await interpreter.probe(interpreter.find(root, settings.python).path)
@@ -114,7 +114,7 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
         data_dir = Path(settings.data_dir)
 
         def reopen(path: Path, text: str, target: Target) -> tuple[Program, Workload] | None:
-            found = kept.found(path, text, target, data_dir)
+            found = kept.find_call(path, text, target, data_dir)
             return None if found is None else (found.program, found.workload)
 
         judged = guarding.guard(
@@ -135,7 +135,7 @@ def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
     failed = {one.acceptance.path for one in found if one.failed}
     texts = {path: read_source(root / path, within=root).text for path in failed}
     try:
-        patch.write_text(guarding.combined(found, texts), encoding="utf-8", newline="")
+        patch.write_text(guarding.combine_patches(found, texts), encoding="utf-8", newline="")
     except OSError as error:
         console.fail(KernelLspError(f"{patch} cannot be written: {error.strerror}", "name another file"))
 

@@ -1,7 +1,7 @@
 """The journal as commands use it: opened once, its problems said, outcomes and acceptance written.
 
 What --apply has written counts as accepted. Whether it is kept is seen when a later command looks at the file
-(`looked`): still there, changed, taken back or gone, by the editor's own tracker. Rewrites that an editor has
+(`log_outcomes`): still there, changed, taken back or gone, by the editor's own tracker. Rewrites that an editor has
 applied are left to it: it knows of text that is not saved yet.
 """
 
@@ -63,7 +63,7 @@ def save(
     )
 
 
-def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
+def record_acceptance(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
     """A rewrite written by --apply was offered, chosen and accepted in one go."""
     fates, now = _fates(journal, folder), time.time()
     within = outcomes.relative_path(path, folder)
@@ -75,13 +75,13 @@ def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, p
         journal.save_tracker(fates.tracker.export())
 
 
-def patched(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
+def record_patch(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
     """A rewrite of an installed package was accepted as a patch. What becomes of it, `kernel-lsp patches` and
     guard know: its target stands in no file of the workspace that could be looked at."""
     journal.record(outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None))
 
 
-def looked(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
+def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
     """Log what has become of applied rewrites in a folder's files; returns drafts of what was kept."""
     fates, events = _fates(journal, folder), list[Event]()
     for path in sorted(fates.tracked_paths(str(folder))):

@@ -46,7 +46,7 @@ def lineage(
         given = _workload(workload)
     except KernelLspError as error:
         console.fail(error)
-    found, place = console.run(_walked(settings, job, given, fresh=fresh), cancelled=STOPPED)
+    found, place = console.run(_walk(settings, job, given, fresh=fresh), cancelled=STOPPED)
     if out is not None:
         _copy(found, out)
     if as_json:
@@ -74,7 +74,7 @@ def _workload(text: str | None) -> Workload | None:
     return None if text is None else pragma.parse(text)
 
 
-async def _walked(
+async def _walk(
     settings: Settings, job: Job, workload: Workload | None, *, fresh: bool
 ) -> tuple[Lineage, Path]:
     from kernel_lsp.lineage import ground, kept, lessons, walking
@@ -82,13 +82,13 @@ async def _walked(
 
     if job.folder:
         console.require_consent(settings, Path(job.folder))
-    pipeline, asked = Pipeline(settings), ground.Asked(job=job, workload=workload)
+    pipeline, asked = Pipeline(settings), ground.LineageRequest(job=job, workload=workload)
     try:
         with console.progress("lineage") as report:
             async with ground.ground(pipeline, asked, report) as on:
                 judgements = kept.Judgements(on.place, fresh=fresh)
-                walk = walking.Walk(on=on, judgements=judgements, report=report)
-                found = await lessons.learned(walk, await walk.run())
+                walk = walking.LineageWalk(on=on, judgements=judgements, report=report)
+                found = await lessons.learn(walk, await walk.run())
                 kept.write(on.place, found, presenting.markdown(found))
                 return found, on.place
     finally:

@@ -10,7 +10,7 @@ import typer
 from kernel_lsp import config, wire
 from kernel_lsp.commands import console, keys
 from kernel_lsp.errors import KernelLspError, ModelError
-from kernel_lsp.models import GRAPH, KERNEL, RULE, TARGETS, Model, Store
+from kernel_lsp.models import GRAPH, KERNEL, RULE, TARGETS, PolicyStore, StoredPolicy
 
 app = typer.Typer(help="Trained policies, and which one plans.", no_args_is_help=True)
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
@@ -22,7 +22,7 @@ PLURAL = {GRAPH: "graphs", KERNEL: "kernels"}
 def list_models(as_json: bool = AS_JSON) -> None:
     """Every policy, the rule, which of them plans (*) and what, and how each did on held-out tasks."""
     store = _store()
-    used = {target: _used(store, target) for target in TARGETS}
+    used = {target: _describe_use(store, target) for target in TARGETS}
     if as_json:
         told = [_as_json(model) for model in store.models()]
         name, trouble = used[GRAPH]  # as it was told before there was one for kernels
@@ -35,7 +35,7 @@ def list_models(as_json: bool = AS_JSON) -> None:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         console.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
-    console.write(_planned(store))
+    console.write(_describe_planner(store))
     for trouble in dict.fromkeys(why for _, why in used.values() if why):
         console.err.print(f"the rule plans: {trouble}", markup=False)
 
@@ -96,11 +96,11 @@ def rollback() -> None:
     _say(store, model)
 
 
-def _store() -> Store:
-    return Store(Path(config.load(Path.cwd())[0].data_dir))
+def _store() -> PolicyStore:
+    return PolicyStore(Path(config.load(Path.cwd())[0].data_dir))
 
 
-def _used(store: Store, target: str) -> tuple[str, str | None]:
+def _describe_use(store: PolicyStore, target: str) -> tuple[str, str | None]:
     """What plans such targets, and why it is the rule although something else was chosen."""
     try:
         model = store.used(target)
@@ -109,21 +109,21 @@ def _used(store: Store, target: str) -> tuple[str, str | None]:
     return (model.id, None) if model else (RULE, None)
 
 
-def _planned(store: Store) -> str:
+def _describe_planner(store: PolicyStore) -> str:
     """One line: what plans which kind of target."""
-    return "; ".join(f"{PLURAL[target]}: {_used(store, target)[0]}" for target in TARGETS) + "\n"
+    return "; ".join(f"{PLURAL[target]}: {_describe_use(store, target)[0]}" for target in TARGETS) + "\n"
 
 
-def _say(store: Store, model: Model | None) -> None:
+def _say(store: PolicyStore, model: StoredPolicy | None) -> None:
     if model is None:
         console.write("the rule plans from now on\n")
     else:
         assert model.manifest is not None
         console.write(f"{model.id} plans from now on: {model.manifest.held_out}\n")
-        console.write(_planned(store))
+        console.write(_describe_planner(store))
 
 
-def _row(model: Model, used: Container[str]) -> tuple[str, ...]:
+def _row(model: StoredPolicy, used: Container[str]) -> tuple[str, ...]:
     origin = "package" if model.packaged else "installed"
     mark = "*" if model.id in used else ""
     if model.manifest is None:
@@ -147,7 +147,7 @@ def _kinds(targets: Iterable[str]) -> str:
     return ", ".join(PLURAL.get(target, target) for target in targets)
 
 
-def _as_json(model: Model) -> dict[str, object]:
+def _as_json(model: StoredPolicy) -> dict[str, object]:
     return {
         "id": model.id,
         "folder": str(model.folder),
@@ -158,7 +158,7 @@ def _as_json(model: Model) -> dict[str, object]:
     }
 
 
-def _card(model: Model) -> str:
+def _card(model: StoredPolicy) -> str:
     told = model.manifest
     assert told is not None
     size = sum((model.folder / name).stat().st_size for name in told.files if (model.folder / name).exists())

@@ -53,7 +53,7 @@ def optimize(
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
     budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per target."),
-    search: searching.Search = searching.SEARCH,
+    search: searching.SearchChoice = searching.SEARCH,
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
     endpoint: str | None = searching.ENDPOINT,
@@ -130,7 +130,7 @@ def optimize(
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
     results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
-    applied = _recorded(results, begun, settings, folder, apply=apply)
+    applied = _record_results(results, begun, settings, folder, apply=apply)
     if as_json:
         console.print_json(
             path=str(requests[0].path), outcomes=[o for _, o in results], applied=[p.id for p in applied]
@@ -158,7 +158,7 @@ def _requests(argument: str) -> list[Request]:
         console.fail(
             KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
         )
-    names = _named(snapshot, found, target) if target else _names(found)
+    names = _name_targets(snapshot, found, target) if target else _names(found)
     shares = workloads.shares_in(path, _workspace_of(path))
     names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
     if not names:
@@ -170,7 +170,7 @@ def _requests(argument: str) -> list[Request]:
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
 
 
-def _named(snapshot: Snapshot, found: Analysis, target: str) -> list[str]:
+def _name_targets(snapshot: Snapshot, found: Analysis, target: str) -> list[str]:
     """A module or function, and the Triton kernels that it comes to; of a launcher these alone."""
     kernels = callers.kernels_of(snapshot, found, target)
     return kernels if kernels and analysis.find_target(found, target) is None else [target, *kernels]
@@ -186,22 +186,22 @@ def _names(found: Analysis) -> list[str]:
     ]
 
 
-def _recorded(
+def _record_results(
     results: list[tuple[Request, Outcome]], begun: str, settings: Settings, folder: Path, *, apply: bool
 ) -> list[Proposal]:
     """What is in the file now; the journal knows of that and of all that was judged."""
     with journaling.journal(settings) as journal:
-        journaling.looked(journal, folder, Path(settings.data_dir))
+        journaling.log_outcomes(journal, folder, Path(settings.data_dir))
         for request, outcome in results:
             job = _job(request, folder, settings, None, None)
             journaling.save(journal, outcome, begun, job=job, folder=folder, settings=settings)
         path = results[0][0].path
         if apply and is_installed(path.absolute()):
             applied, path = _patch(path, results, folder, settings)
-            journaling.patched(journal, applied, folder=folder, path=path)
+            journaling.record_patch(journal, applied, folder=folder, path=path)
         else:
             applied = _apply(path, results) if apply else []
-            journaling.accepted(journal, applied, folder=folder, path=path)
+            journaling.record_acceptance(journal, applied, folder=folder, path=path)
         guard.keep(applied, folder=folder, path=path)
     return applied
 
@@ -270,13 +270,13 @@ def _patch(
     """Write every winner of an installed file into a patch module of the workspace: which it is."""
     winners, source = _winners(path, results)
     path = path.absolute()
-    module, command = _called(path, Path(settings.data_dir), folder)
+    module, command = _call_target(path, Path(settings.data_dir), folder)
     library = patching.library_of(path, module)
     place = patching.place_of(folder, Path.cwd(), command)
     file = place.file(library)
     if not winners:
         return [], file
-    text = _with(winners, path, patching.begun(place, library, source.text))
+    text = _with(winners, path, patching.begin_patch(place, library, source.text))
     try:
         made = patching.files(place, library, source.text, text)
         for one, content in made.items():
@@ -291,7 +291,7 @@ def _patch(
     return winners, file
 
 
-def _called(path: Path, data_dir: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
+def _call_target(path: Path, data_dir: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
     """Under which name a program has imported an installed file, and the command that did."""
     for recording in recordings(data_dir, folder):
         for way in recording.ways:

@@ -13,7 +13,7 @@ from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.guarding import patches
 from kernel_lsp.patching import store
-from kernel_lsp.patching.store import Found
+from kernel_lsp.patching.store import FoundPatch
 
 app = typer.Typer(
     help="Rewrites of installed packages: modules of your workspace that are put into the package when the"
@@ -30,7 +30,7 @@ def list_patches(folder: Path = FOLDER, as_json: bool = AS_JSON) -> None:
     root = _root(folder)
     settings = console.settings(root)
     python = interpreter.find(root, settings.python).path
-    told = [_told(one, root, python, Path(settings.data_dir)) for one in store.found(root)]
+    told = [_patch_json(one, root, python, Path(settings.data_dir)) for one in store.find_patches(root)]
     if as_json:
         console.print_json(patches=told)
         return
@@ -42,9 +42,9 @@ def list_patches(folder: Path = FOLDER, as_json: bool = AS_JSON) -> None:
         console.err.print(f"no patches below {root}", markup=False, soft_wrap=True)
 
 
-def _told(one: Found, root: Path, python: str, data_dir: Path) -> dict[str, Any]:
+def _patch_json(one: FoundPatch, root: Path, python: str, data_dir: Path) -> dict[str, Any]:
     try:
-        now = patches.patched(one, python, data_dir)
+        now = patches.find_patched(one, python, data_dir)
     except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
         now = str(error)
     return {
@@ -73,7 +73,7 @@ def remove(
     root = _root(folder)
     changed: list[Path] = []
     try:
-        for one, targets in _chosen(store.found(root), names or [], root):
+        for one, targets in _choose(store.find_patches(root), names or [], root):
             changed += patches.remove(root, one, targets)
     except (KernelLspError, OSError, UnicodeEncodeError) as error:
         console.fail(KernelLspError(f"cannot remove patches: {error}", "remove the file by hand"))
@@ -87,7 +87,7 @@ def remove(
         console.err.print(f"no patches below {root}", markup=False, soft_wrap=True)
 
 
-def _chosen(found: list[Found], names: list[str], root: Path) -> Iterator[tuple[Found, set[str]]]:
+def _choose(found: list[FoundPatch], names: list[str], root: Path) -> Iterator[tuple[FoundPatch, set[str]]]:
     """Patch modules, each with the targets that are asked for."""
     asked: dict[str, set[str]] = {}
     for name in names:

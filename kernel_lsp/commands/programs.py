@@ -19,13 +19,13 @@ from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import breaks, cards
 from kernel_lsp.programs import measuring, optimizing, stepping
-from kernel_lsp.programs.bench import Plan
-from kernel_lsp.programs.composing import Variant
-from kernel_lsp.programs.measuring import AS_IS, Measured
+from kernel_lsp.programs.bench import ProgramPlan
+from kernel_lsp.programs.composing import ProgramVariant
+from kernel_lsp.programs.measuring import AS_IS, MeasuredWays
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.shares import IN_OPTIMIZER, OTHER, Shares
-from kernel_lsp.programs.stepping import Way
-from kernel_lsp.programs.targets import Looked
+from kernel_lsp.programs.stepping import ProgramWay
+from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Interval, Job
 
 SHOWN = 20
@@ -47,7 +47,7 @@ def optimize(
     folder = Path.cwd()
     root = console.workspace_of(folder / "here")
     settings = console.settings(root, device=device, budget=budget, python=stepping.python_of(command))
-    plan = Plan(
+    plan = ProgramPlan(
         root=root,
         folder=folder,
         command=command,
@@ -64,13 +64,13 @@ def optimize(
         markup=False,
     )
     begun = outcomes.now()
-    found = console.run(_optimized(plan, settings), cancelled="cancelled; the same command goes on from here")
+    found = console.run(_optimize(plan, settings), cancelled="cancelled; the same command goes on from here")
     _keep(found, begun, plan, settings)
-    offered = _offered(found)
+    offered = _find_offer(found)
     applied = _apply(found, offered, plan, settings) if apply and offered else []
     if as_json:
         applied_paths = [str(path) for path in applied]
-        console.print_json(**_told(found), offered=offered is not None, applied=applied_paths)
+        console.print_json(**_outcome_json(found), offered=offered is not None, applied=applied_paths)
     else:
         _show(found, offered, applied)
     measured = found.measured
@@ -79,7 +79,7 @@ def optimize(
     raise typer.Exit(console.EXIT_OK if offered else console.EXIT_NO)
 
 
-async def _optimized(plan: Plan, settings: Settings) -> ProgramOutcome:
+async def _optimize(plan: ProgramPlan, settings: Settings) -> ProgramOutcome:
     pipeline = Pipeline(settings)
     try:
         with console.progress(" ".join(plan.command)) as report:
@@ -97,13 +97,13 @@ def gains(found: ProgramOutcome) -> bool:
     return ratio is not None and measuring.pays(ratio)
 
 
-def _offered(found: ProgramOutcome) -> Variant | None:
+def _find_offer(found: ProgramOutcome) -> ProgramVariant | None:
     """The edits of the fastest way with any, where it pays."""
     way = found.best
     return found.variants[way.variant] if gains(found) and way is not None and way.variant else None
 
 
-def _keep(found: ProgramOutcome, begun: str, plan: Plan, settings: Settings) -> None:
+def _keep(found: ProgramOutcome, begun: str, plan: ProgramPlan, settings: Settings) -> None:
     """The journal knows of everything that was judged."""
     with journaling.journal(settings) as journal:
         for one in found.targets:
@@ -112,14 +112,16 @@ def _keep(found: ProgramOutcome, begun: str, plan: Plan, settings: Settings) -> 
                 journaling.save(journal, one.outcome, begun, job=job, folder=plan.root, settings=settings)
 
 
-def _job(one: Looked, plan: Plan) -> Job:
+def _job(one: ProgramTarget, plan: ProgramPlan) -> Job:
     text = read_source(one.path).text
     return Job(
         text=text, path=str(one.path), qualname=one.qualname, folder=str(plan.root), device=plan.device
     )
 
 
-def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settings) -> list[Path]:
+def _apply(
+    found: ProgramOutcome, offered: ProgramVariant, plan: ProgramPlan, settings: Settings
+) -> list[Path]:
     """Write all edits of the workspace's files, after a look that every file is still what was measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
     sources = {path: read_source(path) for path in texts if path.exists()}
@@ -134,9 +136,9 @@ def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settin
         for path in {one.path for one in offered.composed}:
             mine = [p for one in offered.composed if one.path == path and (p := one.proposal) is not None]
             if (place := offered.patches.get(path)) is not None:
-                journaling.patched(journal, mine, folder=plan.root, path=place)
+                journaling.record_patch(journal, mine, folder=plan.root, path=place)
             else:
-                journaling.accepted(journal, mine, folder=plan.root, path=path)
+                journaling.record_acceptance(journal, mine, folder=plan.root, path=path)
             guard.keep(mine, folder=plan.root, path=place or path)
     return list(texts)
 
@@ -144,7 +146,7 @@ def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settin
 # --- one page --------------------------------------------------------------------------------------
 
 
-def _show(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> None:
+def _show(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]) -> None:
     console.out.print(_targets(found))
     for one in found.targets:
         for line in breaks.lines(one.outcome, one.path.name) if one.outcome is not None else ():
@@ -165,12 +167,12 @@ def _targets(found: ProgramOutcome) -> Table:
             f"{one.share:.1%}",
             f"{one.path.name}::{one.qualname}",
             cards.spread(speedup) if speedup else "",
-            _found(one),
+            _describe_target(one),
         )
     return table
 
 
-def _found(one: Looked) -> str:
+def _describe_target(one: ProgramTarget) -> str:
     if one.proposal is not None:
         speedup = one.proposal.evaluation.speedup
         here = f"{speedup.mid:.2g}x here, {one.share:.0%} of the step: " if speedup else ""
@@ -187,7 +189,7 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
     )
 
 
-def _ways(measured: Measured) -> Table:
+def _ways(measured: MeasuredWays) -> Table:
     table = Table(
         "way", "step", "against as it is (99 %)", "memory", "first step", title="the program's step"
     )
@@ -211,7 +213,7 @@ def _ratio(ratio: Interval) -> str:
     return cards.spread(ratio) if math.isfinite(ratio.high) else f"{ratio.mid:.2f}x, measured once"
 
 
-def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> Iterator[str]:
+def _conclusion(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]) -> Iterator[str]:
     measured, mine, other = found.measured, found.best, found.without
     yield from found.notes
     for name, (calls, original) in found.taken.items():
@@ -242,20 +244,20 @@ def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Pa
         yield f"and {_how(mine)}"
 
 
-def _patches(offered: Variant, root: Path) -> Iterator[str]:
+def _patches(offered: ProgramVariant, root: Path) -> Iterator[str]:
     names = ", ".join(sorted(str(path.relative_to(root)) for path in offered.patches.values()))
     yield f"rewrites of installed packages are patch modules of the workspace: {names}"
     if any(not is_own(path, root) for path in offered.texts):
         yield f"no script of this workspace runs first; add before the program's models are made: {LINE}"
 
 
-def _how(way: Way) -> str:
+def _how(way: ProgramWay) -> str:
     mode = "" if way.mode == "default" else f"mode={way.mode!r}"
     where = "every repeated block" if way.regional else "the model"
     return f"call .compile({mode}) on {where} before the first step; the first step then takes longer"
 
 
-def _told(found: ProgramOutcome) -> dict[str, Any]:
+def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
     measured = found.measured
     return {
         "command": list(found.recording.command),

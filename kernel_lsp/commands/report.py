@@ -14,12 +14,12 @@ from kernel_lsp.commands import console, journaling
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.journal import Journal
-from kernel_lsp.library import Library
-from kernel_lsp.library.store import Snapshot, now
-from kernel_lsp.library.usage import Usage
+from kernel_lsp.library import SkillLibrary
+from kernel_lsp.library.store import LibraryVersion, now
+from kernel_lsp.library.usage import UsageStatistics
 from kernel_lsp.lineage import kept
 from kernel_lsp.presenter import report as pages
-from kernel_lsp.presenter.report import Facts, Version
+from kernel_lsp.presenter.report import ReportFacts, Version
 from kernel_lsp.records import Event, EventKind, Json, LearnedSkill, Proposal, Standing
 
 CURVE = "curve.jsonl"
@@ -44,8 +44,8 @@ def report(
     settings = config.load(Path.cwd())[0]
     try:
         with journaling.journal(settings) as journal, console.progress("report"):
-            journaling.looked(journal, console.workspace_of(Path("here")), Path(settings.data_dir))
-            facts = gathered(journal, Path(settings.data_dir), run or [], policy or [])
+            journaling.log_outcomes(journal, console.workspace_of(Path("here")), Path(settings.data_dir))
+            facts = gather_facts(journal, Path(settings.data_dir), run or [], policy or [])
         text = pages.page(facts)
         replace_file(out, text.encode())
     except KernelLspError as error:
@@ -63,18 +63,18 @@ def report(
         console.out.print(f"{out.absolute()}", markup=False, soft_wrap=True)
 
 
-def gathered(journal: Journal, data_dir: Path, runs: list[Path], policies: list[Path]) -> Facts:
+def gather_facts(journal: Journal, data_dir: Path, runs: list[Path], policies: list[Path]) -> ReportFacts:
     """Everything of this user. Raises ConfigError for a run or file that is none."""
-    library = Library(data_dir)
+    library = SkillLibrary(data_dir)
     history = library.history()
     events = journal.events()
-    return Facts(
+    return ReportFacts(
         made=now()[:16].replace("T", " "),
         version=__version__,
         events=events,
-        proposals=tuple(_offered(journal, events)),
-        learned=tuple(_learned(library)),
-        usage=Usage(data_dir).stats(),
+        proposals=tuple(_offered_proposals(journal, events)),
+        learned=tuple(_learned_skills(library)),
+        usage=UsageStatistics(data_dir).stats(),
         library=tuple(_version(snapshot) for snapshot in history),
         lineages=tuple(kept.lineages(data_dir)),
         curves={_name(path): _curve(path) for path in runs},
@@ -82,12 +82,12 @@ def gathered(journal: Journal, data_dir: Path, runs: list[Path], policies: list[
     )
 
 
-def _offered(journal: Journal, events: Sequence[Event]) -> list[Proposal]:
+def _offered_proposals(journal: Journal, events: Sequence[Event]) -> list[Proposal]:
     shown = {event.proposal for event in events if event.kind is EventKind.OFFERED}
     return [one.proposal for one in journal.proposals() if one.proposal.id in shown]
 
 
-def _learned(library: Library) -> list[LearnedSkill]:
+def _learned_skills(library: SkillLibrary) -> list[LearnedSkill]:
     """Those in use first, then drafts, then the rest."""
     inside = list(library.current.skills)
     names = {papers.name for papers in inside}
@@ -96,7 +96,7 @@ def _learned(library: Library) -> list[LearnedSkill]:
     return sorted(every, key=lambda papers: (order.index(papers.standing), papers.name))
 
 
-def _version(snapshot: Snapshot) -> Version:
+def _version(snapshot: LibraryVersion) -> Version:
     used = sum(papers.standing is Standing.VERIFIED for papers in snapshot.skills)
     return Version(
         number=snapshot.number,

@@ -1,6 +1,6 @@
 """One task of a suite becomes one JSON row: on this machine, or on a node of a cluster.
 
-`Rows` does it with this process's pipeline; `Spread` hands the same work to the nodes, where a `Rows` of
+`LocalRows` does it with this process's pipeline; `Spread` hands the same work to the nodes, where a `LocalRows` of
 theirs does it, so a row is the same wherever it was made. A failure of ours is a row too: one broken task
 must not end the run of the others. Not covered: which tasks there are, and where rows are kept (suites.py).
 """
@@ -39,7 +39,7 @@ LEFT_ALONE = (CaptureError, RewriteError, WorkloadError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class RowOptions:
     """What every task of a run is asked for beyond the quick search."""
 
     search: SearchPlan | None = None
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class RowTask:
     name: str
     path: str
     text: str
@@ -62,12 +62,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Maker(Protocol):
+class RowMaker(Protocol):
     @property
     def settings(self) -> Settings: ...
 
     @property
-    def asked(self) -> Asked: ...
+    def asked(self) -> RowOptions: ...
 
     @property
     def doing(self) -> dict[str, tuple[float, str]]:
@@ -77,17 +77,17 @@ class Maker(Protocol):
     def places(self) -> int:
         """Each of which may have as many tasks under way as the run allows."""
 
-    async def row(self, task: Task) -> Json: ...
+    async def row(self, task: RowTask) -> Json: ...
 
     async def close(self) -> None: ...
 
 
 @dataclass
-class Rows:
+class LocalRows:
     """With a pipeline of this process."""
 
     pipeline: Pipeline
-    asked: Asked = Asked()
+    asked: RowOptions = RowOptions()
     doing: dict[str, tuple[float, str]] = field(default_factory=dict)
     places: int = 1
 
@@ -98,14 +98,14 @@ class Rows:
     async def close(self) -> None:
         await self.pipeline.close()
 
-    async def do(self, work: Task) -> Json:
+    async def do(self, work: RowTask) -> Json:
         """As a cluster's worker."""
         return await self.row(work)
 
-    async def row(self, task: Task) -> Json:
+    async def row(self, task: RowTask) -> Json:
         start = time.monotonic()
         self.doing[task.name] = start, "reading"
-        with phases.collected() as spent:
+        with phases.collect_phases() as spent:
             try:
                 with boundary(EvaluationError, "the run of this task failed"):
                     made = await (self._proposed(task) if task.candidate is None else self._given(task))
@@ -119,7 +119,7 @@ class Rows:
         about = {"family": family(task.text), "reference": digest(task.text)}
         return {**about, **made, "total_s": total, "phases_s": spent.seconds()}
 
-    async def _proposed(self, task: Task) -> Json:
+    async def _proposed(self, task: RowTask) -> Json:
         start, first = time.monotonic(), list[float]()
         job = Job(
             text=task.text,
@@ -139,19 +139,19 @@ class Rows:
         outcome = await self.pipeline.optimize(job, report)
         return {**of_outcome(outcome), "first_verified_s": round(first[0], 2) if first else None}
 
-    async def _given(self, task: Task) -> Json:
+    async def _given(self, task: RowTask) -> Json:
         probe = await interpreter.probe(interpreter.find(task.folder, self.settings.python).path)
         request = request_from_files(task.text, task.candidate or "")
         device = "cuda" if probe.cuda and self.settings.device != "cpu" else "cpu"
         request = replace(request, device=device, python=probe.python)
         evaluation = await self.pipeline.gate().evaluate(request)
-        return {**_measured(evaluation), "status": evaluation.status.value, "note": evaluation.detail}
+        return {**_measurement_row(evaluation), "status": evaluation.status.value, "note": evaluation.detail}
 
 
 class Spread:
     """On the nodes of an open cluster."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, asked: Asked) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings, asked: RowOptions) -> None:
         self.settings, self.asked = settings, asked
         self._cluster = cluster
 
@@ -167,7 +167,7 @@ class Spread:
     async def close(self) -> None:
         """The cluster is closed by whoever opened it."""
 
-    async def row(self, task: Task) -> Json:
+    async def row(self, task: RowTask) -> Json:
         """Raises ClusterError when the whole cluster is lost: what has no row yet is done in another run."""
         try:
             row: Json = await self._cluster.do(task.name, replace(task, folder=None))
@@ -176,16 +176,16 @@ class Spread:
         return row
 
 
-def spread(settings: Settings, asked: Asked) -> partial[Rows]:
-    """What makes a node's `Rows`, for `Cluster.make`."""
+def spread(settings: Settings, asked: RowOptions) -> partial[LocalRows]:
+    """What makes a node's `LocalRows`, for `Cluster.make`."""
     return partial(_on_node, settings, asked)
 
 
-def _on_node(settings: Settings, asked: Asked, device: str) -> Rows:
+def _on_node(settings: Settings, asked: RowOptions, device: str) -> LocalRows:
     """Journals and caches are the node's own, and so is the interpreter where the run names none."""
     own = config.load(None)[0]
     python = settings.python or own.python
-    return Rows(Pipeline(replace(settings, device=device, data_dir=own.data_dir, python=python)), asked)
+    return LocalRows(Pipeline(replace(settings, device=device, data_dir=own.data_dir, python=python)), asked)
 
 
 # --- what a row holds ------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def of_outcome(outcome: Outcome) -> Json:
     best = outcome.best
     row = empty("silent" if best is None else "offered", outcome.note or "")
     if best is not None:
-        row |= _measured(best.evaluation)
+        row |= _measurement_row(best.evaluation)
         row |= {"offered": _steps(best), "least_ms": _least_ms(outcome, best.evaluation)}
         row["note"] = best.candidate.summary
     losers = [proposal for proposal in outcome.proposals if proposal is not best]
@@ -217,7 +217,7 @@ def empty(status: str, note: str) -> Json:
     return {"status": status, "note": note, "ms": {}, "speedups": {}}
 
 
-def _measured(evaluation: Evaluation) -> Json:
+def _measurement_row(evaluation: Evaluation) -> Json:
     return {
         "ms": {timing.provider: timing.median_ms for timing in evaluation.timings},
         "device_ms": {timing.provider: timing.median_ms for timing in evaluation.device_timings},

@@ -13,7 +13,7 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import SearchBudget, SearchMode, SearchPlan
 
 
-class Search(StrEnum):
+class SearchChoice(StrEnum):
     QUICK = "quick"
     BEST = "best"
     TURNS = "turns"
@@ -21,7 +21,7 @@ class Search(StrEnum):
 
 
 SEARCH = typer.Option(
-    Search.QUICK,
+    SearchChoice.QUICK,
     help="quick: seconds. evolve: goes on with everything there is. best, turns: a language model alone.",
 )
 POLICY = typer.Option(
@@ -40,7 +40,7 @@ ALLOW_REMOTE = typer.Option(
 
 def plan(
     settings: Settings,
-    search: Search,
+    search: SearchChoice,
     *,
     candidates: int | None = None,
     seconds: float | None = None,
@@ -50,7 +50,7 @@ def plan(
     fresh: bool = False,
 ) -> SearchPlan | None:
     """What flags say, and settings where they are silent. Raises ConfigError."""
-    if search is Search.QUICK:
+    if search is SearchChoice.QUICK:
         if any((candidates, seconds, tokens, gpu_seconds, archive, fresh)):
             remedy = "add --search evolve; the quick search has --budget"
             raise ConfigError("limits and archives belong to a deeper search", remedy)

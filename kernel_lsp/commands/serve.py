@@ -27,7 +27,9 @@ def serve(
 
 def trust(
     folder: Path = typer.Argument(Path(), exists=True, file_okay=False, help="The workspace folder."),
-    answer: consent.Answer = typer.Option(consent.Answer.ALLOW, help="May code of this folder be run?"),
+    answer: consent.ConsentAnswer = typer.Option(
+        consent.ConsentAnswer.ALLOW, help="May code of this folder be run?"
+    ),
     remote: str | None = typer.Option(
         None,
         metavar="ORIGIN",
@@ -51,13 +53,13 @@ def trust(
     try:
         if remote is None:
             said = answer.value
-            if answer is not consent.Answer.NEVER:
+            if answer is not consent.ConsentAnswer.NEVER:
                 said += f". {_trusted(folder, settings, answer, accept_weaker=accept_weaker)}"
             else:
                 consent.trust(folder, settings.data_dir, answer)
         else:
             origin = origins.endpoint(remote).origin
-            allowed = answer is not consent.Answer.NEVER
+            allowed = answer is not consent.ConsentAnswer.NEVER
             consent.trust_remote(folder, settings.data_dir, origin, allowed=allowed)
             said = f"prompts with its code {'may' if allowed else 'may not'} go to {origin}"
     except KernelLspError as error:
@@ -65,9 +67,11 @@ def trust(
     console.out.print(f"{folder.resolve()}: {said}", markup=False)
 
 
-def _trusted(folder: Path, settings: config.Settings, answer: consent.Answer, *, accept_weaker: bool) -> str:
+def _trusted(
+    folder: Path, settings: config.Settings, answer: consent.ConsentAnswer, *, accept_weaker: bool
+) -> str:
     """Store the answer with what holds here; what was stored, in words."""
-    here = console.run(held.tried())
+    here = console.run(held.try_layers())
     weaker = frozenset(GUARANTEES) - here.promise
     accepted = weaker if accept_weaker else frozenset[str]()
     consent.trust(folder, settings.data_dir, answer, promise=here.promise, accepted=accepted)

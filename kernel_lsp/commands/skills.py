@@ -11,12 +11,12 @@ from kernel_lsp.commands import console, searching
 from kernel_lsp.commands.lineage import lineage
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError, SkillError
-from kernel_lsp.library import Library, store
+from kernel_lsp.library import SkillLibrary, store
 from kernel_lsp.library.store import Shelved
-from kernel_lsp.library.usage import Usage
+from kernel_lsp.library.usage import UsageStatistics
 from kernel_lsp.presenter import learned, library
 from kernel_lsp.records import LearnedSkill, Standing, Verification
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.skillbook import Skillbook
 
 app = typer.Typer(
@@ -41,8 +41,8 @@ def list_skills(as_json: bool = AS_JSON) -> None:
     """
     settings = _settings()
     book, data_dir = _load(settings), Path(settings.data_dir)
-    arms = Arms(data_dir).stats()
-    papers = [one.papers for one in _shelved(Library(data_dir))]
+    arms = BanditArms(data_dir).stats()
+    papers = [one.papers for one in _shelve(SkillLibrary(data_dir))]
     if as_json:
         told = library.skills_json(book.skills, book.problems, arms, papers)
         console.write(told + "\n")
@@ -55,7 +55,7 @@ def list_skills(as_json: bool = AS_JSON) -> None:
 def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
     """One skill whole; of a learned one also its papers: origin, verifications, use."""
     settings = _settings()
-    mine = Library(Path(settings.data_dir))
+    mine = SkillLibrary(Path(settings.data_dir))
     skill, found = _load(settings).get(name), mine.find(name)
     skill = skill or (found.skill if found else None)
     if skill is None:
@@ -64,7 +64,7 @@ def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
     if as_json:
         console.write(library.skill_json(skill, papers) + "\n")
         return
-    usage = Usage(Path(settings.data_dir)).stats()
+    usage = UsageStatistics(Path(settings.data_dir)).stats()
     more = learned.paper_lines(papers, usage) if papers else []
     console.write("\n\n".join([library.skill_text(skill), *more]) + "\n")
 
@@ -95,8 +95,8 @@ def learn(as_json: bool = AS_JSON) -> None:
     try:
         with journaling.journal(settings) as journal:
             data_dir = Path(settings.data_dir)
-            drafted = journaling.looked(journal, console.workspace_of(Path("here")), data_dir)
-            drafted += learning.from_journal(journal, Library(data_dir), _load(settings))
+            drafted = journaling.log_outcomes(journal, console.workspace_of(Path("here")), data_dir)
+            drafted += learning.from_journal(journal, SkillLibrary(data_dir), _load(settings))
     except KernelLspError as error:
         console.fail(error)
     if as_json:
@@ -133,12 +133,12 @@ def verify(
     """
     flags = {"policy": policy, "model": model, "endpoint": endpoint}
     settings = console.settings(Path.cwd(), device=device, **flags)
-    mine = Library(Path(settings.data_dir))
+    mine = SkillLibrary(Path(settings.data_dir))
     try:
-        chosen = [_found(mine, name) for name in names] if names else _drafts(mine)
+        chosen = [_find(mine, name) for name in names] if names else _drafts(mine)
         from kernel_lsp.pipeline import proving
 
-        asked = proving.Asked(
+        asked = proving.VerificationRequest(
             tasks=proving.tasks_of(tasks or []),
             samples=samples,
             most=most,
@@ -148,7 +148,7 @@ def verify(
         )
     except KernelLspError as error:
         console.fail(error)
-    results = console.run(_verified(settings, mine, chosen, asked), cancelled=STOPPED)
+    results = console.run(_verify(settings, mine, chosen, asked), cancelled=STOPPED)
     if as_json:
         console.write(learned.verified_json(results) + "\n")
     else:
@@ -165,9 +165,9 @@ def promote(
     as_json: bool = AS_JSON,
 ) -> None:
     """Add a verified draft to the library, or bring a retired skill back."""
-    mine = Library(Path(_settings().data_dir))
+    mine = SkillLibrary(Path(_settings().data_dir))
     try:
-        papers = _found(mine, name).papers
+        papers = _find(mine, name).papers
         if papers.standing is Standing.VERIFIED:
             raise SkillError(f"{name} is in the library already")
         if not papers.verified_on and not unverified:
@@ -176,7 +176,7 @@ def promote(
         made = mine.promote(name, reason="promoted by hand" + (", unverified" if unverified else ""))
     except KernelLspError as error:
         console.fail(error)
-    _said(made, as_json)
+    _print_drafts(made, as_json)
 
 
 @app.command()
@@ -187,10 +187,10 @@ def retire(
 ) -> None:
     """Take a learned skill out of use. Nothing is deleted: promote brings it back."""
     try:
-        made = Library(Path(_settings().data_dir)).retire(name, reason)
+        made = SkillLibrary(Path(_settings().data_dir)).retire(name, reason)
     except KernelLspError as error:
         console.fail(error)
-    _said(made, as_json)
+    _print_drafts(made, as_json)
 
 
 @app.command()
@@ -202,16 +202,16 @@ def rollback(
 ) -> None:
     """The learned library as it was in an earlier version; `skills history` shows them."""
     try:
-        made = Library(Path(_settings().data_dir)).rollback(version)
+        made = SkillLibrary(Path(_settings().data_dir)).rollback(version)
     except KernelLspError as error:
         console.fail(error)
-    _said(made, as_json)
+    _print_drafts(made, as_json)
 
 
 @app.command()
 def history(as_json: bool = AS_JSON) -> None:
     """Every version of the learned library, oldest first."""
-    found = Library(Path(_settings().data_dir)).history()
+    found = SkillLibrary(Path(_settings().data_dir)).history()
     if as_json:
         console.print_json(versions=found)
         return
@@ -224,13 +224,13 @@ def history(as_json: bool = AS_JSON) -> None:
 # --- parts --------------------------------------------------------------------------------
 
 
-async def _verified(
-    settings: Settings, mine: Library, chosen: list[Shelved], asked: object
+async def _verify(
+    settings: Settings, mine: SkillLibrary, chosen: list[Shelved], asked: object
 ) -> list[tuple[LearnedSkill, Verification]]:
     """One after the other; each is settled as soon as it is known."""
     from kernel_lsp.pipeline import Pipeline, proving
 
-    assert isinstance(asked, proving.Asked)
+    assert isinstance(asked, proving.VerificationRequest)
     pipeline, results = Pipeline(settings), []
     try:
         for shelved in chosen:
@@ -245,7 +245,7 @@ async def _verified(
         await pipeline.close()
 
 
-def _drafts(mine: Library) -> list[Shelved]:
+def _drafts(mine: SkillLibrary) -> list[Shelved]:
     found = [one for one in mine.staged() if one.papers.standing is Standing.STAGED]
     waiting = [one for one in found if mine.current.get(one.papers.name) is None]
     if not waiting:
@@ -253,28 +253,28 @@ def _drafts(mine: Library) -> list[Shelved]:
     return waiting
 
 
-def _found(mine: Library, name: str) -> Shelved:
+def _find(mine: SkillLibrary, name: str) -> Shelved:
     found = mine.find(name)
     if found is None:
         raise SkillError(f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names")
     return found
 
 
-def _shelved(mine: Library) -> list[Shelved]:
+def _shelve(mine: SkillLibrary) -> list[Shelved]:
     """What is in the library, and drafts that are not."""
     inside = mine.shelved()
     names = {one.papers.name for one in inside}
     return [*inside, *(one for one in mine.staged() if one.papers.name not in names)]
 
 
-def _said(made: store.Snapshot, as_json: bool) -> None:
+def _print_drafts(made: store.LibraryVersion, as_json: bool) -> None:
     if as_json:
         console.print_json(version=made)
     else:
         console.write(f"{_version(made)}\n")
 
 
-def _version(made: store.Snapshot) -> str:
+def _version(made: store.LibraryVersion) -> str:
     used = sum(papers.standing is Standing.VERIFIED for papers in made.skills)
     retired = len(made.skills) - used
     return f"version {made.number}, {made.created}, {made.action}: {used} in use, {retired} retired"

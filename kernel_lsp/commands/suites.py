@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp import __version__, scores, wire
-from kernel_lsp.commands.rows import Maker, Task, empty
+from kernel_lsp.commands.rows import RowMaker, RowTask, empty
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.records import SCHEMA_VERSION, Json
@@ -100,7 +100,7 @@ def load(path: Path) -> Results:
     return Results(path=path, rows=rows, every=every, runs=list(content.get("runs", ())))
 
 
-def merged(files: Sequence[Results], path: Path | None) -> Results:
+def merge_results(files: Sequence[Results], path: Path | None) -> Results:
     """One table of several runs. Of two rows of one task, one that was judged wins, else the later."""
     made = Results(path=path, every=tuple(sorted({name for part in files for name in part.every})))
     for part in files:
@@ -115,7 +115,7 @@ def merged(files: Sequence[Results], path: Path | None) -> Results:
 class Runs:
     """One run of a suite."""
 
-    maker: Maker
+    maker: RowMaker
     suite: Suite
     results: Results
     jobs: int
@@ -178,7 +178,7 @@ class Runs:
             text, candidate = read_source(path).text, read_source(given).text if given else None
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             return empty("failed", f"cannot be read: {error}")
-        task = Task(name=name, path=str(path), text=text, folder=str(root), candidate=candidate)
+        task = RowTask(name=name, path=str(path), text=text, folder=str(root), candidate=candidate)
         return await self.maker.row(task)
 
     def _is_done(self, task: Path) -> bool:

@@ -66,7 +66,7 @@ def verify(
     if save is not None and not save.absolute().parent.is_dir():
         console.fail(EvaluationError(f"there is no folder {save.absolute().parent}", "name one that exists"))
     if repeated is not None:
-        given = [name for name in DECIDED_BY_EVIDENCE if _given(context, name)]
+        given = [name for name in DECIDED_BY_EVIDENCE if _is_given(context, name)]
         if given:
             cause = f"--evidence decides about {', '.join(given)} itself"
             console.fail(EvaluationError(cause, "leave the others out"))
@@ -80,7 +80,7 @@ def verify(
     raise typer.Exit(_tell(kept, save, as_json, conclusion(kept.evaluation, require, settings)))
 
 
-def _given(context: typer.Context, name: str) -> bool:
+def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -61,7 +61,7 @@ def require(required: frozenset[str]) -> None:
     _required.set(required)
 
 
-def required(*, nesting: bool = False) -> frozenset[str]:
+def required_layers(*, nesting: bool = False) -> frozenset[str]:
     found = _required.get()
     return found & OF_A_ZYGOTE if nesting else found
 
@@ -70,7 +70,7 @@ def order(confinement: Confinement) -> dict[str, Any]:
     """As confine.Order takes it. A file is replaced where it really lies."""
     replaced = {os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()}
     folders = {name: [os.fspath(path) for path in getattr(confinement, name)] for name in FOLDERS}
-    needed = required(nesting=confinement.nesting) | ({REPLACED} if replaced else set())
+    needed = required_layers(nesting=confinement.nesting) | ({REPLACED} if replaced else set())
     return {
         "scratch": str(confinement.scratch),
         "gpu": confinement.gpu,
@@ -128,12 +128,12 @@ async def start(
     layers = said.get("layers") or {}
     if "missing" in said or not layers:
         words = await _end(process)
-        raise refused(said.get("missing"), layers, said.get("problem") or words)
+        raise refusal(said.get("missing"), layers, said.get("problem") or words)
     keep(process.pid, argv[0], argv[-1], layers)
     return Begun(process=process, layers=layers)
 
 
-def refused(missing: Sequence[str] | None, layers: Mapping[str, Any], problem: str | None) -> Unconfined:
+def refusal(missing: Sequence[str] | None, layers: Mapping[str, Any], problem: str | None) -> Unconfined:
     """Why nothing was run, and what its user can do."""
     if missing and REPLACED in missing:
         return Unconfined(UNEDITED, "allow user namespaces, or run kernel-lsp where they are allowed")

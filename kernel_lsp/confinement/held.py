@@ -50,7 +50,7 @@ class Held:
         return (self.layers & PROMISED) | guarantees(self.layers)
 
 
-async def tried() -> Held:
+async def try_layers() -> Held:
     """Never raises."""
     programs = tuple(map(Path, visible.program_folders()))
     with scratch.folder("trying") as folder, entry.requiring(frozenset()):

@@ -194,7 +194,7 @@ def _options(order: confine.Order) -> list[str]:
             part for path in mounts.only_root_reads("/etc") for part in ("--ro-bind", "/dev/null", path)
         ]
     writable = {*view.writable, *map(os.path.realpath, view.writable)}
-    for path in sorted({*mounts.shown(view), *view.hidden}, key=lambda path: path.count("/")):
+    for path in sorted({*mounts.list_mounts(view), *view.hidden}, key=lambda path: path.count("/")):
         if path in view.hidden:
             options += ["--tmpfs", path]
         elif path.startswith("/dev/"):

@@ -52,10 +52,10 @@ def make_own(view: View) -> list[str]:
 
     Needs a private mount namespace. Raises OSError.
     """
-    clones = {path: _clone(path) for path in shown(view)}
+    clones = {path: _clone(path) for path in list_mounts(view)}
     edited = {path: _clone(file) for path, file in view.replaced.items()}
     _read_only(AT_FDCWD, b"/", AT_RECURSIVE)
-    covers = [path for path in visible.covered() if path not in PRIVATE]
+    covers = [path for path in visible.covered_folders() if path not in PRIVATE]
     for path in covers:
         _tmpfs(path, SMALL)
     for path in PRIVATE:
@@ -123,9 +123,9 @@ def _like(path: str, upper: str) -> None:
         os.chown(upper, found.st_uid, found.st_gid)
 
 
-def shown(view: View) -> list[str]:
+def list_mounts(view: View) -> list[str]:
     """Everything that gets a mount of its own, by the name it was given and by its real one."""
-    covers = visible.covered()
+    covers = visible.covered_folders()
     asked = [*view.readable, *view.writable, *view.overlaid]
     asked += [
         path for path in (*visible.software(), *view.software) if _below(os.path.realpath(path), covers)

@@ -35,7 +35,7 @@ def main() -> None:
     attempts = _attempts(asked, folder / "neighbor" / "secret")
     attempts[OVERLAYS] = lambda: bool((folder / "overlaid" / "written").write_text("x"))
     attempts[REPLACED] = lambda: file.read_text() == "edited"
-    told = _told_by_a_child(order, attempts, asked["pid"])
+    told = _ask_child(order, attempts, asked["pid"])
     if told:
         worked = set(told["left_open"]) & {OVERLAYS, REPLACED}
         if (folder / "overlaid" / "written").exists():
@@ -58,9 +58,7 @@ def _attempts(asked: dict[str, Any], secret: Path) -> dict[str, Callable[[], boo
     }
 
 
-def _told_by_a_child(
-    order: confine.Order, attempts: dict[str, Callable[[], bool]], outside: int
-) -> dict[str, Any]:
+def _ask_child(order: confine.Order, attempts: dict[str, Callable[[], bool]], outside: int) -> dict[str, Any]:
     tree = namespaces.enter_process_tree()
     reading, writing = os.pipe()
     parent, pid = os.getpid(), os.fork()

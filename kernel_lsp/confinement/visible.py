@@ -113,7 +113,7 @@ def gpu_devices() -> list[str]:
     return [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith(GPU_DEVICES)]
 
 
-def covered() -> list[str]:
+def covered_folders() -> list[str]:
     """Top-level folders of which a child sees nothing but what it is shown."""
     found = (f"/{name}" for name in sorted(os.listdir("/")) if name not in (*OPEN, *PARTLY))
     return [path for path in found if os.path.isdir(path) and not os.path.islink(path)]

@@ -22,7 +22,9 @@ MOST = 300
 _ORDER = (EntryKind.DEBUG, EntryKind.SCRIPT, EntryKind.TEST)
 
 
-def found(folder: Path, debug: Sequence[Any] | None = None, open_file: Path | None = None) -> EntryPoints:
+def find_entries(
+    folder: Path, debug: Sequence[Any] | None = None, open_file: Path | None = None
+) -> EntryPoints:
     """The entry points of a workspace. Never raises on what lies in it.
 
     ``debug``: configurations that the editor has read; None: those of ``.vscode/launch.json`` that can be

@@ -23,7 +23,7 @@ _TYPES = ("debugpy", "python")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-class _Unusable(Exception):
+class _UnusableConfiguration(Exception):
     """Why a configuration is not among the entry points."""
 
 
@@ -38,7 +38,7 @@ def entry_points(
             continue
         try:
             found.append(_entry_point(one, folder, open_file))
-        except _Unusable as reason:
+        except _UnusableConfiguration as reason:
             problems.append(f"the debug configuration {one.get('name')!r} is left out: {reason}")
     return tuple(found), tuple(problems)
 
@@ -65,7 +65,7 @@ def _entry_point(one: dict[str, Any], folder: Path, open_file: Path | None) -> E
     environment = _environment(one.get("env"), known)
     given = one.get("args", [])
     if not isinstance(given, list):
-        raise _Unusable("args is no list")
+        raise _UnusableConfiguration("args is no list")
     arguments = [_word(each, known, "args") for each in given]
     path = None
     if "module" in one:
@@ -73,7 +73,7 @@ def _entry_point(one: dict[str, Any], folder: Path, open_file: Path | None) -> E
     else:
         program = _inside(where / _word(one.get("program"), known, "program"), folder, "program")
         if not program.is_file():
-            raise _Unusable(f"there is no {program}")
+            raise _UnusableConfiguration(f"there is no {program}")
         path = program.relative_to(folder).as_posix()
         words = [str(program.relative_to(where)) if program.is_relative_to(where) else str(program)]
         words = [f"./{words[0]}" if words[0].startswith("-") else words[0]]
@@ -93,19 +93,21 @@ def _environment(given: Any, known: dict[str, str]) -> tuple[tuple[str, str], ..
     if given is None:
         return ()
     if not isinstance(given, dict) or not all(re.fullmatch(r"[A-Za-z_]\w*", key, re.A) for key in given):
-        raise _Unusable("env is no table of variables")
+        raise _UnusableConfiguration("env is no table of variables")
     return tuple((key, _word(value, known, "env")) for key, value in given.items())
 
 
 def _word(given: Any, known: dict[str, str], key: str) -> str:
     """One word of a command line. Raises _Unusable."""
     if not isinstance(given, str):
-        raise _Unusable(f"{key} is no text")
+        raise _UnusableConfiguration(f"{key} is no text")
     text = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), given)
     if "${" in text:
-        raise _Unusable(f"{key} has a variable that only an editor knows: {text[text.index('${') :][:40]}")
+        raise _UnusableConfiguration(
+            f"{key} has a variable that only an editor knows: {text[text.index('${') :][:40]}"
+        )
     if not text.isprintable():
-        raise _Unusable(f"{key} has characters that a terminal would obey")
+        raise _UnusableConfiguration(f"{key} has characters that a terminal would obey")
     return text
 
 
@@ -117,5 +119,5 @@ def _inside(path: Path, folder: Path, key: str) -> Path:
     except (OSError, RuntimeError):  # a link to itself
         inside = False
     if not inside:
-        raise _Unusable(f"its {key} lies outside of the workspace")
+        raise _UnusableConfiguration(f"its {key} lies outside of the workspace")
     return absolute

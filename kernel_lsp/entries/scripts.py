@@ -38,7 +38,7 @@ _MAYBE = re.compile(
 """Whoever has none of it is not parsed."""
 
 
-class _Walk:
+class _WorkspaceWalk:
     """One look through a workspace."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +83,7 @@ class _Walk:
 
 def entry_points(folder: Path) -> tuple[tuple[EntryPoint, ...], bool]:
     """(what can be run, whether everything was looked at)"""
-    walk = _Walk(folder)
+    walk = _WorkspaceWalk(folder)
     found = [one for path in walk.files() if (one := _entry_point(path, folder)) is not None]
     return tuple(found), walk.complete
 

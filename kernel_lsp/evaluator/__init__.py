@@ -10,12 +10,12 @@ worker never sees an expected output.
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
+from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Precision
 
 if TYPE_CHECKING:
     from kernel_lsp.evaluator.gate import Gate, evaluate
 
-__all__ = ["Budget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
+__all__ = ["EvaluationBudget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -93,7 +93,7 @@ class RecordedCallee(Callee):
         if self._autocast is not None:
             torch.clear_autocast_cache()  # weights are cast once in a step, not once for all
         if self._template is not None:
-            args, kwargs = _filled(self._template, tensors)
+            args, kwargs = _fill_template(self._template, tensors)
             return args, kwargs
         return self._opened.bind(tensors)
 
@@ -107,10 +107,14 @@ class RecordedCallee(Callee):
     def __call__(self, bound: Any) -> Any:
         args, kwargs = bound
         with self._set():
-            result = collected(self.target(*args, **kwargs))
+            result = collect_tensors(self.target(*args, **kwargs))
         if not self.conduct.changed:
             return result
-        after = {name: collected(value) for name, value in _named(bound) if name in self.conduct.changed}
+        after = {
+            name: collect_tensors(value)
+            for name, value in _name_arguments(bound)
+            if name in self.conduct.changed
+        }
         return {"returned": result, "arguments": after}
 
     @contextlib.contextmanager
@@ -147,7 +151,7 @@ class Subject:
         self.wide: Callee = self.callee
         """The same in float64."""
         if isinstance(made, torch.nn.Module):
-            self.wide = Callee(copy.deepcopy(made)._apply(widened))
+            self.wide = Callee(copy.deepcopy(made)._apply(widen_tensor))
         self.fixed: frozenset[int] = frozenset()
         """Places of argument tensors that keep the values they were recorded with."""
 
@@ -224,7 +228,7 @@ class RecordedSubject(Subject):
         """Raises EvaluationError."""
         self._workload = workload
         set_torch(workload.setting)
-        self._opened, wide = _opened(program, place), _opened(program, place, widened=True)
+        self._opened, wide = _open(program, place), _open(program, place, widened=True)
         plain = replace(workload, setting=replace(workload.setting, autocast=None))
         self._callees = [
             RecordedCallee(opened.target, opened, how, Conduct(), place)
@@ -238,13 +242,13 @@ class RecordedSubject(Subject):
         device = torch.get_default_device()
         tensors = []
         for place, spec in enumerate(self._opened.specs):
-            made = making.strided(spec, getattr(torch, spec["dtype"]), None, device)
+            made = making.make_strided(spec, getattr(torch, spec["dtype"]), None, device)
             core = making.one_of_each(made)
             if place in self.fixed:
                 core.copy_(making.one_of_each(self._opened.tensors[place].detach()))
             else:
                 generator = torch.Generator(device).manual_seed(seed + place)
-                core.copy_(making.drawn(spec, core, generator))
+                core.copy_(making.draw_values(spec, core, generator))
             tensors.append(made.requires_grad_(spec["requires_grad"]))
         return [tensors, {}]
 
@@ -291,7 +295,7 @@ def callee_of(program: Program, workload: Workload, init: Arguments, place: str,
         target = programs.find(programs.load(program.source), program.entry)
         return Callee(programs.construct(target, init, place, workload.training))
     unload(program)
-    opened = _opened(program, place)
+    opened = _open(program, place)
     return RecordedCallee(opened.target, opened, workload, conduct, place)
 
 
@@ -299,7 +303,7 @@ def prepare(program: Program, workload: Workload, place: str) -> None:
     """Import what a recorded program imports, and set torch as it does, before anybody is watched."""
     if program.home is not None:
         set_torch(workload.setting)
-        _opened(program, place)
+        _open(program, place)
         unload(program)
 
 
@@ -319,7 +323,7 @@ def set_torch(setting: Setting) -> None:
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
 
 
-def _opened(program: Program, place: str, *, widened: bool = False) -> OpenedCall:
+def _open(program: Program, place: str, *, widened: bool = False) -> OpenedCall:
     home: Home | None = program.home
     assert home is not None
     try:
@@ -334,20 +338,20 @@ def _opened(program: Program, place: str, *, widened: bool = False) -> OpenedCal
 def conduct_of(callee: RecordedCallee, arguments: Any) -> Conduct:
     """How the target treats its arguments, from one call on them."""
     try:
-        return _seen(callee, arguments)
+        return _observe(callee, arguments)
     except RuntimeError as error:
         if "leaf" not in str(error) or "in-place" not in str(error):
             raise
     callee.conduct = Conduct(copies=True)
-    return replace(_seen(callee, arguments), copies=True)
+    return replace(_observe(callee, arguments), copies=True)
 
 
-def _seen(callee: RecordedCallee, arguments: Any) -> Conduct:
+def _observe(callee: RecordedCallee, arguments: Any) -> Conduct:
     bound, tensors = callee.bind(arguments), tensor_leaves(arguments)
     values = [tensor.detach().clone() for tensor in tensors]
-    before = {name: map_tensors(_copy, collected(value)) for name, value in _named(bound)}
+    before = {name: map_tensors(_copy, collect_tensors(value)) for name, value in _name_arguments(bound)}
     callee(bound)
-    after = {name: collected(value) for name, value in _named(bound)}
+    after = {name: collect_tensors(value) for name, value in _name_arguments(bound)}
     return Conduct(
         changed=tuple(name for name, value in before.items() if not _same(value, after[name])),
         writes=tuple(i for i, tensor in enumerate(tensors) if not same_bits(tensor, values[i])),
@@ -358,7 +362,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def _named(bound: Any) -> list[tuple[str, Any]]:
+def _name_arguments(bound: Any) -> list[tuple[str, Any]]:
     args, kwargs = bound
     return [*((str(place), value) for place, value in enumerate(args)), *kwargs.items()]
 
@@ -385,7 +389,7 @@ def _share_memory(opened: OpenedCall) -> bool:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TensorSlot:
     """Where a tensor stands in a template."""
 
     number: int
@@ -394,7 +398,7 @@ class _Place:
 def _template(opened: OpenedCall) -> Any:
     """The arguments with places for their tensors; None when they hold objects, which every call needs anew:
     to unpickle them takes 0.3 ms, to fill a template a few microseconds."""
-    places = {id(tensor): _Place(number) for number, tensor in enumerate(opened.tensors)}
+    places = {id(tensor): _TensorSlot(number) for number, tensor in enumerate(opened.tensors)}
 
     def made(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -413,20 +417,20 @@ def _template(opened: OpenedCall) -> Any:
         return None
 
 
-def _filled(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    if isinstance(template, _Place):
+def _fill_template(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if isinstance(template, _TensorSlot):
         return tensors[template.number]
     if isinstance(template, (list, tuple)):
-        return type(template)(_filled(item, tensors) for item in template)
+        return type(template)(_fill_template(item, tensors) for item in template)
     if isinstance(template, dict):
-        return {key: _filled(item, tensors) for key, item in template.items()}
+        return {key: _fill_template(item, tensors) for key, item in template.items()}
     return template
 
 
 # --- results ------------------------------------------------------------------------------
 
 
-def collected(value: Any) -> Any:
+def collect_tensors(value: Any) -> Any:
     """Any object as tensors, plain values, lists, tuples and dicts of them."""
     if isinstance(value, (torch.Tensor, *PLAIN, torch.dtype, torch.device)):
         return value
@@ -475,7 +479,7 @@ def in_single(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def widen_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """In float64 or complex128."""
     if tensor.dtype.is_complex:
         return tensor.to(torch.complex128)

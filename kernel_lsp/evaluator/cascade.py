@@ -23,7 +23,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
-from kernel_lsp.evaluator.judges import Bench
+from kernel_lsp.evaluator.judges import JudgeBench
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
@@ -36,7 +36,7 @@ Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turns:
+class EvaluationTurns:
     """The rights that one evaluation takes, as the gate gives them."""
 
     present: Callable[[], AbstractAsyncContextManager[None]]
@@ -90,16 +90,16 @@ def scan(request: EvaluationRequest, found: Findings) -> None:
 
 async def judge_candidate(
     request: EvaluationRequest,
-    bench: Bench,
+    bench: JudgeBench,
     sandbox: Sandbox,
-    turns: Turns,
+    turns: EvaluationTurns,
     found: Findings,
     report: Report,
     wanted: Callable[[], bool],
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
     async with turns.present(), Loan(bench.timers) as loan:
-        timed = await _tried(request, bench, sandbox, loan, found, report)
+        timed = await _try_candidate(request, bench, sandbox, loan, found, report)
         if timed is None:
             return
         if not wanted():
@@ -110,9 +110,14 @@ async def judge_candidate(
             await measure.measure(request, timed, turns.alone, found)
 
 
-async def _tried(
-    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, loan: Loan, found: Findings, report: Report
-) -> measure.Prepared | None:
+async def _try_candidate(
+    request: EvaluationRequest,
+    bench: JudgeBench,
+    sandbox: Sandbox,
+    loan: Loan,
+    found: Findings,
+    report: Report,
+) -> measure.PreparedTiming | None:
     """Load, trials and guards; what timing needs is made beside them. None: it is not to be timed."""
     report(Progress(phase="evaluate", message="starting judge and worker"))
     async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
@@ -153,7 +158,9 @@ async def _tried(
             return None
         report(Progress(phase="evaluate", message="preparing baselines"))
         ready = await timer
-        return measure.Prepared(timer=ready.party, judge=judge, init=init, loading=loading, known=bench.known)
+        return measure.PreparedTiming(
+            timer=ready.party, judge=judge, init=init, loading=loading, known=bench.known
+        )
 
 
 async def _finish(

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from kernel_lsp import foreign, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings
-from kernel_lsp.evaluator.request import TIMEOUT_S, Budget, EvaluationRequest, Precision
+from kernel_lsp.evaluator.request import TIMEOUT_S, EvaluationBudget, EvaluationRequest, Precision
 from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import EVIDENCE_VERSION, Evaluation, Evidence, Samples, Trial
 
@@ -37,7 +37,7 @@ MAX_KEPT_FILES = 500
 MAX_SECONDS = 86_400.0
 """What asks for more is damaged, or made to hold whoever judges it."""
 PATIENCE = 4.0
-"""By which a judgement in the background may take longer than `Budget` says (pipeline/tournament.py)."""
+"""By which a judgement in the background may take longer than `EvaluationBudget` says (pipeline/tournament.py)."""
 DEVICES = ("cpu", "cuda", "interpreter")
 
 
@@ -149,19 +149,19 @@ def read(path: Path) -> Evidence:
 def _content(path: Path) -> bytes:
     try:
         if not path.exists():
-            raise _refused(f"{path} does not exist", "name the file that --save-evidence has written")
+            raise _refusal(f"{path} does not exist", "name the file that --save-evidence has written")
         if not path.is_file():
-            raise _refused(f"{path} is no regular file", "name the file that --save-evidence has written")
+            raise _refusal(f"{path} is no regular file", "name the file that --save-evidence has written")
         if (size := path.stat().st_size) > MAX_BYTES:
             cause = f"{path} has {size / 2**20:.0f} MiB, evidence at most {MAX_BYTES / 2**20:.0f}"
-            raise _refused(cause, "name the file that --save-evidence has written")
+            raise _refusal(cause, "name the file that --save-evidence has written")
         return foreign.read_bytes(path, most=MAX_BYTES)
     except OSError as error:
-        raise _refused(
+        raise _refusal(
             f"{path} cannot be read: {error.strerror or error}", "check its permissions"
         ) from error
     except ValueError as error:  # a null byte in the name
-        raise _refused(f"{str(path)!r} is no file name", "name a file") from error
+        raise _refusal(f"{str(path)!r} is no file name", "name a file") from error
 
 
 def parse(content: bytes, name: str = "the evidence") -> Evidence:
@@ -171,14 +171,14 @@ def parse(content: bytes, name: str = "the evidence") -> Evidence:
         data = json.loads(content)
         version = data["schema_version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _refused(f"{name} is no evidence ({type(error).__name__})", damaged) from error
+        raise _refusal(f"{name} is no evidence ({type(error).__name__})", damaged) from error
     if isinstance(version, int) and version > EVIDENCE_VERSION:
         cause = f"{name} has schema version {version}, this kernel-lsp reads up to {EVIDENCE_VERSION}"
-        raise _refused(cause, "update kernel-lsp")
+        raise _refusal(cause, "update kernel-lsp")
     try:
         return wire.from_json(Evidence, data)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise _refused(f"{name} is no evidence: {' '.join(str(error).split())[:200]}", damaged) from error
+        raise _refusal(f"{name} is no evidence: {' '.join(str(error).split())[:200]}", damaged) from error
 
 
 def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -> EvaluationRequest:
@@ -188,17 +188,17 @@ def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -
     Raises EvaluationError when it asks for what cannot be.
     """
     try:
-        budget = wire.from_json(Budget, evidence.budget)
+        budget = wire.from_json(EvaluationBudget, evidence.budget)
         precision = Precision(evidence.precision)
     except (ValueError, TypeError) as error:
-        raise _refused(f"the evidence asks for what is unknown here: {error}", "update kernel-lsp") from error
+        raise _refusal(f"the evidence asks for what is unknown here: {error}", "update kernel-lsp") from error
     if evidence.device not in DEVICES:
-        raise _refused(
+        raise _refusal(
             f"the evidence names the device {evidence.device!r}", "it must be cuda, cpu or interpreter"
         )
     if not _possible(evidence.timeout_s, budget):
         cause = "the evidence asks for limits of time or memory that cannot be"
-        raise _refused(cause, "judge the two programs anew and save the evidence again")
+        raise _refusal(cause, "judge the two programs anew and save the evidence again")
     return EvaluationRequest(
         reference=evidence.reference,
         candidate_source=evidence.candidate_source,
@@ -214,8 +214,8 @@ def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -
     )
 
 
-def _within_ours(budget: Budget) -> Budget:
-    ours = Budget()
+def _within_ours(budget: EvaluationBudget) -> EvaluationBudget:
+    ours = EvaluationBudget()
     parts = {name: PATIENCE * getattr(ours, name) for name in ("load_s", "call_s", "compile_s")}
     parts["timing_s"] = ours.timing_s
     memory = budget.memory_bytes
@@ -230,7 +230,7 @@ def _memory_here() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _possible(timeout_s: float, budget: Budget) -> bool:
+def _possible(timeout_s: float, budget: EvaluationBudget) -> bool:
     times = (timeout_s, budget.load_s, budget.call_s, budget.timing_s)
     memory = budget.memory_bytes
     return (
@@ -240,5 +240,5 @@ def _possible(timeout_s: float, budget: Budget) -> bool:
     )
 
 
-def _refused(cause: str, remedy: str) -> EvaluationError:
+def _refusal(cause: str, remedy: str) -> EvaluationError:
     return EvaluationError(f"could not judge: {cause}", remedy)

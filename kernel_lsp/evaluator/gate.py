@@ -25,11 +25,11 @@ from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
-from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
+from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.manners import Manners, Turn, default
+from kernel_lsp.evaluator.sharing.manners import DeviceTurn, Manners, default
 from kernel_lsp.process import Child
 from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
@@ -51,11 +51,11 @@ class Gate:
         readable: Iterable[Path] = (),
     ) -> None:
         """``cache``: a folder for compiled kernels; None compiles in every process anew. ``readable``: see
-        `Pool`; only a matter of time."""
+        `ZygotePool`; only a matter of time."""
         self.manners = manners or default()
-        self._store = Store(cache) if cache else None
+        self._store = CompiledKernels(cache) if cache else None
         self._idle_s = idle_s
-        self._pool = Pool(self.manners, readable)
+        self._pool = ZygotePool(self.manners, readable)
         self._judges = judges.Judges(self._pool, self._store)
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
@@ -156,7 +156,7 @@ class Gate:
     @contextlib.asynccontextmanager
     async def device_turn(
         self, device: str, *, exclusive: bool, limit: asyncio.Timeout, report: Report
-    ) -> AsyncIterator[Turn]:
+    ) -> AsyncIterator[DeviceTurn]:
         """The right to use a device; waiting for it is not counted against the evaluation's time."""
         loop, when = asyncio.get_running_loop(), limit.when()
         left = None if when is None else when - loop.time()
@@ -182,7 +182,9 @@ class Gate:
                     if (when := other.when()) is not None and not other.expired():
                         other.reschedule(when + time.monotonic() - start)
 
-    def _turns(self, device: str, found: Findings, limit: asyncio.Timeout, report: Report) -> cascade.Turns:
+    def _turns(
+        self, device: str, found: Findings, limit: asyncio.Timeout, report: Report
+    ) -> cascade.EvaluationTurns:
         """On a GPU the device is held from the first trial to the last timing, and what is timed runs alone;
         on a CPU trials may run beside other editors' and timing has it for itself."""
 
@@ -197,12 +199,16 @@ class Gate:
 
         here, nothing = lambda: turn(False), contextlib.nullcontext
         if device == "cuda":
-            return cascade.Turns(
+            return cascade.EvaluationTurns(
                 present=here, timing=nothing, alone=lambda party: self.alone(party.child, limit)
             )
-        return cascade.Turns(present=nothing, timing=lambda: turn(True), alone=lambda party: nothing())
+        return cascade.EvaluationTurns(
+            present=nothing, timing=lambda: turn(True), alone=lambda party: nothing()
+        )
 
-    def _after_others(self, bench: judges.Bench, turns: cascade.Turns) -> cascade.Turns:
+    def _after_others(
+        self, bench: judges.JudgeBench, turns: cascade.EvaluationTurns
+    ) -> cascade.EvaluationTurns:
         """On a CPU, timing waits for baselines that are being made for another job."""
 
         @contextlib.asynccontextmanager
@@ -216,7 +222,7 @@ class Gate:
     @contextlib.asynccontextmanager
     async def tuner(
         self, request: tuning.TuneRequest, report: Report | None = None
-    ) -> AsyncIterator[tuning.Tuner]:
+    ) -> AsyncIterator[tuning.TunerClient]:
         """A process that says which of many variants are worth judging. On a CPU nothing else is judged
         meanwhile. Raises TunerLost, also out of the block."""
         say = report or (lambda progress: None)
@@ -233,7 +239,7 @@ class Gate:
 
             async with (
                 turns.present(),
-                tuning.opened(request, self._pool, self._store, alone, say) as tuner,
+                tuning.open_tuner(request, self._pool, self._store, alone, say) as tuner,
             ):
                 yield tuner
 

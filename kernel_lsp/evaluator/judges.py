@@ -19,10 +19,10 @@ from typing import Any
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import measure
-from kernel_lsp.evaluator.measure import Ready, Session
-from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.measure import JudgeSession, Ready
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.crashes import ASKED
-from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, ReferenceCrashed, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Disturbed
@@ -32,10 +32,12 @@ MOST = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
 
 
-class Bench:
+class JudgeBench:
     """One judge with an opened reference, and timers with it."""
 
-    def __init__(self, request: EvaluationRequest, pool: Pool, store: Store | None = None) -> None:
+    def __init__(
+        self, request: EvaluationRequest, pool: ZygotePool, store: CompiledKernels | None = None
+    ) -> None:
         self.sandbox = Sandbox(request, pool)
         self.timers = Timers(self._begin, self._timer)
         self.users = 0
@@ -66,7 +68,7 @@ class Bench:
     def idle(self) -> bool:
         return not self.users and not self.expecting
 
-    async def begin(self, request: EvaluationRequest) -> Session:
+    async def begin(self, request: EvaluationRequest) -> JudgeSession:
         """A session for one candidate. Raises EvaluationError when the reference cannot be judged by."""
         return await self.timers.session(request) or await self._begin(request)
 
@@ -90,7 +92,7 @@ class Bench:
         """Whose processes read the inputs that this judge draws."""
         return Sandbox(request, self._pool, self.sandbox.outbox, self._store)
 
-    async def _begin(self, request: EvaluationRequest) -> Session:
+    async def _begin(self, request: EvaluationRequest) -> JudgeSession:
         opened, init = await asyncio.shield(self._opening)
         assert self._party is not None
         limit_s = request.budget.load_s
@@ -100,7 +102,7 @@ class Bench:
         weakref.finalize(judge, self._over.append, judge.session)
         begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
         self.served += 1
-        return Session(judge, opened | begun, init)
+        return JudgeSession(judge, opened | begun, init)
 
     async def _timer(self, request: EvaluationRequest, told: Told) -> Ready:
         sandbox = self._sandbox(request)
@@ -151,9 +153,9 @@ class Bench:
 class Judges:
     """The benches of one gate, the most recently used last."""
 
-    def __init__(self, pool: Pool, store: Store | None = None) -> None:
+    def __init__(self, pool: ZygotePool, store: CompiledKernels | None = None) -> None:
         self._pool, self._store = pool, store
-        self._benches: dict[str, Bench] = {}
+        self._benches: dict[str, JudgeBench] = {}
 
     def seeded(self, request: EvaluationRequest) -> EvaluationRequest:
         """With the secret seed of the session that waits for this request's candidate, if one does."""
@@ -163,7 +165,7 @@ class Judges:
         return replace(request, seed=bench.timers.seed(request))
 
     @contextlib.asynccontextmanager
-    async def expecting(self, request: EvaluationRequest) -> AsyncIterator[Bench]:
+    async def expecting(self, request: EvaluationRequest) -> AsyncIterator[JudgeBench]:
         """For a job that may bring candidates for this reference: its bench stays for the block."""
         bench = await self._found(request)
         bench.expecting += 1
@@ -178,14 +180,14 @@ class Judges:
                 await bench.rest()
             await self._make_room()
 
-    async def others_are_made(self, mine: Bench) -> None:
+    async def others_are_made(self, mine: JudgeBench) -> None:
         """Until no spare of another reference is being made, which would disturb a measurement on a CPU."""
         making = [bench.timers.making for bench in self._benches.values() if bench is not mine]
         if waiting := [one for one in making if one is not None]:
             await asyncio.wait(waiting)
 
     @contextlib.asynccontextmanager
-    async def bench(self, request: EvaluationRequest) -> AsyncIterator[Bench]:
+    async def bench(self, request: EvaluationRequest) -> AsyncIterator[JudgeBench]:
         bench = await self._found(request)
         bench.users += 1
         bench.used = True
@@ -206,14 +208,14 @@ class Judges:
                 await bench.rest()
             await self._make_room()
 
-    async def _found(self, request: EvaluationRequest) -> Bench:
+    async def _found(self, request: EvaluationRequest) -> JudgeBench:
         """The bench of this reference, the most recently used from now on."""
         key = _key(request)
         bench = self._benches.pop(key, None)
         if bench is not None and not bench.usable:
             await self._drop(bench)
             bench = None
-        bench = self._benches[key] = bench or Bench(request, self._pool, self._store)
+        bench = self._benches[key] = bench or JudgeBench(request, self._pool, self._store)
         return bench
 
     async def close(self) -> None:
@@ -221,11 +223,11 @@ class Judges:
         self._benches.clear()
         await asyncio.gather(*(bench.close() for bench in benches))
 
-    def _forget(self, bench: Bench) -> None:
+    def _forget(self, bench: JudgeBench) -> None:
         """The next who asks for its reference gets another; it may have been replaced already."""
         self._benches = {key: one for key, one in self._benches.items() if one is not bench}
 
-    async def _drop(self, bench: Bench) -> None:
+    async def _drop(self, bench: JudgeBench) -> None:
         if not bench.users:
             await bench.close()
 
@@ -239,6 +241,6 @@ def _key(request: EvaluationRequest) -> str:
     return wire.dumps([request.reference, request.workload, request.device, request.python])
 
 
-def lost(bench: Bench, error: EvaluationError) -> bool:
+def lost(bench: JudgeBench, error: EvaluationError) -> bool:
     """Whether ``error`` says only that a judge that had served before has died since: worth another try."""
     return not bench.usable and bench.served > 1 and "running the reference failed" in error.cause

@@ -42,7 +42,7 @@ which everybody else stands still) changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedTiming:
     """What timing starts from, once a candidate has passed its trials."""
 
     timer: Party
@@ -55,7 +55,7 @@ class Prepared:
     """`Bench.known`."""
 
 
-class Session(NamedTuple):
+class JudgeSession(NamedTuple):
     """One candidate's session with the judge."""
 
     judge: InSession
@@ -71,7 +71,7 @@ class Ready:
 
     sandbox: Sandbox
     party: Party
-    session: Session
+    session: JudgeSession
     """Whose values it has."""
     complete: bool
     """Whether torch.compile is among the baselines, unless it failed."""
@@ -85,7 +85,7 @@ class CompiledCrashed(EvaluationError):
 
 
 @dataclass
-class Rounds:
+class TimedRounds:
     """All timed rounds of one candidate; lists have one entry per round."""
 
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -114,7 +114,9 @@ class Rounds:
         return {name: [values[i] for i in keep] for name, values in self.times.items()}, dropped
 
 
-async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, found: Findings) -> None:
+async def measure(
+    request: EvaluationRequest, prepared: PreparedTiming, alone: Alone, found: Findings
+) -> None:
     """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot reach.
 
     The candidate is loaded (its kernels compiled) beside others; only what a clock sees runs ``alone``.
@@ -128,7 +130,7 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
         found.check("timing", None, note)
     loading = {**prepared.loading, "timing": True}
     await candidate(timer, "load", budget.load_s, prepared.init, **loading)
-    rounds = await _settled(request, timer, judge, found)
+    rounds = await _measure_until_settled(request, timer, judge, found)
     floor = vetoes.Floor(request, judge, int(clean["given_bytes"]), found)
     if await floor.beaten(rounds.times["candidate"]):
         await _more(request, timer, judge, rounds, found)
@@ -145,7 +147,7 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
 
 
 async def prepare(
-    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[Session]]
+    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[JudgeSession]]
 ) -> Ready:
     """A process with everything that timing needs except the candidate, made beside the trials.
 
@@ -155,17 +157,20 @@ async def prepare(
     compile_s = request.budget.compile_s
     async with sandbox.making_baselines():
         try:
-            timer, session = await _started(request, sandbox, told, compile_s)
+            timer, session = await _start_party(request, sandbox, told, compile_s)
         except CompiledCrashed as error:
-            timer, session = await _started(request, sandbox, told, 0.0)
+            timer, session = await _start_party(request, sandbox, told, 0.0)
             timer.notes = [f"{crashes.COMPILED} ends its process and is no baseline here: {error.cause}"]
         sandbox.keep_baselines()
     return Ready(sandbox=sandbox, party=timer, session=session, complete=compile_s > 0)
 
 
-async def _started(
-    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[Session]], compile_s: float
-) -> tuple[Party, Session]:
+async def _start_party(
+    request: EvaluationRequest,
+    sandbox: Sandbox,
+    told: Callable[[], Awaitable[JudgeSession]],
+    compile_s: float,
+) -> tuple[Party, JudgeSession]:
     timer = await sandbox.timer()
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
     await _open_driver(request, sandbox, timer)
@@ -187,7 +192,7 @@ async def _open_driver(request: EvaluationRequest, sandbox: Sandbox, timer: Part
 
 
 async def _make_baselines(
-    request: EvaluationRequest, timer: Party, session: Session, compile_s: float
+    request: EvaluationRequest, timer: Party, session: JudgeSession, compile_s: float
 ) -> list[str]:
     """What could not be had, in words for the evidence."""
     sealed, blobs = await ask_judge(session.judge, "sealed", request.budget.call_s, count=SETS)
@@ -210,7 +215,7 @@ async def _make_baselines(
     return list(reply["notes"])
 
 
-async def renew(request: EvaluationRequest, ready: Ready, session: Session) -> None:
+async def renew(request: EvaluationRequest, ready: Ready, session: JudgeSession) -> None:
     """Give a timer where no candidate was the values of another session. Raises EvaluationError."""
     budget = request.budget
     sealed, blobs = await ask_judge(session.judge, "sealed", budget.call_s, count=SETS)
@@ -251,9 +256,11 @@ def _shift(value: Any, by: int) -> Any:
 # --- rounds ---------------------------------------------------------------------------------
 
 
-async def _settled(request: EvaluationRequest, timer: Undisturbed, judge: Party, found: Findings) -> Rounds:
+async def _measure_until_settled(
+    request: EvaluationRequest, timer: Undisturbed, judge: Party, found: Findings
+) -> TimedRounds:
     """Rounds until every interval is narrow enough, or long enough."""
-    rounds = Rounds()
+    rounds = TimedRounds()
     await _more(request, timer, judge, rounds, found)
     for _ in range(SERIES - 1):
         if _widest(rounds) <= stats.WIDE:
@@ -266,12 +273,12 @@ async def _settled(request: EvaluationRequest, timer: Undisturbed, judge: Party,
     return rounds
 
 
-def _widest(rounds: Rounds) -> float:
+def _widest(rounds: TimedRounds) -> float:
     return max(stats.width(interval) for interval in _speedups(rounds.kept()[0]).values())
 
 
 async def _more(
-    request: EvaluationRequest, timer: Party, judge: Party, rounds: Rounds, found: Findings
+    request: EvaluationRequest, timer: Party, judge: Party, rounds: TimedRounds, found: Findings
 ) -> None:
     """One more series of rounds, its outputs checked like any other."""
     budget, seconds = request.budget, request.budget.timing_s / SERIES
@@ -312,7 +319,7 @@ async def _check_timed(
 # --- claims ---------------------------------------------------------------------------------
 
 
-def _record(rounds: Rounds, found: Findings) -> None:
+def _record(rounds: TimedRounds, found: Findings) -> None:
     times, dropped = rounds.kept()
     found.samples_ms = {name: {"call": values, "dropped": dropped} for name, values in rounds.times.items()}
     found.timings = _timings(times)
@@ -362,7 +369,7 @@ async def _replay(request: EvaluationRequest, timer: Party, found: Findings) -> 
         reply, _ = await timer.ask("replay", budget.call_s, timing_s=DEVICE_SHARE * budget.timing_s)
         times = {str(name): [float(v) for v in values] for name, values in reply["times_ms"].items()}
         notes = [str(note) for note in reply["notes"]]
-        kept = Rounds(times=times).kept()[0] if times else {}
+        kept = TimedRounds(times=times).kept()[0] if times else {}
         speedups = _speedups(kept) if "candidate" in kept else {}
     except (WorkerLost, ValueError, TypeError, KeyError, AttributeError) as error:
         found.check("device-time", None, f"none: {' '.join(str(error).split())[:200]}")

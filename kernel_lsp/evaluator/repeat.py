@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel_lsp.records import EvalStatus, Evidence, Fact, Interval, Repetition, Trial
+from kernel_lsp.records import EnvironmentFact, EvalStatus, Evidence, Interval, Repetition, Trial
 
 DEFAULT_THRESHOLD = 1.05
 VERSIONS = ("kernel_lsp", "python", "torch", "triton", "cuda", "driver")
@@ -23,7 +23,7 @@ def compare(before: Evidence, now: Evidence) -> Repetition:
     return Repetition(facts=facts, holds=_conclusion(before, now, facts))
 
 
-def _conclusion(before: Evidence, now: Evidence, facts: tuple[Fact, ...]) -> bool | None:
+def _conclusion(before: Evidence, now: Evidence, facts: tuple[EnvironmentFact, ...]) -> bool | None:
     then, today = before.evaluation, now.evaluation
     if then.device_name != today.device_name and today.device_name and then.device_name:
         return None
@@ -32,7 +32,7 @@ def _conclusion(before: Evidence, now: Evidence, facts: tuple[Fact, ...]) -> boo
     return all(fact.same is not False for fact in facts)
 
 
-def _facts(before: Evidence, now: Evidence) -> Iterator[Fact]:
+def _facts(before: Evidence, now: Evidence) -> Iterator[EnvironmentFact]:
     then, today = before.evaluation, now.evaluation
     yield _fact("verdict", then.status.value, today.status.value, then.status is today.status)
     if before.trials and now.trials:
@@ -43,14 +43,14 @@ def _facts(before: Evidence, now: Evidence) -> Iterator[Fact]:
         yield from (_speedup(name, then.speedups[name], today.speedups.get(name)) for name in then.speedups)
     # Known only after something ran; a candidate that ends before that has none.
     if then.device_name and today.device_name:
-        yield _told("device", then.device_name, today.device_name)
+        yield _environment_fact("device", then.device_name, today.device_name)
     for name in VERSIONS:
         old, new = then.environment.get(name), today.environment.get(name)
         if old != new:
-            yield _told(name, str(old), str(new))
+            yield _environment_fact(name, str(old), str(new))
 
 
-def _trials(before: Evidence, now: Evidence) -> Fact:
+def _trials(before: Evidence, now: Evidence) -> EnvironmentFact:
     """The same trials must fall alike; another version may draw others, which then decide nothing."""
     then, today = _by_name(before.trials), _by_name(now.trials)
     shared = then.keys() & today.keys()
@@ -68,11 +68,11 @@ def _count(trials: tuple[Trial, ...]) -> str:
     return f"{sum(trial.passed is True for trial in trials)} of {len(trials)} passed"
 
 
-def _worst(before: Evidence, now: Evidence) -> Iterator[Fact]:
+def _worst(before: Evidence, now: Evidence) -> Iterator[EnvironmentFact]:
     """The error nearest to its limit; the limit may move with the reference's own error."""
     shares = [_share(evidence.trials) for evidence in (before, now)]
     if shares[0] is not None and shares[1] is not None:
-        yield _told("largest error / allowed", f"{shares[0]:.3g}", f"{shares[1]:.3g}")
+        yield _environment_fact("largest error / allowed", f"{shares[0]:.3g}", f"{shares[1]:.3g}")
 
 
 def _share(trials: tuple[Trial, ...]) -> float | None:
@@ -84,29 +84,29 @@ def _share(trials: tuple[Trial, ...]) -> float | None:
     return max(shares, default=None)
 
 
-def _claim(before: Evidence, now: Evidence) -> Fact:
+def _claim(before: Evidence, now: Evidence) -> EnvironmentFact:
     threshold = before.threshold or DEFAULT_THRESHOLD
     then, today = before.evaluation.faster(threshold), now.evaluation.faster(threshold)
     words = {True: "yes", False: "no"}
     return _fact(f"at least {threshold:.2f}x for sure", words[then], words[today], then == today)
 
 
-def _speedup(baseline: str, then: Interval, today: Interval | None) -> Fact:
+def _speedup(baseline: str, then: Interval, today: Interval | None) -> EnvironmentFact:
     name = f"speedup over {baseline}"
     if today is None:
-        return _told(name, _spread(then), "not measured")
+        return _environment_fact(name, _spread(then), "not measured")
     overlap = then.low <= today.high and today.low <= then.high
     note = "" if overlap else "; the intervals do not overlap"
-    return _told(name, _spread(then), _spread(today) + note)
+    return _environment_fact(name, _spread(then), _spread(today) + note)
 
 
 def _spread(interval: Interval) -> str:
     return f"{interval.mid:.3g}x ({interval.low:.3g}–{interval.high:.3g})"
 
 
-def _fact(name: str, before: str, now: str, same: bool | None) -> Fact:
-    return Fact(name=name, before=before, now=now, same=same)
+def _fact(name: str, before: str, now: str, same: bool | None) -> EnvironmentFact:
+    return EnvironmentFact(name=name, before=before, now=now, same=same)
 
 
-def _told(name: str, before: str, now: str) -> Fact:
+def _environment_fact(name: str, before: str, now: str) -> EnvironmentFact:
     return _fact(name, before, now, None)

@@ -26,7 +26,7 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
+class EvaluationBudget:
     """Wall time and memory of one evaluation."""
 
     load_s: float = 60.0
@@ -61,7 +61,7 @@ class EvaluationRequest:
     uses_triton: bool = False
     timeout_s: float = TIMEOUT_S
     """Wall time of the whole evaluation; the budget limits its parts."""
-    budget: Budget = Budget()
+    budget: EvaluationBudget = EvaluationBudget()
     seed: int | None = None
     """None: a secret one. A number only repeats an evaluation for its evidence."""
     precision: Precision = Precision.FAITHFUL

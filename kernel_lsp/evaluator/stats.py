@@ -127,7 +127,7 @@ def width(interval: Interval) -> float:
     return interval.high / interval.low - 1
 
 
-def settled(times: Sequence[float], window: int = 3, spread: float = 0.05) -> bool:
+def is_settled(times: Sequence[float], window: int = 3, spread: float = 0.05) -> bool:
     """Whether warm-up is over: two successive medians of ``window`` runs agree within ``spread``."""
     if len(times) < 2 * window:
         return False
@@ -135,7 +135,7 @@ def settled(times: Sequence[float], window: int = 3, spread: float = 0.05) -> bo
     return abs(now - before) <= spread * before
 
 
-def scaled(interval: Interval, factor: float) -> Interval:
+def scale_interval(interval: Interval, factor: float) -> Interval:
     return Interval(
         low=interval.low * factor,
         mid=interval.mid * factor,

@@ -1,8 +1,8 @@
 """Tensors and nested values as JSON plus raw bytes, and back. Never pickle, never numpy.
 
 A pickle from a worker would run the candidate's code in whoever reads it; numpy may be missing
-in the project's interpreter. Large blobs travel as files: a worker can only read the judge's (`Outbox`), and
-a worker's (`Left`) are fetched by the parent, who tells the judge where they lie now. On an H200's host an
+in the project's interpreter. Large blobs travel as files: a worker can only read the judge's (`TensorOutbox`), and
+a worker's (`DeferredOutbox`) are fetched by the parent, who tells the judge where they lie now. On an H200's host an
 output of 134 MB took 0.7 s from a worker to the judge through the parent's pipes, twenty times a judgement.
 """
 
@@ -36,7 +36,7 @@ STAGE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
-class Outbox:
+class TensorOutbox:
     """Where encoded bytes are collected; with a folder, big ones become files in it."""
 
     folder: Path | None = None
@@ -58,7 +58,7 @@ class Outbox:
 
 
 @dataclass
-class Left(Outbox):
+class DeferredOutbox(TensorOutbox):
     """What a candidate's process answers: big blobs are empty, and lie in its folder until they are fetched.
 
     No message of it names a file: the parent knows the folder, and who reads hears from the parent.
@@ -134,7 +134,7 @@ def _size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def encode(value: Any, out: Outbox) -> Spec:
+def encode(value: Any, out: TensorOutbox) -> Spec:
     """A nested value as JSON; raises EvaluationError on a type that cannot travel."""
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, out)
@@ -155,7 +155,7 @@ def encode(value: Any, out: Outbox) -> Spec:
     )
 
 
-def _encode_tensor(tensor: torch.Tensor, out: Outbox) -> Spec:
+def _encode_tensor(tensor: torch.Tensor, out: TensorOutbox) -> Spec:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise EvaluationError(f"could not judge: tensors of layout {tensor.layout} are not supported")
     return {

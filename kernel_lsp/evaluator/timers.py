@@ -19,12 +19,12 @@ from typing import Any
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence, measure
-from kernel_lsp.evaluator.measure import Ready, Session
+from kernel_lsp.evaluator.measure import JudgeSession, Ready
 from kernel_lsp.evaluator.processes.sandbox import READY_S, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
-Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, Session]]
-Told = Callable[[], Awaitable[Session]]
+Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, JudgeSession]]
+Told = Callable[[], Awaitable[JudgeSession]]
 Make = Callable[[EvaluationRequest, Told], Coroutine[Any, Any, Ready]]
 
 
@@ -35,7 +35,7 @@ class Timers:
         """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's values once
         its process is there."""
         self._begin, self._make = begin, make
-        self._early: tuple[EvaluationRequest, asyncio.Task[Session]] | None = None
+        self._early: tuple[EvaluationRequest, asyncio.Task[JudgeSession]] | None = None
         """The session of a candidate that is still looked for, and what asked for it."""
         self._told = False
         self._spare: asyncio.Future[Ready] | None = None
@@ -64,7 +64,7 @@ class Timers:
         self._told = early.precision == request.precision
         return early.seed if self._told else None
 
-    async def session(self, request: EvaluationRequest) -> Session | None:
+    async def session(self, request: EvaluationRequest) -> JudgeSession | None:
         """The session with this request's seed, once; None when no such is waiting."""
         if self._early is None or self._early[0].seed != request.seed:
             return None
@@ -73,20 +73,20 @@ class Timers:
 
     # --- for a candidate -----------------------------------------------------------------
 
-    async def take(self, request: EvaluationRequest, session: Session) -> Ready:
+    async def take(self, request: EvaluationRequest, session: JudgeSession) -> Ready:
         """A timer with this session's values. Raises EvaluationError."""
         if self._spare is not None and _complete(request):
             spare, self._spare = self._spare, None
             with contextlib.suppress(EvaluationError, OSError):  # it only saves time: another is made then
                 return await self._renewed(request, spare, session)
 
-        async def told() -> Session:
+        async def told() -> JudgeSession:
             return session
 
         return await self._renewed(request, asyncio.create_task(self._make(request, told)), session)
 
     async def _renewed(
-        self, request: EvaluationRequest, making: asyncio.Future[Ready], session: Session
+        self, request: EvaluationRequest, making: asyncio.Future[Ready], session: JudgeSession
     ) -> Ready:
         try:
             ready = await asyncio.shield(making)
@@ -149,7 +149,7 @@ class Loan:
         else:
             await self._timers.give_back(self._ready)
 
-    async def take(self, request: EvaluationRequest, session: Session) -> Ready:
+    async def take(self, request: EvaluationRequest, session: JudgeSession) -> Ready:
         """Raises EvaluationError."""
         self._ready = await self._timers.take(request, session)
         return self._ready

@@ -25,8 +25,8 @@ from typing import Any
 
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import halving
-from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
+from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import Program, Progress, Workload
@@ -59,7 +59,7 @@ class TuneRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class TunedVariant:
     name: str
     source: str
     entry: str
@@ -81,8 +81,8 @@ class Race:
         return self.median_ms[ORIGINAL] / self.median_ms[name] if name in self.median_ms else 0.0
 
 
-class Tuner:
-    """One process with a reference, asked to compare. Made by :func:`opened`."""
+class TunerClient:
+    """One process with a reference, asked to compare. Made by :func:`open_tuner`."""
 
     def __init__(self, party: Party, alone: Alone, report: Report) -> None:
         self._party, self._alone, self._report = party, alone, report
@@ -91,12 +91,12 @@ class Tuner:
         """For turns at the device, so far: what others take is not this search's time."""
         self._entered: set[str] = set()
 
-    async def race(self, variants: Sequence[Variant], what: str = "rewrites") -> Race:
+    async def race(self, variants: Sequence[TunedVariant], what: str = "rewrites") -> Race:
         """Compare these, and those of earlier races that are named again. Raises TunerLost."""
         await self._halve(await self.enter(variants, what), what)
         return self.known
 
-    async def enter(self, variants: Sequence[Variant], what: str = "rewrites") -> list[str]:
+    async def enter(self, variants: Sequence[TunedVariant], what: str = "rewrites") -> list[str]:
         """Compile and try these; the names of those that can be timed. Raises TunerLost."""
         new = [v for v in variants if v.name not in self._entered and v.name not in self.known.dropped]
         if new:
@@ -174,9 +174,9 @@ def usable(reply: dict[str, Any], names: Sequence[str]) -> dict[str, list[float]
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    request: TuneRequest, pool: Pool, store: Store | None, alone: Alone, report: Report
-) -> AsyncIterator[Tuner]:
+async def open_tuner(
+    request: TuneRequest, pool: ZygotePool, store: CompiledKernels | None, alone: Alone, report: Report
+) -> AsyncIterator[TunerClient]:
     """A tuner with its reference loaded. Raises TunerLost when the reference does not run."""
     asked = EvaluationRequest(
         reference=request.reference,
@@ -188,7 +188,7 @@ async def opened(
         uses_triton=request.uses_triton,
     )
     async with Sandbox(asked, pool, store=store) as sandbox:
-        tuner = Tuner(await sandbox.tuner(), alone, report)
+        tuner = TunerClient(await sandbox.tuner(), alone, report)
         program, workload, seed = request.reference, request.workload, secrets.randbits(32)
         await tuner._ask("prepare", PREPARE_S, program=program, workload=workload, seed=seed, name=ORIGINAL)
         yield tuner

@@ -67,17 +67,17 @@ def request_from_files(
     reference = _parse(reference_text, "the reference")
     candidate = _parse(candidate_text, "the candidate")
     name = entry or _only_entry(reference)
-    if name not in _defined(reference):
+    if name not in _defined_targets(reference):
         raise EvaluationError(f"could not judge: the reference defines no {name}", "name the class to judge")
-    other = next((n for n in (f"{name}New", name, "ModelNew") if n in _defined(candidate)), None)
+    other = next((n for n in (f"{name}New", name, "ModelNew") if n in _defined_targets(candidate)), None)
     if other is None:
         raise EvaluationError(
             f"could not judge: the candidate defines neither {name} nor {name}New", "rename its class"
         )
-    program = Program(source=reference_text, entry=name, kind=_defined(reference)[name])
+    program = Program(source=reference_text, entry=name, kind=_defined_targets(reference)[name])
     setting = Setting(gradients=False) if inference else Setting()
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS, setting=setting)
-    if "get_inputs" not in _defined(reference):
+    if "get_inputs" not in _defined_targets(reference):
         raise EvaluationError(
             "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"
         )
@@ -116,7 +116,7 @@ def _parse(text: str, which: str) -> ast.Module:
         raise EvaluationError(f"could not judge: {which} does not parse: {reason}", "mend it") from error
 
 
-def _defined(tree: ast.Module) -> dict[str, TargetKind]:
+def _defined_targets(tree: ast.Module) -> dict[str, TargetKind]:
     kinds = {ast.ClassDef: TargetKind.MODULE, ast.FunctionDef: TargetKind.FUNCTION}
     return {
         node.name: kinds[type(node)]
@@ -126,7 +126,7 @@ def _defined(tree: ast.Module) -> dict[str, TargetKind]:
 
 
 def _only_entry(tree: ast.Module) -> str:
-    classes = [name for name, kind in _defined(tree).items() if kind is TargetKind.MODULE]
+    classes = [name for name, kind in _defined_targets(tree).items() if kind is TargetKind.MODULE]
     for name in NAMES:
         if name in classes:
             return name

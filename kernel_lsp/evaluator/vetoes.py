@@ -202,4 +202,4 @@ async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_
 
 
 def scale_claims(found: Findings, factor: float) -> None:
-    found.speedups = {name: stats.scaled(i, factor) for name, i in found.speedups.items()}
+    found.speedups = {name: stats.scale_interval(i, factor) for name, i in found.speedups.items()}

@@ -5,7 +5,7 @@ Judging runs code through the gate, like every verdict; the rest is pure or touc
 """
 
 from kernel_lsp.guarding.judging import guard
-from kernel_lsp.guarding.reverting import combined, without
+from kernel_lsp.guarding.reverting import combine_patches, without
 from kernel_lsp.guarding.store import FOLDER, accept, acceptances
 
-__all__ = ["FOLDER", "accept", "acceptances", "combined", "guard", "without"]
+__all__ = ["FOLDER", "accept", "acceptances", "combine_patches", "guard", "without"]

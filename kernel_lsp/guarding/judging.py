@@ -107,21 +107,21 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
     try:
         if acceptance.evidence.reference.home is None:
             launcher = _launcher(acceptance, file)
-            now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
+            now = harness.judged_program(analysis.slice_program(snapshot, target), target, launcher)
             request = _request(acceptance, now, judging)
         else:
-            request = _recorded(acceptance, root / acceptance.path, text, target, judging)
+            request = _recorded_call(acceptance, root / acceptance.path, text, target, judging)
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
     except KernelLspError as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
-    return _judged(here, text, target, request, evaluation)
+    return _judge(here, text, target, request, evaluation)
 
 
-async def _one_patch(judging: _Judging, blank: Guarded, found: store.Found) -> Guarded:
+async def _one_patch(judging: _Judging, blank: Guarded, found: store.FoundPatch) -> Guarded:
     """A rewrite of an installed package: the package's file with its patch module."""
     acceptance, module = blank.acceptance, found.patch.library.module
     try:
-        now = patches.patched(found, judging.python, judging.data_dir)
+        now = patches.find_patched(found, judging.python, judging.data_dir)
         if isinstance(now, str):
             remedy = f"optimize it again, or kernel-lsp patches remove {module}"
             return replace(blank, holding=Holding.REVERTED, detail=f"{now}; {remedy}")
@@ -129,17 +129,17 @@ async def _one_patch(judging: _Judging, blank: Guarded, found: store.Found) -> G
         target = analysis.find_target(analyzed, acceptance.qualname)
         if target is None or acceptance.qualname.partition(".")[0] not in found.patch.names:
             return replace(blank, detail=f"its patch module has it no more; delete {blank.file}")
-        request = _recorded(acceptance, now.path, now.rewritten, target, judging, original=now.original)
+        request = _recorded_call(acceptance, now.path, now.rewritten, target, judging, original=now.original)
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
     except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
         return replace(blank, holding=Holding.UNKNOWN, detail=str(error))
-    judged = _judged(replace(blank, line=1), read_source(found.path).text, target, request, evaluation)
+    judged = _judge(replace(blank, line=1), read_source(found.path).text, target, request, evaluation)
     if judged.failed and judged.revert is None:
         return replace(judged, detail=f"{judged.detail}; remove it: kernel-lsp patches remove {module}")
     return judged
 
 
-def _recorded(
+def _recorded_call(
     acceptance: Acceptance,
     path: Path,
     text: str,
@@ -184,7 +184,7 @@ def _request(acceptance: Acceptance, now: Program, judging: _Judging) -> Evaluat
     )
 
 
-def _judged(
+def _judge(
     here: Guarded, text: str, target: Target, request: EvaluationRequest, evaluation: Evaluation
 ) -> Guarded:
     holding, detail = _holding(here.acceptance, request, evaluation)

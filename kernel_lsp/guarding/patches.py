@@ -12,7 +12,7 @@ from pathlib import Path
 from kernel_lsp.files import is_skipped, read_source, write_source
 from kernel_lsp.guarding.store import acceptances
 from kernel_lsp.patching import making, store
-from kernel_lsp.patching.store import PACKAGE, Found
+from kernel_lsp.patching.store import PACKAGE, FoundPatch
 from kernel_lsp.records import Acceptance
 from kernel_lsp.snapshots.store import recordings
 
@@ -26,11 +26,11 @@ class Patched:
     rewritten: str
 
 
-def patched(found: Found, python: str, data_dir: Path) -> Patched | str:
+def find_patched(found: FoundPatch, python: str, data_dir: Path) -> Patched | str:
     """Why not, in words, where the patch does not apply here: the program runs unpatched then. Raises
     PatchError where the patch module is damaged."""
     module = found.patch.library.module
-    files = (*_recorded(data_dir, module), *_files(python, module))
+    files = (*_recorded_call(data_dir, module), *_files(python, module))
     path = next((one for one in files if one.is_file()), None)
     if path is None:
         return f"{module} is not installed for {python}, and no recorded program has imported it"
@@ -42,11 +42,11 @@ def patched(found: Found, python: str, data_dir: Path) -> Patched | str:
         installed = f"{library.package} {library.version}"
         return f"{installed} is installed, the rewrite is of {pinned.version}: it runs unpatched"
     original = read_source(path).text
-    rewritten = making.rewritten(original, read_source(found.path).text)
+    rewritten = making.rewrite_class(original, read_source(found.path).text)
     return Patched(path=path, original=original, rewritten=rewritten)
 
 
-def _recorded(data_dir: Path, module: str) -> Iterator[Path]:
+def _recorded_call(data_dir: Path, module: str) -> Iterator[Path]:
     """Where recorded programs have imported a module from, the newest first."""
     for recording in recordings(data_dir):
         yield from (recording.path_of(way) for way in recording.ways if way.get("module") == module)
@@ -59,7 +59,7 @@ def _files(python: str, module: str) -> Iterator[Path]:
         yield from (place.with_suffix(".py"), place / "__init__.py")
 
 
-def remove(root: Path, found: Found, names: Collection[str]) -> list[Path]:
+def remove(root: Path, found: FoundPatch, names: Collection[str]) -> list[Path]:
     """Remove targets from a patch module; what was changed or removed. Raises OSError."""
     source = read_source(found.path)
     left = making.without(source.text, names)

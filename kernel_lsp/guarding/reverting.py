@@ -39,7 +39,7 @@ def without(text: str, acceptance: Acceptance) -> str | None:
         changed = edit.apply_edit(text, target.span, back)
     except (RewriteError, SyntaxError, ValueError):
         return None
-    return _without_unused(changed, _added(acceptance))
+    return _without_unused(changed, _added_names(acceptance))
 
 
 def patch(path: str, before: str, after: str) -> str:
@@ -99,7 +99,7 @@ def _imports(text: str, acceptance: Acceptance, restored: list[str]) -> tuple[st
     return tuple(ast.unparse(statement) for statement in imports)
 
 
-def _added(acceptance: Acceptance) -> set[str]:
+def _added_names(acceptance: Acceptance) -> set[str]:
     """Names that the rewrite brought into the file."""
     evidence = acceptance.evidence
     return _bound(parsing.parse_text(evidence.candidate_source)) - _bound(
@@ -165,7 +165,7 @@ def _lines(text: str) -> list[str]:
     return [text[start:end] for start, end in pairwise(ends) if start < end]
 
 
-def combined(guarded: Iterable[Guarded], texts: dict[str, str]) -> str:
+def combine_patches(guarded: Iterable[Guarded], texts: dict[str, str]) -> str:
     """One patch that takes back every rewrite that failed. ``texts``: path -> the file as it is."""
     after = dict(texts)
     for one in guarded:

@@ -54,7 +54,7 @@ def event_row(event: Event, session: str, folder: str | None) -> Json:
         "path": privacy.relative_path(event.path, event.folder),
         "qualname": event.qualname,
         "client": event.client,
-        "data": privacy.redacted(wire.to_json(event.data)),
+        "data": privacy.redact(wire.to_json(event.data)),
     }
 
 
@@ -87,7 +87,7 @@ def event(row: EventRow) -> Event:
 def proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool, session: str) -> Json:
     body = wire.to_json(proposal)
     candidate, texts = privacy.take_source(body["candidate"])
-    body = privacy.redacted({**body, "candidate": candidate}, keep_source=keep_source)
+    body = privacy.redact({**body, "candidate": candidate}, keep_source=keep_source)
     evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
     return {
         "id": proposal.id,
@@ -126,7 +126,7 @@ def texts(session: Session, row: ProposalRow) -> dict[str, str]:
     return {row.field: row.text for row in found}
 
 
-def stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
+def to_stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
     candidate = row.body["candidate"]
     hashes = {"program": candidate["program"]}
     if candidate.get("edit"):

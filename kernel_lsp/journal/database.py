@@ -213,7 +213,7 @@ class Database:
         """Rename the damaged file and its log. Raises Unusable when even that fails."""
         try:
             with FileLock(f"{self.path}.lock", timeout=BUSY_TIMEOUT_S):
-                if not _damaged(self.path):
+                if not _is_damaged(self.path):
                     return  # another process was faster
                 kept = _free_name(self.path)
                 for suffix in ("-wal", "-shm", ""):
@@ -269,7 +269,7 @@ def _check(engine: Engine, path: Path) -> None:
         raise DatabaseError("PRAGMA quick_check", None, damage)
 
 
-def _damaged(path: Path) -> bool:
+def _is_damaged(path: Path) -> bool:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)
     try:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))

@@ -42,15 +42,15 @@ def relative_path(path: str | None, folder: str | None) -> str | None:
     return PurePath(path).name
 
 
-def redacted(value: Any, *, keep_source: bool = False) -> Any:
+def redact(value: Any, *, keep_source: bool = False) -> Any:
     """JSON values with absolute paths shortened and, unless source may be kept, long messages cut."""
     if isinstance(value, str):
         short = _PATH.sub(lambda m: f".../{m['last']}", value)
         return short if keep_source else _ends(short)
     if isinstance(value, dict):
-        return {key: redacted(item, keep_source=keep_source) for key, item in value.items()}
+        return {key: redact(item, keep_source=keep_source) for key, item in value.items()}
     if isinstance(value, list):
-        return [redacted(item, keep_source=keep_source) for item in value]
+        return [redact(item, keep_source=keep_source) for item in value]
     return value
 
 

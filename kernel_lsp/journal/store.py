@@ -199,7 +199,7 @@ class Journal:
         def read(database: Session) -> list[StoredProposal]:
             rows = database.scalars(query)
             return converting.readable(
-                rows, lambda row: converting.stored(row, converting.texts(database, row))
+                rows, lambda row: converting.to_stored(row, converting.texts(database, row))
             )
 
         return tuple(self._database.read(read))

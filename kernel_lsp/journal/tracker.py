@@ -84,7 +84,7 @@ def offer_of(proposal: Proposal, folder: str, path: str) -> Offer | None:
     )
 
 
-class Phase(StrEnum):
+class AcceptancePhase(StrEnum):
     OFFERED = "offered"
     CHOSEN = "chosen"
     REFUSED = "refused"
@@ -98,13 +98,19 @@ class Phase(StrEnum):
     DELETED = "deleted"
 
 
-IN_PLACE = {Phase.ACCEPTED, Phase.KEPT, Phase.COMMITTED}
+IN_PLACE = {AcceptancePhase.ACCEPTED, AcceptancePhase.KEPT, AcceptancePhase.COMMITTED}
 """The target is, as far as was seen, exactly what was proposed."""
-TAKEN = IN_PLACE | {Phase.MODIFIED, Phase.DELETED}
+TAKEN = IN_PLACE | {AcceptancePhase.MODIFIED, AcceptancePhase.DELETED}
 """Accepted, and not taken back since."""
-SETTLED = {Phase.OFFERED, Phase.REFUSED, Phase.EXPIRED, Phase.DISMISSED, Phase.REVERTED}
+SETTLED = {
+    AcceptancePhase.OFFERED,
+    AcceptancePhase.REFUSED,
+    AcceptancePhase.EXPIRED,
+    AcceptancePhase.DISMISSED,
+    AcceptancePhase.REVERTED,
+}
 """Forgotten first when too many are tracked."""
-FORGETTABLE = {Phase.OFFERED, Phase.EXPIRED, Phase.DISMISSED}
+FORGETTABLE = {AcceptancePhase.OFFERED, AcceptancePhase.EXPIRED, AcceptancePhase.DISMISSED}
 """Shown and not taken: no later session has to know (dismissals are events of the journal)."""
 
 
@@ -113,7 +119,7 @@ class Tracked:
     """One proposal's state. The only mutable record of ours; never leaves the tracker but as JSON."""
 
     offer: Offer
-    phase: Phase = Phase.OFFERED
+    phase: AcceptancePhase = AcceptancePhase.OFFERED
     since: float = 0.0
     """When the last event of this proposal happened, POSIX seconds."""
     deadline: float | None = None
@@ -151,8 +157,8 @@ class Tracker:
     def offered(self, offer: Offer, now: float) -> list[Event]:
         """The proposal was put before the user's eyes; counted once per session."""
         item = self._item(offer)
-        if item.phase in (Phase.EXPIRED, Phase.REFUSED, Phase.REVERTED):
-            item.phase = Phase.OFFERED
+        if item.phase in (AcceptancePhase.EXPIRED, AcceptancePhase.REFUSED, AcceptancePhase.REVERTED):
+            item.phase = AcceptancePhase.OFFERED
         return self._once(EventKind.OFFERED, item, now)
 
     def chosen(self, offer: Offer, now: float) -> list[Event]:
@@ -161,7 +167,7 @@ class Tracker:
         events = self._once(EventKind.OFFERED, item, now)
         events.append(self._event(EventKind.CHOSEN, item, now))
         if item.phase not in IN_PLACE:  # a client may apply the edit first and run the command second
-            item.phase, item.deadline, item.said = Phase.CHOSEN, now + CHOICE_TIMEOUT_S, None
+            item.phase, item.deadline, item.said = AcceptancePhase.CHOSEN, now + CHOICE_TIMEOUT_S, None
         return events
 
     def client_said(self, proposal: str, applied: bool | None, reason: str | None = None) -> None:
@@ -176,7 +182,7 @@ class Tracker:
         if item is None:
             return []
         if item.phase not in TAKEN:
-            item.phase, item.deadline = Phase.DISMISSED, None
+            item.phase, item.deadline = AcceptancePhase.DISMISSED, None
         offer = item.offer
         return [
             self._event(
@@ -203,7 +209,7 @@ class Tracker:
         if fingerprint is None:
             return []
         items = self._at.get(identity, [])
-        credited = _credited(items, fingerprint)
+        credited = _find_credited(items, fingerprint)
         if unsaved_buffer:
             items = [credited] if credited is not None and credited.phase in IN_PLACE else []
         events: list[Event] = []
@@ -219,10 +225,10 @@ class Tracker:
 
     def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
         """Version control's HEAD has the target with this fingerprint."""
-        found = _credited([t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint)
-        if found is None or found.phase is Phase.COMMITTED:
+        found = _find_credited([t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint)
+        if found is None or found.phase is AcceptancePhase.COMMITTED:
             return []
-        events = [] if found.phase is Phase.KEPT else [self._keep(found, now)]
+        events = [] if found.phase is AcceptancePhase.KEPT else [self._keep(found, now)]
         return [*events, self._commit(found, now, "HEAD has it")]
 
     def tick(self, now: float) -> list[Event]:
@@ -230,7 +236,7 @@ class Tracker:
         late = [item for item in self._tracked.values() if item.deadline is not None and now >= item.deadline]
         events = []
         for item in late:
-            item.phase, item.deadline = Phase.REFUSED, None
+            item.phase, item.deadline = AcceptancePhase.REFUSED, None
             events.append(self._event(EventKind.REFUSED, item, now, client_said=item.said, seen=item.seen))
         return events
 
@@ -239,7 +245,7 @@ class Tracker:
         """Whether a choice still waits for its proof."""
         return any(item.deadline is not None for item in self._tracked.values())
 
-    def phase(self, proposal: str) -> Phase | None:
+    def phase(self, proposal: str) -> AcceptancePhase | None:
         """Where the proposal stands; in the place where something last happened, if it fits several."""
         item = self._latest(proposal)
         return None if item is None else item.phase
@@ -253,7 +259,8 @@ class Tracker:
         live = {
             item.offer.identity
             for item in self._tracked.values()
-            if item.offer.identity.folder == folder and (item.phase in TAKEN or item.phase is Phase.REVERTED)
+            if item.offer.identity.folder == folder
+            and (item.phase in TAKEN or item.phase is AcceptancePhase.REVERTED)
         }
         return tuple(sorted(live, key=lambda identity: (identity.path, identity.qualname)))
 
@@ -294,32 +301,32 @@ class Tracker:
         survived = how == "open" and item.accepted_session != self.session
         if how not in ("save", "disk", "close") and not survived:
             return events
-        if item.phase is Phase.ACCEPTED:
+        if item.phase is AcceptancePhase.ACCEPTED:
             events.append(self._keep(item, now))
-        elif item.phase is Phase.KEPT and item.kept_session != self.session:
+        elif item.phase is AcceptancePhase.KEPT and item.kept_session != self.session:
             events.append(self._commit(item, now, "still there in the next session"))
-        elif item.phase is Phase.KEPT and item.kept_at is not None and now - item.kept_at >= DAY_S:
+        elif item.phase is AcceptancePhase.KEPT and item.kept_at is not None and now - item.kept_at >= DAY_S:
             events.append(self._commit(item, now, "still there a day later"))
         return events
 
     def _accept(self, item: Tracked, how: How, now: float) -> Event:
-        waited = now - item.since if item.phase is Phase.CHOSEN else None
+        waited = now - item.since if item.phase is AcceptancePhase.CHOSEN else None
         data = {"how": how, "came_from": item.phase.value, "waited_s": waited, "client_said": item.said}
-        item.phase, item.deadline, item.accepted_session = Phase.ACCEPTED, None, self.session
+        item.phase, item.deadline, item.accepted_session = AcceptancePhase.ACCEPTED, None, self.session
         item.kept_at = item.kept_session = item.logged = None
         return self._event(EventKind.ACCEPTED, item, now, **data)
 
     def _keep(self, item: Tracked, now: float) -> Event:
-        item.phase, item.kept_at, item.kept_session = Phase.KEPT, now, self.session
+        item.phase, item.kept_at, item.kept_session = AcceptancePhase.KEPT, now, self.session
         return self._event(EventKind.KEPT, item, now)
 
     def _commit(self, item: Tracked, now: float, because: str) -> Event:
-        item.phase = Phase.COMMITTED
+        item.phase = AcceptancePhase.COMMITTED
         return self._event(EventKind.KEPT_COMMITTED, item, now, because=because)
 
     def _taken_back(self, item: Tracked, how: How, now: float) -> list[Event]:
-        if item.phase is Phase.EXPIRED:
-            item.phase = Phase.OFFERED  # the user's own edit was undone: the offer fits again
+        if item.phase is AcceptancePhase.EXPIRED:
+            item.phase = AcceptancePhase.OFFERED  # the user's own edit was undone: the offer fits again
         if item.phase not in TAKEN:
             return []
         data = {
@@ -328,27 +335,27 @@ class Tracker:
             "was_kept": item.kept_at is not None,
             "lived_s": now - item.since,
         }
-        item.phase = Phase.REVERTED
+        item.phase = AcceptancePhase.REVERTED
         return [self._event(EventKind.REVERTED, item, now, **data)]
 
     def _something_else(
         self, item: Tracked, fingerprint: str, how: How, now: float, by: Tracked | None
     ) -> list[Event]:
-        if item.phase is Phase.OFFERED:
-            item.phase = Phase.EXPIRED
+        if item.phase is AcceptancePhase.OFFERED:
+            item.phase = AcceptancePhase.EXPIRED
             return self._once(EventKind.EXPIRED, item, now, seen=fingerprint)
         if item.phase not in TAKEN:
             return []
         if fingerprint == GONE:
-            if item.phase is Phase.DELETED:
+            if item.phase is AcceptancePhase.DELETED:
                 return []
-            item.phase = Phase.DELETED
+            item.phase = AcceptancePhase.DELETED
             return [self._event(EventKind.DELETED, item, now, how=how)]
         # One event when editing begins, and one for each different version that is saved: not one per key.
         settled = how in ("save", "disk", "close") and fingerprint != item.logged
-        if item.phase is Phase.MODIFIED and not settled:
+        if item.phase is AcceptancePhase.MODIFIED and not settled:
             return []
-        item.phase, item.logged = Phase.MODIFIED, fingerprint
+        item.phase, item.logged = AcceptancePhase.MODIFIED, fingerprint
         data = {"how": how, "seen": fingerprint, "by": by.offer.proposal if by else None}
         return [self._event(EventKind.MODIFIED, item, now, **data)]
 
@@ -408,13 +415,13 @@ class Tracker:
         )
 
 
-def _credited(items: Iterable[Tracked], fingerprint: str) -> Tracked | None:
+def _find_credited(items: Iterable[Tracked], fingerprint: str) -> Tracked | None:
     """The one proposal that a fingerprint is put down to: two can lead to the same code.
 
     Whoever is in place already stays; then the one chosen last; then the one shown last.
     """
     same = [item for item in items if item.offer.after == fingerprint]
-    rank = {Phase.CHOSEN: 1} | dict.fromkeys(IN_PLACE, 2)
+    rank = {AcceptancePhase.CHOSEN: 1} | dict.fromkeys(IN_PLACE, 2)
     return max(same, key=lambda item: (rank.get(item.phase, 0), item.since), default=None)
 
 
@@ -444,7 +451,7 @@ class Dismissal:
     speedup: float | None = None
 
 
-def silenced(offer: Offer, dismissals: Iterable[Dismissal], now: float) -> bool:
+def is_silenced(offer: Offer, dismissals: Iterable[Dismissal], now: float) -> bool:
     """Whether the user has said no to this, so that it must not be offered.
 
     A dismissed proposal stays silent for its (fingerprint, skills) until the target changes or the measured

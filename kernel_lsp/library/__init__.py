@@ -8,6 +8,6 @@ usage.py      how verified skills do at work, per hardware, and which of them ha
 Not covered: where drafts come from (agents/), how pairs are judged (pipeline/proving).
 """
 
-from kernel_lsp.library.store import Library
+from kernel_lsp.library.store import SkillLibrary
 
-__all__ = ["Library"]
+__all__ = ["SkillLibrary"]

@@ -38,7 +38,7 @@ WRITE_REMEDY = "check the data folder's permissions and free space; `kernel-lsp 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Snapshot:
+class LibraryVersion:
     """One version of the learned library."""
 
     number: int
@@ -53,7 +53,7 @@ class Snapshot:
         return next((skill for skill in self.skills if skill.name == name), None)
 
 
-EMPTY = Snapshot(number=0, created="", action="nothing was learned yet")
+EMPTY = LibraryVersion(number=0, created="", action="nothing was learned yet")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class Shelved:
     skill: Skill
 
 
-class Library:
+class SkillLibrary:
     """The learned skills of one user. Any number of processes; a write that fails raises SkillError."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -74,10 +74,10 @@ class Library:
     # --- reading -----------------------------------------------------------------------------
 
     @property
-    def current(self) -> Snapshot:
+    def current(self) -> LibraryVersion:
         return next(reversed(self.history()), EMPTY)
 
-    def history(self) -> list[Snapshot]:
+    def history(self) -> list[LibraryVersion]:
         """Every snapshot that can be read, oldest first."""
         found = (_read_manifest(path) for path in learned.snapshots(self._data_dir))
         return [snapshot for snapshot in found if snapshot is not None]
@@ -125,21 +125,23 @@ class Library:
         with self._lock():
             draft = self._draft(name)
             if draft is None:
-                raise _unknown(name)
+                raise _unknown_skill_error(name)
             standing = Standing.REFUSED if refused else Standing.STAGED
-            papers = _verified(draft.papers, verification, standing)
+            papers = _learned_skill(draft.papers, verification, standing)
             self._write_papers(name, papers)
             return papers
 
     # --- the library -------------------------------------------------------------------------
 
-    def promote(self, name: str, verification: Verification | None = None, reason: str = "") -> Snapshot:
+    def promote(
+        self, name: str, verification: Verification | None = None, reason: str = ""
+    ) -> LibraryVersion:
         """Add a draft, or bring a retired skill back."""
 
-        def change(snapshot: Snapshot, texts: dict[str, str]) -> Sequence[LearnedSkill]:
+        def change(snapshot: LibraryVersion, texts: dict[str, str]) -> Sequence[LearnedSkill]:
             known, draft = snapshot.get(name), self._draft(name)
             if known is None and draft is None:
-                raise _unknown(name)
+                raise _unknown_skill_error(name)
             papers = known or (draft.papers if draft else None)
             assert papers is not None
             if known is None and draft is not None:
@@ -152,31 +154,31 @@ class Library:
 
         return self._next(f"promote {name}", change)
 
-    def retire(self, name: str, reason: str) -> Snapshot:
+    def retire(self, name: str, reason: str) -> LibraryVersion:
         """Take a skill out of use. It stays in every snapshot, and can be promoted again."""
 
-        def change(snapshot: Snapshot, texts: dict[str, str]) -> Sequence[LearnedSkill]:
+        def change(snapshot: LibraryVersion, texts: dict[str, str]) -> Sequence[LearnedSkill]:
             papers = snapshot.get(name)
             if papers is None:
-                raise _unknown(name)
+                raise _unknown_skill_error(name)
             if papers.standing is Standing.RETIRED:
                 raise SkillError(f"{name} is retired already", f"`kernel-lsp skills promote {name}`")
             return _with(snapshot, replace(papers, standing=Standing.RETIRED, reason=reason, since=now()))
 
         return self._next(f"retire {name}", change)
 
-    def record(self, name: str, verification: Verification) -> Snapshot:
+    def record(self, name: str, verification: Verification) -> LibraryVersion:
         """One more verification of a skill that is in the library; its standing stays."""
 
-        def change(snapshot: Snapshot, texts: dict[str, str]) -> Sequence[LearnedSkill]:
+        def change(snapshot: LibraryVersion, texts: dict[str, str]) -> Sequence[LearnedSkill]:
             papers = snapshot.get(name)
             if papers is None:
-                raise _unknown(name)
-            return _with(snapshot, _verified(papers, verification, papers.standing))
+                raise _unknown_skill_error(name)
+            return _with(snapshot, _learned_skill(papers, verification, papers.standing))
 
         return self._next(f"verify {name}", change)
 
-    def rollback(self, number: int | None = None) -> Snapshot:
+    def rollback(self, number: int | None = None) -> LibraryVersion:
         """The library as it was in an earlier snapshot (the one before, unless named), as a new one."""
         history = self.history()
         numbers = [snapshot.number for snapshot in history]
@@ -187,7 +189,7 @@ class Library:
             raise SkillError(f"there is no version {number} of the library", told)
         chosen = next((one for one in history if one.number == number), EMPTY)
 
-        def change(snapshot: Snapshot, texts: dict[str, str]) -> Sequence[LearnedSkill]:
+        def change(snapshot: LibraryVersion, texts: dict[str, str]) -> Sequence[LearnedSkill]:
             texts.update(self._texts(chosen))
             return chosen.skills
 
@@ -196,14 +198,14 @@ class Library:
     # --- writing -----------------------------------------------------------------------------
 
     def _next(
-        self, action: str, change: Callable[[Snapshot, dict[str, str]], Sequence[LearnedSkill]]
-    ) -> Snapshot:
+        self, action: str, change: Callable[[LibraryVersion, dict[str, str]], Sequence[LearnedSkill]]
+    ) -> LibraryVersion:
         """The next snapshot. ``change`` is given the present one and its texts, to which it may add."""
         with self._lock(), _writing():
             present = self.current
             texts = self._texts(present)
             skills = tuple(sorted(change(present, texts), key=lambda papers: papers.name))
-            made = Snapshot(number=self._last_number() + 1, created=now(), action=action, skills=skills)
+            made = LibraryVersion(number=self._last_number() + 1, created=now(), action=action, skills=skills)
             self._write_snapshot(made, texts)
             return made
 
@@ -213,7 +215,7 @@ class Library:
         names = [path.name for path in place.iterdir()] if place.is_dir() else []
         return max((int(name) for name in names if name.isdigit()), default=0)
 
-    def _write_snapshot(self, made: Snapshot, texts: Mapping[str, str]) -> None:
+    def _write_snapshot(self, made: LibraryVersion, texts: Mapping[str, str]) -> None:
         place = self._root / learned.SNAPSHOTS
         place.mkdir(parents=True, exist_ok=True)
         for left in place.glob(f"{UNFINISHED}*"):  # of a writer that was killed: we hold the lock
@@ -231,7 +233,7 @@ class Library:
         making.rename(place / f"{made.number:06d}")
         _sync(place)
 
-    def _texts(self, snapshot: Snapshot) -> dict[str, str]:
+    def _texts(self, snapshot: LibraryVersion) -> dict[str, str]:
         return {
             papers.name: (self._folder(snapshot.number, papers) / SKILL).read_text(encoding="utf-8")
             for papers in snapshot.skills
@@ -278,7 +280,7 @@ class Library:
             lock.release()
 
 
-def settle(library: Library, shelved: Shelved, found: Verification) -> LearnedSkill:
+def settle(library: SkillLibrary, shelved: Shelved, found: Verification) -> LearnedSkill:
     """What follows from a verification; returns the papers as they are then.
 
     Accepted: it comes (or stays, or comes back) into the library. Not accepted: a draft stays staged while
@@ -304,11 +306,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _with(snapshot: Snapshot, papers: LearnedSkill) -> list[LearnedSkill]:
+def _with(snapshot: LibraryVersion, papers: LearnedSkill) -> list[LearnedSkill]:
     return [*(one for one in snapshot.skills if one.name != papers.name), papers]
 
 
-def _verified(papers: LearnedSkill, verification: Verification, standing: Standing) -> LearnedSkill:
+def _learned_skill(papers: LearnedSkill, verification: Verification, standing: Standing) -> LearnedSkill:
     changed = standing is not papers.standing
     return replace(
         papers,
@@ -324,15 +326,15 @@ def _within(papers: LearnedSkill) -> Path:
     return Path(RETIRED, papers.name) if papers.standing is Standing.RETIRED else Path(papers.name)
 
 
-def _unknown(name: str) -> SkillError:
+def _unknown_skill_error(name: str) -> SkillError:
     return SkillError(f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names")
 
 
-def _read_manifest(folder: Path) -> Snapshot | None:
+def _read_manifest(folder: Path) -> LibraryVersion | None:
     """None: damaged, or of a newer kernel-lsp."""
     try:
         data = json.loads((folder / learned.MANIFEST).read_text(encoding="utf-8"))
-        return wire.from_json(Snapshot, data) if data["schema"] == SCHEMA else None
+        return wire.from_json(LibraryVersion, data) if data["schema"] == SCHEMA else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

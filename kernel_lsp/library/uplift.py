@@ -44,7 +44,7 @@ def gain(right: bool, speedup: float | None) -> float:
     return max(0.0, math.log(speedup)) if right and speedup and speedup > 0 else 0.0
 
 
-def counted(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
+def counted_tasks(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
     return [task for task in tasks if task.differs and task.samples >= LEAST_SAMPLES]
 
 
@@ -64,7 +64,7 @@ def _shares(mine: int, without: int, samples: int) -> str:
 
 def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, Uplift | None, str]:
     """(accepted, uplift, why). Never on fewer than `LEAST_TASKS` tasks that the skill changed."""
-    told = counted(tasks)
+    told = counted_tasks(tasks)
     found = bounds([task.uplift for task in told])
     if where := fallen(tasks, drawn=drawn):
         return False, found, f"correctness falls: {where}"
@@ -109,7 +109,7 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
 def hopeless(tasks: Sequence[TaskUplift]) -> bool:
     """It does harm on enough tasks: no further one is worth a judgement. To stop early for that, and for that
     alone, makes nothing look better than it is."""
-    told = counted(tasks)
+    told = counted_tasks(tasks)
     found = bounds([task.uplift for task in told])
     return found is not None and len(told) >= LEAST_TASKS and found.high <= 0
 

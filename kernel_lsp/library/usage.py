@@ -37,7 +37,7 @@ ADD = (
 )
 
 
-class Usage:
+class UsageStatistics:
     """The statistics of one user."""
 
     def __init__(self, data_dir: Path) -> None:

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent / "operators"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Operator:
+class Simplification:
     """One simplification, described by the optimization that it takes back."""
 
     name: str
@@ -35,7 +35,7 @@ class Operator:
 
 
 OPERATORS = (
-    Operator(
+    Simplification(
         name="drop_autotune",
         forward="autotuned",
         intent="Choose blocks, warps and stages by measuring a short list on each shape.",
@@ -51,7 +51,7 @@ OPERATORS = (
         ),
         tags=("autotune", "config", "block", "num_warps"),
     ),
-    Operator(
+    Simplification(
         name="loads_where_used",
         forward="hoisted-loads",
         intent="Load once before the loop what each turn of it needs.",
@@ -64,7 +64,7 @@ OPERATORS = (
         pitfalls=("It costs registers for as long as the loop runs.",),
         tags=("load", "loop", "invariant", "registers"),
     ),
-    Operator(
+    Simplification(
         name="one_tile_per_program",
         forward="persistent-tiles",
         intent="Let as many programs as the device holds go through all tiles, and keep what they share.",
@@ -82,7 +82,7 @@ OPERATORS = (
         ),
         tags=("persistent", "loop", "grid", "tile"),
     ),
-    Operator(
+    Simplification(
         name="plain_pointers",
         forward="tensor-descriptors",
         intent="Load tiles by tensor descriptors, which Hopper's TMA unit copies without address arithmetic.",
@@ -101,7 +101,7 @@ OPERATORS = (
         ),
         tags=("descriptor", "tma", "hopper", "load"),
     ),
-    Operator(
+    Simplification(
         name="no_grouped_order",
         forward="grouped-tiles",
         intent="Let programs that run at the same time share rows and columns, so that operands stay in L2.",
@@ -114,7 +114,7 @@ OPERATORS = (
         pitfalls=("Small products lie in L2 whole and gain nothing.",),
         tags=("swizzle2d", "l2", "order", "dot"),
     ),
-    Operator(
+    Simplification(
         name="no_split",
         forward="split-reduction",
         intent="Cut a long reduction into parts, so that the whole device works on few results.",
@@ -127,7 +127,7 @@ OPERATORS = (
         pitfalls=("Sums come in another order each time.", "Where results are many it only costs atomics."),
         tags=("split-k", "atomic_add", "reduction", "grid"),
     ),
-    Operator(
+    Simplification(
         name="masks_everywhere",
         forward="unmasked-where-it-divides",
         intent="Load without masks where the sizes are known to divide.",
@@ -140,7 +140,7 @@ OPERATORS = (
         pitfalls=("The flag must be computed from the extent and the very block that the kernel is given.",),
         tags=("mask", "divisibility", "constexpr", "load"),
     ),
-    Operator(
+    Simplification(
         name="whole_loop",
         forward="blocks-that-count",
         intent="End the loop at the last block that the mask leaves anything of.",
@@ -153,7 +153,7 @@ OPERATORS = (
         pitfalls=("Programs with short loops finish first: let the long ones start first.",),
         tags=("causal", "mask", "loop", "attention"),
     ),
-    Operator(
+    Simplification(
         name="two_passes",
         forward="online-maximum",
         intent="Find the maximum and what needs it in one pass, correcting by the running maximum.",
@@ -169,7 +169,7 @@ OPERATORS = (
         ),
         tags=("online", "softmax", "maximum", "one-pass"),
     ),
-    Operator(
+    Simplification(
         name="plain_exponentials",
         forward="exponentials-of-two",
         intent="Compute exponentials to base 2, which the device has an instruction for.",
@@ -182,7 +182,7 @@ OPERATORS = (
         pitfalls=("Where there is no factor to fold it into, nothing is saved.",),
         tags=("exp2", "exp", "softmax", "scale"),
     ),
-    Operator(
+    Simplification(
         name="no_hints",
         forward="hinted-offsets",
         intent="Tell the compiler that offsets are aligned and contiguous, so that loads are wide.",
@@ -195,7 +195,7 @@ OPERATORS = (
         pitfalls=("A promise that does not hold gives wrong numbers without an error.",),
         tags=("multiple_of", "max_contiguous", "alignment", "vector-load"),
     ),
-    Operator(
+    Simplification(
         name="no_eviction",
         forward="cache-policies",
         intent="Keep in L2 what is read again, and let go what is read once.",
@@ -208,7 +208,7 @@ OPERATORS = (
         pitfalls=("Where everything fits, or nothing does, it changes nothing.",),
         tags=("eviction", "l2", "cache", "load"),
     ),
-    Operator(
+    Simplification(
         name="unfused_epilogue",
         forward="fused-epilogue",
         intent="Apply bias and activation before the result leaves the registers.",
@@ -221,7 +221,7 @@ OPERATORS = (
         pitfalls=("Only what needs no other part of the result can move in.",),
         tags=("epilogue", "fusion", "bias", "activation"),
     ),
-    Operator(
+    Simplification(
         name="exact_products",
         forward="tensor-core-products",
         intent="Multiply on tensor cores, in the type of the operands, and add up in float32.",
@@ -234,7 +234,7 @@ OPERATORS = (
         pitfalls=("Of float32 operands TF32 keeps 10 bits; three products (tf32x3) keep nearly all.",),
         tags=("dot", "tensor-cores", "float16", "accumulate"),
     ),
-    Operator(
+    Simplification(
         name="plain_loops",
         forward="pipelined-loops",
         intent="Let turns of a loop overlap: loads of the next ones are under way while this one computes.",
@@ -247,7 +247,7 @@ OPERATORS = (
         pitfalls=("Each stage costs shared memory or registers for one more block.",),
         tags=("range", "num_stages", "pipeline", "loop"),
     ),
-    Operator(
+    Simplification(
         name="one_stage",
         forward="more-stages",
         intent="Load ahead, so that memory answers while tensor cores compute.",
@@ -260,7 +260,7 @@ OPERATORS = (
         pitfalls=("Too many stages do not fit into shared memory and do not compile.",),
         tags=("num_stages", "pipeline", "launch", "shared-memory"),
     ),
-    Operator(
+    Simplification(
         name="smaller_tile",
         forward="larger-blocks",
         intent="Take blocks as large as registers and shared memory hold.",
@@ -276,7 +276,7 @@ OPERATORS = (
         ),
         tags=("block", "tile", "grid", "registers"),
     ),
-    Operator(
+    Simplification(
         name="fewer_warps",
         forward="more-warps",
         intent="Divide a block among enough warps that it stays in registers and loads are many.",
@@ -292,7 +292,7 @@ OPERATORS = (
 )
 
 
-FROM_NAIVE = Operator(
+FROM_NAIVE = Simplification(
     name="whole",
     forward="from-naive",
     intent="Take the steps of an expert's kernel one after the other, from its naive form on.",
@@ -326,7 +326,7 @@ def operators() -> tuple[Skill, ...]:
     )
 
 
-def operator(name: str) -> Operator:
+def operator(name: str) -> Simplification:
     return next(one for one in OPERATORS if one.name == name)
 
 

@@ -14,7 +14,7 @@ from kernel_lsp.errors import CaptureError, RewriteError
 from kernel_lsp.lineage.ground import Ground
 from kernel_lsp.pipeline import recipes
 from kernel_lsp.records import Candidate, Json, LineageStep, Program, RecipeStep, Step
-from kernel_lsp.rewrite.kernels.source import Source, assigned, called
+from kernel_lsp.rewrite.kernels.source import KernelSource, find_assignments, find_calls
 
 INVERSE = {
     "one_tile_per_program": "triton-persistent",
@@ -51,7 +51,7 @@ async def forward(on: Ground, step: LineageStep, parent: Program, child: Program
     if name is None:
         return Forward(how="no executable skill goes this way; the words and the example say how")
     wanted = RecipeStep(skill=name, parameters=numbers(step.operator, _source(parent), _source(child)))
-    way = await applied(on, (wanted,), child)
+    way = await apply_recipe(on, (wanted,), child)
     if way.made is None:
         return way
     if way.made.program == parent.source:
@@ -59,7 +59,7 @@ async def forward(on: Ground, step: LineageStep, parent: Program, child: Program
     return replace(way, how=f"{way.how}, in a form of its own: the effect is that of the expert's")
 
 
-async def applied(on: Ground, recipe: tuple[RecipeStep, ...], simple: Program) -> Forward:
+async def apply_recipe(on: Ground, recipe: tuple[RecipeStep, ...], simple: Program) -> Forward:
     """Whether the engine makes it of the simple form, with these numbers."""
     names = ", ".join(dict.fromkeys(step.skill for step in recipe))
     engine, known = on.one.engine, {skill.name: skill for skill in on.skills.skills}
@@ -91,7 +91,7 @@ def _other_numbers(recipe: Sequence[RecipeStep], steps: Sequence[Step]) -> str:
     return ", ".join(missing)
 
 
-def merged(steps: Sequence[RecipeStep]) -> tuple[RecipeStep, ...]:
+def merge_steps(steps: Sequence[RecipeStep]) -> tuple[RecipeStep, ...]:
     """Each skill once, at its first place: another step of it at one site would only change its numbers."""
     found: dict[str, RecipeStep] = {}
     for step in steps:
@@ -100,19 +100,19 @@ def merged(steps: Sequence[RecipeStep]) -> tuple[RecipeStep, ...]:
     return tuple(found.values())
 
 
-def numbers(operator: str, parent: Source, child: Source) -> Json:
+def numbers(operator: str, parent: KernelSource, child: KernelSource) -> Json:
     """Parameters with which the inverse skill gives the parent's form."""
     if operator == "exact_products":
         return {"precision": "tf32x3"}
     if operator == "no_grouped_order":
-        calls = [c for c in called(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5]
+        calls = [c for c in find_calls(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5]
         group = calls[0].args[4] if calls else None
         return {"group": group.value} if isinstance(group, ast.Constant) else {}
     if operator == "plain_loops":
         said = [k.value for node in ast.walk(parent.function(parent.kernel)) for k in _stages(node)]
         return {"num_stages": said[0].value} if said and isinstance(said[0], ast.Constant) else {}
     if operator in ("one_stage", "fewer_warps", "smaller_tile"):
-        before, after = _given(parent), _given(child)
+        before, after = _given_numbers(parent), _given_numbers(child)
         return {name: value for name, value in before.items() if after.get(name) != value}
     return {}
 
@@ -122,17 +122,17 @@ def _stages(node: ast.AST) -> list[ast.keyword]:
     return [k for k in node.keywords if k.arg == "num_stages"] if isinstance(node, ast.Call) else []
 
 
-def _given(source: Source) -> dict[str, int]:
+def _given_numbers(source: KernelSource) -> dict[str, int]:
     """Whole numbers by keyword at the launch, also by a name of the launcher that has one."""
     found, launcher = {}, source.function(source.launcher)
     for keyword in (k for launch in source.launches() for k in launch.call.keywords):
         value = keyword.value
-        said = assigned(launcher, value.id) if isinstance(value, ast.Name) else []
+        said = find_assignments(launcher, value.id) if isinstance(value, ast.Name) else []
         value = said[0].value if len(said) == 1 else value
         if keyword.arg and isinstance(value, ast.Constant) and type(value.value) is int:
             found[keyword.arg] = value.value
     return found
 
 
-def _source(program: Program) -> Source:
-    return Source.parse(program.source, str(program.kernel), program.launcher or program.entry)
+def _source(program: Program) -> KernelSource:
+    return KernelSource.parse(program.source, str(program.kernel), program.launcher or program.entry)

@@ -16,8 +16,8 @@ from kernel_lsp.cache import Cache
 from kernel_lsp.errors import CaptureError, EvaluationError
 from kernel_lsp.lineage import catalog, kept
 from kernel_lsp.pipeline import Pipeline, learning
-from kernel_lsp.pipeline.opened import Opened, opened
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.opened import Opened, open_target
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.silence import MAX_INTERPRETED
 from kernel_lsp.records import Job, Outcome, Progress, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
@@ -28,7 +28,7 @@ INTERPRETER = "interpreter"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class LineageRequest:
     """One walk."""
 
     job: Job
@@ -41,7 +41,7 @@ class Ground:
     """What a walk stands on."""
 
     pipeline: Pipeline
-    prepared: Prepared
+    prepared: PreparedJob
     one: Opened
     """Its engine has the operators open."""
     skills: Skillbook
@@ -58,16 +58,16 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(pipeline: Pipeline, asked: Asked, report: Report) -> AsyncIterator[Ground]:
+async def ground(pipeline: Pipeline, asked: LineageRequest, report: Report) -> AsyncIterator[Ground]:
     """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
-    prepared = _prepared(asked)
+    prepared = _prepare(asked)
     if prepared.target.kind is not TargetKind.TRITON_KERNEL:
         raise CaptureError(f"{prepared.target.qualname} is no Triton kernel", "name a @triton.jit function")
     bench = await pipeline.bench(asked.job)
     device = "cuda" if bench.device == "cuda" else INTERPRETER
     # The engine follows launches on fake tensors, so a tuned kernel opens without a GPU too.
     walking = replace(bench, device="cuda", skills=Skillbook(skills=catalog.operators()))
-    async with opened(prepared, walking, pipeline.gate(), pipeline.settings, report) as one:
+    async with open_target(prepared, walking, pipeline.gate(), pipeline.settings, report) as one:
         elements = sum(math.prod(spec.shape) for spec in one.capture.inputs if spec.shape)
         if device == INTERPRETER and elements > MAX_INTERPRETED:
             cause = f"{elements:,} input elements are too many for Triton's interpreter ({MAX_INTERPRETED:,})"
@@ -85,7 +85,7 @@ async def ground(pipeline: Pipeline, asked: Asked, report: Report) -> AsyncItera
         )
 
 
-def _prepared(asked: Asked) -> Prepared:
+def _prepare(asked: LineageRequest) -> PreparedJob:
     job = replace(asked.job, background=True)  # nothing is compiled on suspicion
     if asked.workload is None:
         found = prepare(job)
@@ -96,5 +96,5 @@ def _prepared(asked: Asked) -> Prepared:
     target = analysis.find_target(analysis.analyze(snapshot), job.qualname)
     if target is None:
         raise CaptureError(f"there is no {job.qualname} in {job.path}", "name a @triton.jit function")
-    program = harness.judged(analysis.slice_program(snapshot, target), target)
-    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload)
+    program = harness.judged_program(analysis.slice_program(snapshot, target), target)
+    return PreparedJob(job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload)

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp.agents import summary_rule
-from kernel_lsp.agents.summary_rule import Seen
-from kernel_lsp.library import Library
+from kernel_lsp.agents.summary_rule import MeasuredPlace
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, forward
-from kernel_lsp.lineage.walking import State, Walk
+from kernel_lsp.lineage.walking import LineageState, LineageWalk
 from kernel_lsp.pipeline import learning
 from kernel_lsp.records import (
     EvalStatus,
@@ -46,7 +46,7 @@ PAYS = 1.02
 WHOLE = "whole"
 
 
-async def learned(walk: Walk, lineage: Lineage) -> Lineage:
+async def learn(walk: LineageWalk, lineage: Lineage) -> Lineage:
     """The lineage with its skills, staged where they were measured to pay. Raises KernelLspError."""
     program, skills, steps = walk.on.prepared.program, list[LineageSkill](), list[RecipeStep]()
     texts = [lineage.text, *(step.text for step in lineage.steps)]
@@ -56,19 +56,19 @@ async def learned(walk: Walk, lineage: Lineage) -> Lineage:
         skills.append(_skill(walk, lineage, step, way, _diff(after, before)))
         steps += way.recipe
     if len(steps) > 1:
-        last = State(program=replace(program, source=texts[-1]))
-        skills += await _whole(walk, lineage, forward.merged(steps[::-1]), last)
-    return replace(lineage, skills=tuple(_staged(walk, one) for one in skills))
+        last = LineageState(program=replace(program, source=texts[-1]))
+        skills += await _whole(walk, lineage, forward.merge_steps(steps[::-1]), last)
+    return replace(lineage, skills=tuple(_stage(walk, one) for one in skills))
 
 
 async def _whole(
-    walk: Walk, lineage: Lineage, recipe: tuple[RecipeStep, ...], naive: State
+    walk: LineageWalk, lineage: Lineage, recipe: tuple[RecipeStep, ...], naive: LineageState
 ) -> list[LineageSkill]:
     """All recipes in order, from the naive kernel, judged against it."""
-    way = await forward.applied(walk.on, recipe, naive.program)
+    way = await forward.apply_recipe(walk.on, recipe, naive.program)
     if way.made is None:
         return []
-    expert = State(program=replace(naive.program, source=way.made.program))
+    expert = LineageState(program=replace(naive.program, source=way.made.program))
     found = await walk.judged(expert, naive)
     if found.status is not EvalStatus.PASSED:
         return []
@@ -88,7 +88,7 @@ async def _whole(
 
 
 def _skill(
-    walk: Walk, lineage: Lineage, step: LineageStep, way: forward.Forward, change: str
+    walk: LineageWalk, lineage: Lineage, step: LineageStep, way: forward.Forward, change: str
 ) -> LineageSkill:
     about = _about(step.operator)
     mark = hashlib.sha256(json.dumps([step.judgement.parent, step.judgement.child]).encode()).hexdigest()[:6]
@@ -112,22 +112,22 @@ def _skill(
     )
 
 
-def _about(operator: str) -> catalog.Operator:
+def _about(operator: str) -> catalog.Simplification:
     return catalog.FROM_NAIVE if operator == WHOLE else catalog.operator(operator)
 
 
-def _requires(walk: Walk, step: LineageStep) -> Requirements:
+def _requires(walk: LineageWalk, step: LineageStep) -> Requirements:
     """Types, layouts, sizes, divisibility and architecture that the launch had, for code to check."""
-    asked = summary_rule.requirements(_seen(walk, step.judgement.effect))
+    asked = summary_rule.requirements(_measured_place(walk, step.judgement.effect))
     if step.operator not in DIVIDES:
         return asked
     ends = [spec.shape[-1] for spec in walk.on.one.capture.inputs if spec.shape]
     return replace(asked, multiple=math.gcd(*ends, MOST_DIVIDES) if ends else None)
 
 
-def _seen(walk: Walk, effect: Interval | None) -> Seen:
+def _measured_place(walk: LineageWalk, effect: Interval | None) -> MeasuredPlace:
     probe, inputs = walk.on.one.bench.probe, walk.on.one.capture.inputs
-    return Seen(
+    return MeasuredPlace(
         device="cuda",
         device_name=probe.device,
         architecture=probe.capability if walk.on.measured else None,
@@ -139,14 +139,14 @@ def _seen(walk: Walk, effect: Interval | None) -> Seen:
     )
 
 
-def _staged(walk: Walk, one: LineageSkill) -> LineageSkill:
+def _stage(walk: LineageWalk, one: LineageSkill) -> LineageSkill:
     """In the library as a draft, where it was measured to pay."""
     if one.effect is None:
         return replace(one, standing="not drafted: nothing was measured on this device")
     if one.effect.low < PAYS:
         low, high = one.effect.low, one.effect.high
         return replace(one, standing=f"not drafted: no gain is shown ({low:.2f}x to {high:.2f}x)")
-    library = Library(Path(walk.on.pipeline.settings.data_dir))
+    library = SkillLibrary(Path(walk.on.pipeline.settings.data_dir))
     origin = Origin(
         event="lineage",
         fingerprint=walk.on.prepared.target.fingerprint,
@@ -180,7 +180,7 @@ def draft(one: LineageSkill) -> SkillDraft:
     )
 
 
-def _content(one: LineageSkill, about: catalog.Operator) -> str:
+def _content(one: LineageSkill, about: catalog.Simplification) -> str:
     effect = "was not measured"
     if one.effect is not None:
         told = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"

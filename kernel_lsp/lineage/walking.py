@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import EvaluationError, RewriteError
-from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
 from kernel_lsp.lineage.ground import INTERPRETER, Ground, Report
@@ -37,20 +37,20 @@ from kernel_lsp.records import (
     Site,
     Step,
 )
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 
 NOT_FASTER = 0.98
 """Two clocks on one kernel differ by about a hundredth: what costs nothing may be taken away."""
 MOST_CHOICES = 6
 MOST_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
-QUICK = Budget(compile_s=0.0)
+QUICK = EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
 """Times the usual limit: simple forms are slow, in the interpreter above all, and a limit is no verdict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class LineageState:
     """A program on the way, and the steps that led to it."""
 
     program: Program
@@ -69,7 +69,7 @@ def identity(program: Program) -> str:
 
 
 @dataclass(kw_only=True)
-class Walk:
+class LineageWalk:
     """One walk under way."""
 
     on: Ground
@@ -81,14 +81,14 @@ class Walk:
 
     async def run(self) -> Lineage:
         """To the end. What was accepted until it is stopped can be had by `lineage`."""
-        expert = state = State(program=self.on.prepared.program)
+        expert = state = LineageState(program=self.on.prepared.program)
         while (following := await self._next(state)) is not None:
             state = following
             kept.write(self.on.place, unfinished := self.lineage(), lineages.markdown(unfinished))
         whole = await self.judged(expert, state) if self.steps else None
         return replace(self.lineage(), finished=True, whole=whole)
 
-    async def _next(self, state: State) -> State | None:
+    async def _next(self, state: LineageState) -> LineageState | None:
         """The first simplification that is accepted: what is new first, then what was rejected earlier."""
         for again in (False, True):
             for site in await self._sites(state):
@@ -100,11 +100,11 @@ class Walk:
                         return _state(state, candidate)
         return None
 
-    async def _sites(self, state: State) -> list[Site]:
+    async def _sites(self, state: LineageState) -> list[Site]:
         found = await self.on.one.engine.look(state.steps)
         return sorted(found, key=lambda site: catalog.place(site.skill))
 
-    async def _choices(self, state: State, site: Site) -> tuple[Candidate, ...]:
+    async def _choices(self, state: LineageState, site: Site) -> tuple[Candidate, ...]:
         """What the operator makes there; one that fails on this text takes no part."""
         steps = [*state.steps, Step(skill=site.skill, site=site.site)]
         try:
@@ -114,12 +114,12 @@ class Walk:
             return ()
         return tuple(one for one in made if one.id != state.id)
 
-    async def _accepted(self, state: State, site: Site, candidate: Candidate) -> bool:
+    async def _accepted(self, state: LineageState, site: Site, candidate: Candidate) -> bool:
         step = candidate.steps[-1]
         told = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
         self.report(Progress(phase="lineage", message=told))
         found = await self.judged(state, _state(state, candidate))
-        accepted, reason = decided(found, measured=self.on.measured)
+        accepted, reason = decide(found, measured=self.on.measured)
         made = LineageStep(
             operator=step.skill,
             site=step.site,
@@ -139,7 +139,7 @@ class Walk:
 
     # --- judging -----------------------------------------------------------------------------
 
-    async def judged(self, parent: State, child: State) -> Judgement:
+    async def judged(self, parent: LineageState, child: LineageState) -> Judgement:
         """The child against the parent, by the gate; what is on disk counts. Raises EvaluationError."""
         known = self.judgements.get(parent.id, child.id)
         if known is not None:
@@ -185,7 +185,7 @@ class Walk:
         prepared, probe = self.on.prepared, self.on.one.bench.probe
         told = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
         names = [s.judgement.device_name for s in (*self.steps, *self.avoided.values())]
-        expert = State(program=prepared.program)
+        expert = LineageState(program=prepared.program)
         return Lineage(
             path=prepared.job.path,
             qualname=prepared.target.qualname,
@@ -204,7 +204,7 @@ class Walk:
         )
 
 
-def decided(found: Judgement, *, measured: bool) -> tuple[bool, str]:
+def decide(found: Judgement, *, measured: bool) -> tuple[bool, str]:
     """Whether a simplification is accepted, and the reason in words."""
     if found.status is not EvalStatus.PASSED:
         return False, f"{found.status.value.replace('_', ' ')}: {found.detail}"
@@ -219,7 +219,7 @@ def decided(found: Judgement, *, measured: bool) -> tuple[bool, str]:
     return False, f"is faster: {words}" if effect.high < 1.0 else f"may be faster: {words}"
 
 
-def judgement(parent: State, child: State, evaluation: Evaluation) -> Judgement:
+def judgement(parent: LineageState, child: LineageState, evaluation: Evaluation) -> Judgement:
     return Judgement(
         parent=parent.id,
         child=child.id,
@@ -234,7 +234,7 @@ def judgement(parent: State, child: State, evaluation: Evaluation) -> Judgement:
 
 def interpretable(program: Program) -> Program:
     """With the first configuration alone: the interpreter cannot measure, so it could not choose."""
-    source = Source.parse(program.source, str(program.kernel), program.launcher or program.entry)
+    source = KernelSource.parse(program.source, str(program.kernel), program.launcher or program.entry)
     configs = source.configs()
     if configs is None:
         return program
@@ -248,8 +248,8 @@ def _inverse(speedup: Interval | None) -> Interval | None:
     return replace(speedup, low=1 / speedup.high, mid=1 / speedup.mid, high=1 / speedup.low)
 
 
-def _state(before: State, candidate: Candidate) -> State:
-    return State(program=replace(before.program, source=candidate.program), steps=candidate.steps)
+def _state(before: LineageState, candidate: Candidate) -> LineageState:
+    return LineageState(program=replace(before.program, source=candidate.program), steps=candidate.steps)
 
 
 def _name(step: Step) -> str:

@@ -8,6 +8,6 @@ Checkpoints that come with the package lie in this folder, one folder each; a us
 """
 
 from kernel_lsp.models.manifest import GRAPH, KERNEL, TARGETS, HeldOut, Manifest, seal
-from kernel_lsp.models.store import RULE, Model, Store
+from kernel_lsp.models.store import RULE, PolicyStore, StoredPolicy
 
-__all__ = ["GRAPH", "KERNEL", "RULE", "TARGETS", "HeldOut", "Manifest", "Model", "Store", "seal"]
+__all__ = ["GRAPH", "KERNEL", "RULE", "TARGETS", "HeldOut", "Manifest", "PolicyStore", "StoredPolicy", "seal"]

@@ -36,7 +36,7 @@ LIST = "`kernel-lsp models list` shows them"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class StoredPolicy:
     """A policy that is there, usable or not."""
 
     folder: Path
@@ -60,17 +60,17 @@ class Model:
         return self.manifest is not None and target in self.manifest.targets
 
 
-class Store:
+class PolicyStore:
     """The policies of one user."""
 
     def __init__(self, data_dir: Path, packaged: Path = PACKAGED) -> None:
         self._mine, self._packaged = data_dir / FOLDER, packaged
 
-    def models(self) -> tuple[Model, ...]:
+    def models(self) -> tuple[StoredPolicy, ...]:
         """Those of the package first, then installed ones, by name and version."""
         return (*_in(self._packaged, packaged=True), *_in(self._mine))
 
-    def used(self, target: str = GRAPH) -> Model | None:
+    def used(self, target: str = GRAPH) -> StoredPolicy | None:
         """What the next request about this kind of target is answered by; None: the rule.
 
         The last choice that was about this kind; where there was none the package's own, if it has one that
@@ -87,13 +87,13 @@ class Store:
                 return model
         return self._default(target)
 
-    def chose(self, model: Model) -> bool:
+    def chose(self, model: StoredPolicy) -> bool:
         """Whether somebody asked for it, rather than that the package uses it by itself."""
         with contextlib.suppress(ModelError):
             return model.id in self._history()
         return False
 
-    def use(self, name: str) -> Model | None:
+    def use(self, name: str) -> StoredPolicy | None:
         """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with numbers."""
         if name == RULE:
             self._switch([*self._before(), RULE])
@@ -110,7 +110,7 @@ class Store:
         self._switch([*self._before(), model.id])
         return model
 
-    def rollback(self) -> Model | None:
+    def rollback(self) -> StoredPolicy | None:
         """Back to what was used before. Raises ModelError when there is nothing, or it cannot be used."""
         before = self._before()[:-1]
         if not before:
@@ -122,7 +122,7 @@ class Store:
         self._switch(before)
         return model
 
-    def get(self, name: str) -> Model:
+    def get(self, name: str) -> StoredPolicy:
         """By ``name@version``, or by its name: the last version. Raises ModelError."""
         found = [m for m in self.models() if name in (m.id, m.manifest.name if m.manifest else "")]
         if not found:
@@ -131,7 +131,7 @@ class Store:
             raise found[-1].problem
         return found[-1]
 
-    def install(self, folder: Path) -> Model:
+    def install(self, folder: Path) -> StoredPolicy:
         """Copy a finished checkpoint here, unused as yet. Raises ModelError, and leaves nothing then."""
         told = manifests.read(folder)
         manifests.verify(folder, told)
@@ -143,12 +143,12 @@ class Store:
         place = self._mine / told.id.replace("@", "-")
         try:
             self._mine.mkdir(parents=True, exist_ok=True)
-            _copied(folder, told, place)
+            _copy_policy(folder, told, place)
         except OSError as error:
             raise ModelError(
                 f"{told.id} cannot be installed: {error}", "free space, or mend the folder"
             ) from None
-        return Model(folder=place, manifest=told)
+        return StoredPolicy(folder=place, manifest=told)
 
     # --- what is in use ---------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Store:
                 f"the choice cannot be kept: {error}", "free space, or mend the folder"
             ) from None
 
-    def _default(self, target: str) -> Model | None:
+    def _default(self, target: str) -> StoredPolicy | None:
         for model in reversed(_in(self._packaged, packaged=True)):
             with contextlib.suppress(ModelError):  # the rule stands in for what is no better
                 if model.manifest is not None and model.manifest.unasked and model.plans(target):
@@ -193,7 +193,7 @@ class Store:
                         return model
         return None
 
-    def _usable(self, name: str) -> Model:
+    def _usable(self, name: str) -> StoredPolicy:
         model = self.get(name)
         assert model.manifest is not None
         if model.manifest.held_out is None:
@@ -201,7 +201,7 @@ class Store:
         return model
 
 
-def _in(folder: Path, *, packaged: bool = False) -> list[Model]:
+def _in(folder: Path, *, packaged: bool = False) -> list[StoredPolicy]:
     """Finished or broken policies; a folder without anything of one is none."""
     try:
         places = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
@@ -211,9 +211,9 @@ def _in(folder: Path, *, packaged: bool = False) -> list[Model]:
     for place in places:
         try:
             told = manifests.read(place)
-            found.append(Model(folder=place, manifest=told, packaged=packaged))
+            found.append(StoredPolicy(folder=place, manifest=told, packaged=packaged))
         except ModelError as error:
-            found.append(Model(folder=place, packaged=packaged, problem=error))
+            found.append(StoredPolicy(folder=place, packaged=packaged, problem=error))
     return sorted(found, key=lambda model: _order(model.id))
 
 
@@ -223,7 +223,7 @@ def _order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _copied(folder: Path, told: Manifest, place: Path) -> None:
+def _copy_policy(folder: Path, told: Manifest, place: Path) -> None:
     """All or nothing: a copy beside it becomes the folder in one step."""
     copy = Path(tempfile.mkdtemp(dir=place.parent, prefix=".installing-"))
     try:

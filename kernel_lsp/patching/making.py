@@ -5,7 +5,7 @@
 
 A patch holds new methods of classes (in a class of the same name), new functions in the place of functions,
 and what these use: kernels, helpers, imports. Names of the library that they use are imported from it, so a
-program that assigns such a name anew later is not followed. `make` refuses what `rewritten` would not give
+program that assigns such a name anew later is not followed. `make` refuses what `rewrite_class` would not give
 back.
 """
 
@@ -32,7 +32,7 @@ class PatchError(KernelLspError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class PatchedLibrary:
     """The module of an installed package that is patched."""
 
     module: str
@@ -51,7 +51,7 @@ class Library:
 class Patch:
     """What a patch module says."""
 
-    library: Library
+    library: PatchedLibrary
     names: tuple[str, ...]
     """Classes and functions of the library that it replaces parts of."""
 
@@ -59,18 +59,18 @@ class Patch:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def make(library: Library, original: str, edited: str) -> str:
+def make(library: PatchedLibrary, original: str, edited: str) -> str:
     """The patch module's text. Raises PatchError."""
-    before, after = _Text(original), _Text(edited)
+    before, after = _PatchText(original), _PatchText(edited)
     changed = [name for name in before.definitions if after.dump(name) != before.dump(name)]
     if gone := [name for name in before.bound if name not in after.bound]:
-        raise _refused(library, f"it removes {gone[0]}")
+        raise _refusal(library, f"it removes {gone[0]}")
     added = [one for one in after.tree.body if not before.holds(one) and not _binds(one) & set(changed)]
     helpers = [one for one in added if not isinstance(one, ast.Import | ast.ImportFrom)]
     if taken := RESERVED.intersection(
         name for one in (*helpers, *map(after.find, changed)) for name in _binds(one)
     ):
-        raise _refused(library, f"it defines {min(taken)}, which every patch module has")
+        raise _refusal(library, f"it defines {min(taken)}, which every patch module has")
     blocks = [after.lines(one) for one in helpers]
     parts = []
     for name in changed:
@@ -80,21 +80,25 @@ def make(library: Library, original: str, edited: str) -> str:
         else:
             parts.append(after.lines(new))
     if not parts:
-        raise _refused(library, "it changes no class and no function")
-    text = _assembled(library, before, after, [*blocks, *parts], changed)
+        raise _refusal(library, "it changes no class and no function")
+    text = _assemble(library, before, after, [*blocks, *parts], changed)
     if not _is_same(
-        rewritten(original, text), after, [*changed, *(n for one in helpers for n in _binds(one))]
+        rewrite_class(original, text), after, [*changed, *(n for one in helpers for n in _binds(one))]
     ):
-        raise _refused(library, "it changes more than methods and functions")
+        raise _refusal(library, "it changes more than methods and functions")
     return text
 
 
-def _assembled(
-    library: Library, before: _Text, after: _Text, blocks: Sequence[str], changed: Sequence[str]
+def _assemble(
+    library: PatchedLibrary,
+    before: _PatchText,
+    after: _PatchText,
+    blocks: Sequence[str],
+    changed: Sequence[str],
 ) -> str:
     body = "\n\n\n".join(block.strip("\n") for block in blocks)
-    own = set(_defined(parsing.parse_text(body)))
-    used = sorted(_used(body, lazy=after.is_lazy) & set(after.bound) - own)
+    own = set(_defined_names(parsing.parse_text(body)))
+    used = sorted(_used_names(body, lazy=after.is_lazy) & set(after.bound) - own)
     copied, imported = [], []
     for name in used:
         statement = after.imported(name)
@@ -133,17 +137,19 @@ def _assembled(
     return "\n".join(head) + "\n\n\n" + body + "\n\n\n" + "\n".join(tail) + "\n"
 
 
-def _class(library: Library, after: _Text, old: ast.ClassDef, new: ast.ClassDef, qualname: str) -> str:
+def _class(
+    library: PatchedLibrary, after: _PatchText, old: ast.ClassDef, new: ast.ClassDef, qualname: str
+) -> str:
     """A class with the statements of its body that are others now."""
     head = [(ast.dump(ast.Tuple(one.bases)), [ast.dump(d) for d in one.decorator_list]) for one in (old, new)]
     if head[0] != head[1]:
-        raise _refused(library, f"it changes the bases or decorators of {qualname}")
+        raise _refusal(library, f"it changes the bases or decorators of {qualname}")
     known = {ast.dump(one) for one in old.body}
     changed = [one for one in new.body if ast.dump(one) not in known]
     if missing := [
         n for one in old.body for n in _binds(one) if n not in {m for o in new.body for m in _binds(o)}
     ]:
-        raise _refused(library, f"it removes {qualname}.{missing[0]}")
+        raise _refusal(library, f"it removes {qualname}.{missing[0]}")
     inner = {one.name: one for one in old.body if isinstance(one, ast.ClassDef)}
     attributes = {name for one in old.body for name in _binds(one)}
     parts = []
@@ -153,13 +159,13 @@ def _class(library: Library, after: _Text, old: ast.ClassDef, new: ast.ClassDef,
             parts.append("\n".join(f"    {line}" if line else "" for line in nested.split("\n")))
             continue
         if local := attributes & _at_definition(one):
-            raise _refused(library, f"{qualname} uses its own {min(local)} where a method is defined")
-        parts.append(_indented(after.lines(one), "    "))
+            raise _refusal(library, f"{qualname} uses its own {min(local)} where a method is defined")
+        parts.append(_indent(after.lines(one), "    "))
     title = f'    """What takes the place of parts of {library.module}.{qualname}."""'
     return f"class {new.name}:\n{title}\n\n" + "\n\n".join(parts)
 
 
-def _refused(library: Library, why: str) -> PatchError:
+def _refusal(library: PatchedLibrary, why: str) -> PatchError:
     return PatchError(
         f"the rewrite of {library.module} cannot be a patch: {why}", "it is told and not written"
     )
@@ -181,17 +187,17 @@ def read(text: str) -> Patch | None:
         assert isinstance(returned.value, ast.Call)
         given = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
         names = tuple(map(str, ast.literal_eval(returned.value.args[1])))
-        return Patch(library=Library(module=str(ast.literal_eval(call.args[0])), **given), names=names)
+        return Patch(library=PatchedLibrary(module=str(ast.literal_eval(call.args[0])), **given), names=names)
     except (SyntaxError, ValueError, StopIteration, AssertionError, TypeError, IndexError, RecursionError):
         return None
 
 
-def rewritten(original: str, patch: str) -> str:
+def rewrite_class(original: str, patch: str) -> str:
     """The library's file with what the patch module holds. Raises PatchError."""
     known = read(patch)
     if known is None:
         raise PatchError("the file is no patch module", "restore it, or remove it with kernel-lsp patches")
-    made = _Text(patch)
+    made = _PatchText(patch)
     own = {"LIBRARY", "apply"}
     imports = [
         ast.unparse(one)
@@ -203,12 +209,12 @@ def rewritten(original: str, patch: str) -> str:
     definitions = "\n\n\n".join(made.lines(one).strip("\n") for one in helpers)
     text = original
     for name in known.names:
-        file, part = _Text(text), made.find(name)
+        file, part = _PatchText(text), made.find(name)
         try:
             there = file.find(name)
         except KeyError as error:
             raise PatchError(f"the library has no {name}", "remove the patch, and optimize again") from error
-        new = _filled(file, there, made, part) if isinstance(part, ast.ClassDef) else made.lines(part)
+        new = _fill(file, there, made, part) if isinstance(part, ast.ClassDef) else made.lines(part)
         change = SourceEdit(qualname=name, imports=tuple(imports), definitions=definitions, target=new)
         try:
             text = edit.apply_edit(text, file.span(there), change)
@@ -225,7 +231,7 @@ def without(text: str, names: Iterable[str]) -> str | None:
     left = [name for name in known.names if name not in set(names)]
     if not left:
         return None
-    made = _Text(text)
+    made = _PatchText(text)
     gone = [made.find(name) for name in known.names if name not in left]
     lines = text.split("\n")
     for one in sorted(gone, key=lambda node: -node.lineno):
@@ -235,7 +241,7 @@ def without(text: str, names: Iterable[str]) -> str | None:
     return text.replace(f"({old},))", f"({new},))")
 
 
-def _filled(file: _Text, there: Definition, made: _Text, part: ast.ClassDef) -> str:
+def _fill(file: _PatchText, there: Definition, made: _PatchText, part: ast.ClassDef) -> str:
     """The library's class, dedented, with the statements of the patch's."""
     if not isinstance(there, ast.ClassDef):
         raise PatchError(f"{there.name} is no class any more", "remove the patch, and optimize again")
@@ -250,9 +256,9 @@ def _filled(file: _Text, there: Definition, made: _Text, part: ast.ClassDef) -> 
     for one in statements:
         old = next((bound[name] for name in _binds(one) if name in bound), None)
         if old is not None and isinstance(one, ast.ClassDef):
-            block = _indented(_filled(file, old, made, one), inside)  # type: ignore[arg-type]
+            block = _indent(_fill(file, old, made, one), inside)  # type: ignore[arg-type]
         else:
-            block = _indented(made.lines(one), inside)
+            block = _indent(made.lines(one), inside)
         if old is None:
             new.append(block)
             continue
@@ -264,13 +270,13 @@ def _filled(file: _Text, there: Definition, made: _Text, part: ast.ClassDef) -> 
         changes.append((at, at, "\n\n".join(block.strip("\n") for block in new) + "\n"))
     for start, stop, block in sorted(changes, key=lambda change: (-change[0], -change[1])):
         lines[start:stop] = block.split("\n")
-    return _indented("\n".join(lines), "")
+    return _indent("\n".join(lines), "")
 
 
 # --- syntax ---------------------------------------------------------------------------------------
 
 
-class _Text:
+class _PatchText:
     """A file's top-level statements and their source."""
 
     def __init__(self, text: str) -> None:
@@ -350,12 +356,12 @@ def _binds(node: ast.AST) -> set[str]:
     return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
 
 
-def _defined(tree: ast.Module) -> Iterator[str]:
+def _defined_names(tree: ast.Module) -> Iterator[str]:
     for one in tree.body:
         yield from _binds(one)
 
 
-def _used(text: str, *, lazy: bool) -> set[str]:
+def _used_names(text: str, *, lazy: bool) -> set[str]:
     """Names that are read, annotations left out where they are never looked at."""
     tree = parsing.parse_text(text)
     left_out: set[ast.AST] = set()
@@ -371,7 +377,7 @@ def _used(text: str, *, lazy: bool) -> set[str]:
 def _at_definition(node: ast.stmt) -> set[str]:
     """Names that are looked up when a method is defined: in decorators and defaults."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return _used(ast.unparse(node), lazy=True)
+        return _used_names(ast.unparse(node), lazy=True)
     parts = [*node.decorator_list, *node.args.defaults, *(one for one in node.args.kw_defaults if one)]
     return {one.id for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)}
 
@@ -380,7 +386,7 @@ def _is_import(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _is_ours(node: ast.Import | ast.ImportFrom, library: Library) -> bool:
+def _is_ours(node: ast.Import | ast.ImportFrom, library: PatchedLibrary) -> bool:
     """Whether a patch module has an import for being one."""
     return isinstance(node, ast.ImportFrom) and (
         node.level > 0 or node.module in ("__future__", library.module)
@@ -396,7 +402,7 @@ def _first(node: ast.stmt) -> int:
     return min([node.lineno, *(one.lineno for one in decorators)])
 
 
-def _indented(block: str, indent: str) -> str:
+def _indent(block: str, indent: str) -> str:
     """The block with its first line at this depth; lines of a string that stand further left stay."""
     lines = block.strip("\n").split("\n")
     old = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
@@ -407,11 +413,11 @@ def _indented(block: str, indent: str) -> str:
     )
 
 
-def _is_same(text: str, after: _Text, names: Iterable[str]) -> bool:
+def _is_same(text: str, after: _PatchText, names: Iterable[str]) -> bool:
     """Whether a text holds these definitions as the edited one does, in whatever order."""
-    mine = _Text(text)
+    mine = _PatchText(text)
 
-    def told(file: _Text, name: str) -> list[str]:
+    def told(file: _PatchText, name: str) -> list[str]:
         found = [one for one in file.tree.body if name in _binds(one)]
         return [
             repr((ast.dump(ast.Tuple(one.bases)), sorted(map(ast.dump, one.body))))

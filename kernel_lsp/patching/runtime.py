@@ -41,7 +41,7 @@ def apply() -> tuple[str, ...]:
     return tuple(patched)
 
 
-class Library:
+class RuntimeLibrary:
     """A module of an installed package whose source is the one that was rewritten."""
 
     def __init__(

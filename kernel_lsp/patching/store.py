@@ -20,7 +20,7 @@ from pathlib import Path
 from kernel_lsp import parsing
 from kernel_lsp.files import is_skipped, read_source
 from kernel_lsp.patching import runtime
-from kernel_lsp.patching.making import Library, Patch, PatchError, make, read, rewritten
+from kernel_lsp.patching.making import Patch, PatchedLibrary, PatchError, make, read, rewrite_class
 
 PACKAGE = "kernel_lsp_patches"
 LINE = f"import {PACKAGE}; {PACKAGE}.apply()"
@@ -40,11 +40,11 @@ def is_installed(path: Path) -> bool:
     return not INSTALLED.isdisjoint(path.parts)
 
 
-def library_of(path: Path, module: str) -> Library:
+def library_of(path: Path, module: str) -> PatchedLibrary:
     """How the module of an installed file is pinned. Raises OSError."""
     package, version = _distribution(path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Library(module=module, sha256=digest, package=package, version=version)
+    return PatchedLibrary(module=module, sha256=digest, package=package, version=version)
 
 
 def module_of(path: Path) -> str | None:
@@ -76,20 +76,20 @@ def _distribution(path: Path) -> tuple[str | None, str | None]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundPatch:
     """A patch module of a workspace."""
 
     path: Path
     patch: Patch
 
 
-def found(root: Path) -> list[Found]:
+def find_patches(root: Path) -> list[FoundPatch]:
     """Every patch module below a folder, by path."""
     files = (file for folder in _packages(root) for file in sorted(folder.glob("[!_]*.py")))
     return [one for file in files if (one := at(file)) is not None]
 
 
-def at(path: Path) -> Found | None:
+def at(path: Path) -> FoundPatch | None:
     """What a file says, if it is a patch module."""
     if path.parent.name != PACKAGE:
         return None
@@ -97,7 +97,7 @@ def at(path: Path) -> Found | None:
         patch = read(read_source(path).text)
     except (OSError, SyntaxError, UnicodeDecodeError):
         return None
-    return Found(path=path, patch=patch) if patch is not None else None
+    return FoundPatch(path=path, patch=patch) if patch is not None else None
 
 
 def _packages(root: Path) -> Iterator[Path]:
@@ -121,7 +121,7 @@ class Place:
     script: Path | None = None
     """The program's own file that runs first; None: it is not known."""
 
-    def file(self, library: Library) -> Path:
+    def file(self, library: PatchedLibrary) -> Path:
         return self.folder / PACKAGE / (re.sub(r"\W", "_", library.module) + ".py")
 
     @property
@@ -144,18 +144,18 @@ def place_of(root: Path, folder: Path, command: Sequence[str]) -> Place:
     return Place(folder=folder if folder.is_relative_to(root) else root)
 
 
-def begun(place: Place, library: Library, original: str) -> str:
+def begin_patch(place: Place, library: PatchedLibrary, original: str) -> str:
     """What a library's file is with the patch module that the workspace has of it."""
     known = at(place.file(library))
     if known is None or known.patch.library != library:
         return original
     try:
-        return rewritten(original, read_source(known.path).text)
+        return rewrite_class(original, read_source(known.path).text)
     except PatchError:  # it is written anew
         return original
 
 
-def files(place: Place, library: Library, original: str, edited: str) -> dict[Path, str]:
+def files(place: Place, library: PatchedLibrary, original: str, edited: str) -> dict[Path, str]:
     """The patch package's files, and the script with its line where one is known. Raises PatchError."""
     made = {place.file(library): make(library, original, edited), place.start: start_text()}
     if place.script is not None:

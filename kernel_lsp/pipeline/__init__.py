@@ -20,6 +20,6 @@ proving/        whether a learned skill helps on other tasks
 """
 
 from kernel_lsp.pipeline.order import Pipeline
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 
-__all__ = ["Pipeline", "Prepared", "prepare"]
+__all__ = ["Pipeline", "PreparedJob", "prepare"]

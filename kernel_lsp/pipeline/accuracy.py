@@ -19,7 +19,9 @@ Ranks = dict[str, int]
 
 def ranks(sites: Sequence[Site], steps: Sequence[Step]) -> Ranks:
     pairs = zip(sites, steps, strict=True)
-    return {site.key: _order(site).index(_chosen(site, step)) for site, step in pairs if _may_choose(site)}
+    return {
+        site.key: _order(site).index(_chosen_value(site, step)) for site, step in pairs if _may_choose(site)
+    }
 
 
 def riskier(mine: Ranks, theirs: Ranks) -> bool:
@@ -42,7 +44,7 @@ def _safer(site: Site, step: Step) -> Step:
     if not _may_choose(site):
         return step
     order, offered = _order(site), site.parameters[PRECISION]
-    below = [name for name in order[: order.index(_chosen(site, step))] if name in offered]
+    below = [name for name in order[: order.index(_chosen_value(site, step))] if name in offered]
     return replace(step, parameters={**step.parameters, PRECISION: below[-1]}) if below else step
 
 
@@ -55,5 +57,5 @@ def _order(site: Site) -> Sequence[Any]:
     return CLASSES if set(choices) <= set(CLASSES) else choices
 
 
-def _chosen(site: Site, step: Step) -> Any:
+def _chosen_value(site: Site, step: Step) -> Any:
     return step.parameters.get(PRECISION, site.parameters[PRECISION][0])

@@ -26,8 +26,8 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from kernel_lsp.rewrite.kernels.operators import Operator, operator_of
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.operators import AutogradOperator, operator_of
+from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.workloads.recorded import relative
 
 Found = tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]
@@ -41,9 +41,9 @@ def workloads_of(
     operator = _operator(tree, launcher)
     if operator is None:
         return None
-    known, problems = list(_recorded(snapshot, operator, folder)), list[WorkloadError]()
+    known, problems = list(_recorded_workloads(snapshot, operator, folder)), list[WorkloadError]()
     for more, wrong in (
-        *_commented(snapshot, target, operator, folder),
+        *_pragma_workloads(snapshot, target, operator, folder),
         *_of_callers(snapshot, tree, operator, found, folder),
     ):
         known += more
@@ -58,7 +58,7 @@ def workloads_of(
     return tuple(known), tuple(problems)
 
 
-def fitted(workload: Workload, source: str, launcher: str | None) -> Workload:
+def fit_workload(workload: Workload, source: str, launcher: str | None) -> Workload:
     """The workload of a judged program: one that makes gradients itself is given none to record."""
     operator = _operator(parsing.parse_text(source), launcher or "")
     if operator is None or not operator.is_backward or workload.inputs is None:
@@ -68,18 +68,20 @@ def fitted(workload: Workload, source: str, launcher: str | None) -> Workload:
 
 def is_called_alone(text: str, launcher: str) -> bool:
     """It is a function, a static method or half of an autograd Function, and no method of an object."""
-    source = Source.parse(text, launcher, launcher)
+    source = KernelSource.parse(text, launcher, launcher)
     return not source.needs_object(launcher) or _operator(source.tree, launcher) is not None
 
 
-def _operator(tree: ast.Module, launcher: str) -> Operator | None:
+def _operator(tree: ast.Module, launcher: str) -> AutogradOperator | None:
     try:
         return operator_of(tree, launcher)
     except RewriteError:  # said where the program is made
         return None
 
 
-def _recorded(snapshot: Snapshot, operator: Operator, folder: str | None) -> Iterator[Workload]:
+def _recorded_workloads(
+    snapshot: Snapshot, operator: AutogradOperator, folder: str | None
+) -> Iterator[Workload]:
     """How the forward was called in a recorded run, what took most of the time first."""
     if folder is None:
         return
@@ -90,7 +92,9 @@ def _recorded(snapshot: Snapshot, operator: Operator, folder: str | None) -> Ite
             yield Workload(name=name, origin=WorkloadOrigin.RECORDED, inputs=launch.called_with)
 
 
-def _commented(snapshot: Snapshot, target: Target, operator: Operator, folder: str | None) -> Iterator[Found]:
+def _pragma_workloads(
+    snapshot: Snapshot, target: Target, operator: AutogradOperator, folder: str | None
+) -> Iterator[Found]:
     """Above forward, then above the class."""
     file = parse(snapshot.text)
     assert not isinstance(file, ParseProblem)  # it has been analyzed
@@ -102,7 +106,7 @@ def _commented(snapshot: Snapshot, target: Target, operator: Operator, folder: s
 
 
 def _of_callers(
-    snapshot: Snapshot, tree: ast.Module, operator: Operator, found: Analysis, folder: str | None
+    snapshot: Snapshot, tree: ast.Module, operator: AutogradOperator, found: Analysis, folder: str | None
 ) -> Iterator[Found]:
     for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
         caller = analysis.find_target(found, function.name)
@@ -111,7 +115,7 @@ def _of_callers(
             continue
         known, problems = workloads.workloads_for(snapshot, caller, folder)
         known = tuple(one for one in known if one.inputs is not None)  # get_inputs() is asked by callers.py
-        handed = _handed(function, calls)
+        handed = _handed_arguments(function, calls)
         if handed is not None:
             made = (_through(function, handed, one) for one in known)
             yield tuple(one for one in made if one is not None), problems
@@ -122,7 +126,7 @@ def _applications(function: ast.FunctionDef, name: str) -> list[ast.Call]:
     return [call for call in calls if ast.unparse(call.func) == f"{name}.apply"]
 
 
-def _handed(function: ast.FunctionDef, calls: list[ast.Call]) -> list[ast.expr] | None:
+def _handed_arguments(function: ast.FunctionDef, calls: list[ast.Call]) -> list[ast.expr] | None:
     """What the only call passes, where that is constants and arguments as they were given."""
     own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
     set_here = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

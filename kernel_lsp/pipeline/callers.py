@@ -14,10 +14,10 @@ from kernel_lsp.errors import CaptureError, WorkloadError
 from kernel_lsp.pipeline import applied
 from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.kernels.reached import Reached, with_inputs
-from kernel_lsp.rewrite.kernels.source import defined
+from kernel_lsp.rewrite.kernels.source import defined_names
 
 
-def reached(
+def find_caller(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
 ) -> tuple[Reached | None, list[WorkloadError]]:
     """Of a kernel's launchers the first that is called so; None: no caller has a workload itself, with what
@@ -68,6 +68,6 @@ def _callers(snapshot: Snapshot, found: Analysis, name: str) -> list[Target]:
 def _names(snapshot: Snapshot, target: Target) -> frozenset[str]:
     """Functions and classes that the target's own program defines."""
     try:
-        return defined(analysis.slice_program(snapshot, replace(target, launchers=())).source)
+        return defined_names(analysis.slice_program(snapshot, replace(target, launchers=())).source)
     except (CaptureError, SyntaxError):
         return frozenset()

@@ -21,7 +21,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
-from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.pipeline.opened import JobBench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -31,36 +31,36 @@ from kernel_lsp.records import (
     Candidate,
     EvalStatus,
     Json,
-    Judged,
     ModelInfo,
     Move,
     MoveTally,
     Progress,
     Proposal,
     Proposer,
+    SearchJudgement,
     SearchMode,
     SearchPlan,
     SearchSummary,
+    SearchTask,
     Skill,
     SkillDraft,
     SkillMatch,
     Standing,
     StopReason,
     Strategy,
-    Task,
     Verdict,
     rank,
 )
 from kernel_lsp.search import attempts, bottleneck
 from kernel_lsp.search.archive import SUFFIX, SqliteArchive
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import Budget
+from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.loop import Loop
-from kernel_lsp.search.proposers import Chain, Mutate
-from kernel_lsp.search.turns import Turns, is_single
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.loop import SearchLoop
+from kernel_lsp.search.proposers import ChainProposer, Mutate
+from kernel_lsp.search.turns import TurnsStrategy, is_single
 
 FOLDER = "searches"
 MOST_ARCHIVES = 200
@@ -71,7 +71,7 @@ HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
 """Nothing more is asked after these, not even what was learned."""
 _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
     SearchMode.BEST: lambda plan, seed: BestOf(seed),
-    SearchMode.TURNS: Turns,
+    SearchMode.TURNS: TurnsStrategy,
     SearchMode.EVOLVE: lambda plan, seed: Evolution(seed),
 }
 MOST_TOLD = 16
@@ -114,7 +114,7 @@ class _Deep:
     async def run(self, seeds: Sequence[Proposal]) -> tuple[tuple[Proposal, ...], SearchSummary]:
         resumed = len(self.archive.attempts)
         attempts.enter(self.archive, seeds, self._digest)
-        arms = Arms(Path(self.settings.data_dir))
+        arms = BanditArms(Path(self.settings.data_dir))
         task = task_of(self.one, seeds, arms)
         for attempt in self.archive.attempts:
             self._learn(arms, task, attempt)
@@ -124,20 +124,20 @@ class _Deep:
         return self._found(), self._summary(stop, resumed)
 
     async def _searched(
-        self, task: Task, arms: Arms, model: tuple[Backbone, ModelInfo] | None, resumed: int
+        self, task: SearchTask, arms: BanditArms, model: tuple[Backbone, ModelInfo] | None, resumed: int
     ) -> StopReason:
         workshop = EngineWorkshop(self.one.engine, self.one.prepared)
         order = functools.partial(arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench))
         begun = max((attempt.number for attempt in self.archive.attempts), default=-1) + 1
         agent = PolicyAgent(model[0], workshop, info=model[1], order=order) if model else None
-        loop = Loop(
+        loop = SearchLoop(
             task=task,
             strategy=_STRATEGIES[self.plan.mode](self.plan, self.archive.seed),
             proposers=(agent,) if agent else (),
             moves=self._moves(workshop, order),
             judge=self._judge,
             archive=self.archive,
-            budget=Budget(limits=self.plan.budget, begun=begun),
+            budget=SpentBudget(limits=self.plan.budget, begun=begun),
             lanes=self._lanes(model[1] if model else None),
             report=self.report,
             digest=self._digest,
@@ -198,27 +198,27 @@ class _Deep:
             return {}
         return {
             Move.MUTATE: Mutate(workshop, self.archive),
-            Move.CHAIN: Chain(workshop, order, self.archive),
+            Move.CHAIN: ChainProposer(workshop, order, self.archive),
         }
 
-    def _lanes(self, info: ModelInfo | None) -> Lanes:
+    def _lanes(self, info: ModelInfo | None) -> SearchWorkers:
         device = self.one.bench.device
         samples = min(self.settings.model_samples, info.max_in_flight) if info else 1
         if self.plan.mode is SearchMode.TURNS and is_single(self.plan):
             samples = 1
-        return Lanes(judges=LANES.get(device, 1), samples=samples, apart=disturbs(info, device))
+        return SearchWorkers(judges=LANES.get(device, 1), samples=samples, apart=disturbs(info, device))
 
-    async def _judge(self, candidate: Candidate, *, full: bool) -> Judged:
+    async def _judge(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
         async with self.turn():
             return await self.one.tournament.judged(candidate, full=full)
 
-    async def _recall(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> Judged | None:
+    async def _recall(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
         return self.one.tournament.recalled(candidate, full=full)
 
-    def _digest(self, judged: Judged) -> Json:
+    def _digest(self, judged: SearchJudgement) -> Json:
         return feedback.digest(judged, self.settings.threshold)
 
-    def _learn(self, arms: Arms, task: Task, attempt: Attempt) -> None:
+    def _learn(self, arms: BanditArms, task: SearchTask, attempt: Attempt) -> None:
         arms.learn(attempt, task.bottleneck, kind_of(self.one.bench))
 
     # --- the end ----------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class _Deep:
         )
 
 
-def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
+def task_of(one: Opened, seeds: Sequence[Proposal], arms: BanditArms) -> SearchTask:
     """What proposers may know of the target; ``seeds`` tell what it takes as it is."""
     capture, bench = one.capture, one.bench
     timed = [p.evaluation for p in seeds if p.evaluation.timings]
@@ -251,7 +251,7 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
     workload = one.prepared.workload
     if workload.inputs is None:  # shapes are told, how get_inputs makes them is not
         workload = replace(workload, inputs=capture.inputs)
-    task = Task(
+    task = SearchTask(
         qualname=one.prepared.target.qualname,
         fingerprint=one.prepared.target.fingerprint,
         program=one.prepared.program,
@@ -280,12 +280,12 @@ def disturbs(info: ModelInfo | None, device: str) -> bool:
     return info.backbone != "plan" and not info.remote
 
 
-def kind_of(bench: Bench) -> str:
+def kind_of(bench: JobBench) -> str:
     """Under which device the bandit keeps what it learns."""
     return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
 
 
-def _matches(one: Opened, task: Task, arms: Arms) -> tuple[SkillMatch, ...]:
+def _matches(one: Opened, task: SearchTask, arms: BanditArms) -> tuple[SkillMatch, ...]:
     """The recalled skills; where the words recall too few, what has paid for such targets."""
     found = list(one.matches[:MOST_MATCHES])
     known = {match.skill for match in found}
@@ -314,7 +314,7 @@ def gains(known: Sequence[Attempt]) -> int:
     return sum(
         1
         for attempt, gained in _improvements(known)
-        if gained > 0 and attempt.move is not Move.SEED and _verified(attempt)
+        if gained > 0 and attempt.move is not Move.SEED and _is_verified(attempt)
     )
 
 
@@ -328,11 +328,11 @@ def _improvements(known: Sequence[Attempt]) -> list[tuple[Attempt, float]]:
     return found
 
 
-def _verified(attempt: Attempt) -> bool:
+def _is_verified(attempt: Attempt) -> bool:
     return attempt.proposal is not None and attempt.proposal.verdict is Verdict.FASTER
 
 
-def _serves(skill: Skill, task: Task) -> bool:
+def _serves(skill: Skill, task: SearchTask) -> bool:
     """Advice on Triton kernels is of no use where none is written."""
     return task.triton or skill.scope != "triton"
 

@@ -1,6 +1,6 @@
 """Targets of recorded programs, opened where they live: in their own file, by a call that the program made.
 
-`found` looks a target up among the user's recordings, by file and qualified name. What people have written
+`find_call` looks a target up among the user's recordings, by file and qualified name. What people have written
 down themselves (a comment, workloads.toml) comes before it, everything else behind. Not covered: whether the
 file still fits the recorded call; opening it says so.
 """
@@ -14,20 +14,20 @@ from typing import Any
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import ArgSpec, Home, Program, Setting, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.snapshots import format, store
-from kernel_lsp.snapshots.store import Recording, Table
+from kernel_lsp.snapshots.store import ProgramRecording, Table
 
 SETTINGS = {field.name for field in fields(Setting)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class RecordedCall:
     """One way in which a program called a target."""
 
     program: Program
     workload: Workload
 
 
-def found(path: Path, text: str, target: Target, data_dir: Path) -> Kept | None:
+def find_call(path: Path, text: str, target: Target, data_dir: Path) -> RecordedCall | None:
     """The way that took the most time in the newest recording that called the target; None: none did."""
     if target.kind is TargetKind.TRITON_KERNEL:
         return None
@@ -36,18 +36,18 @@ def found(path: Path, text: str, target: Target, data_dir: Path) -> Kept | None:
         ways = [way for way in recording.ways if _is_of(recording, way, real, target.qualname)]
         for way in sorted(ways, key=lambda way: -float(way.get("share") or 0.0)):
             snapshot = recording.snapshot(way)
-            if snapshot is not None and (kept := _kept(recording, way, snapshot, path, text, target)):
+            if snapshot is not None and (kept := _read_call(recording, way, snapshot, path, text, target)):
                 return kept
     return None
 
 
-def _is_of(recording: Recording, way: Table, path: Path, qualname: str) -> bool:
+def _is_of(recording: ProgramRecording, way: Table, path: Path, qualname: str) -> bool:
     return recording.qualname_of(way) == qualname and recording.path_of(way).resolve() == path
 
 
-def _kept(
-    recording: Recording, way: Table, snapshot: Path, path: Path, text: str, target: Target
-) -> Kept | None:
+def _read_call(
+    recording: ProgramRecording, way: Table, snapshot: Path, path: Path, text: str, target: Target
+) -> RecordedCall | None:
     """None for a snapshot of another version, or one that was damaged: slices are left."""
     try:
         header = format.read(snapshot).header
@@ -66,18 +66,18 @@ def _kept(
     workload = Workload(
         name=str(way.get("name") or recording.program),
         origin=WorkloadOrigin.RECORDED,
-        inputs=tuple(map(_told, way.get("arguments", ()))),
+        inputs=tuple(map(_argument_spec, way.get("arguments", ()))),
         training=way.get("training"),
         setting=Setting(**setting),
     )
-    return Kept(program=program, workload=workload)
+    return RecordedCall(program=program, workload=workload)
 
 
 def _is_on_gpu(spec: dict[str, Any]) -> bool:
     return str(spec["device"]).startswith("cuda")
 
 
-def _told(argument: Table) -> ArgSpec:
+def _argument_spec(argument: Table) -> ArgSpec:
     """For people to read: what is passed is in the snapshot."""
     shape, stride = argument.get("shape"), argument.get("stride")
     return ArgSpec(

@@ -23,7 +23,7 @@ SCHEMA = 1
 MAX_FILES = 5000
 
 
-class Known:
+class KnownWinners:
     """What is known for one architecture."""
 
     def __init__(self, data_dir: Path, probe: Probe, device: str) -> None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp import skillbook
 from kernel_lsp.agents import summary, summary_rule
-from kernel_lsp.agents.summary_rule import Seen
+from kernel_lsp.agents.summary_rule import MeasuredPlace
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import SkillError
-from kernel_lsp.library import Library, admission
+from kernel_lsp.library import SkillLibrary, admission
 from kernel_lsp.library.store import now
-from kernel_lsp.library.usage import Usage, helps_no_more, skill_of
-from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.library.usage import UsageStatistics, helps_no_more, skill_of
+from kernel_lsp.pipeline.opened import JobBench, Opened
 from kernel_lsp.records import (
     ArgSpec,
     Attempt,
@@ -51,7 +51,7 @@ TAKEN_BACK = (EventKind.REVERTED, EventKind.DELETED)
 KEPT_EVENT, SEARCH_EVENT = "kept", "search"
 
 
-def hardware_of(bench: Bench) -> str:
+def hardware_of(bench: JobBench) -> str:
     """Under which device results are kept: ``cuda:sm_90``, ``cpu``."""
     return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
 
@@ -59,7 +59,7 @@ def hardware_of(bench: Bench) -> str:
 # --- what a person kept -------------------------------------------------------------------
 
 
-def from_journal(journal: Journal, library: Library, book: Skillbook) -> list[LearnedSkill]:
+def from_journal(journal: Journal, library: SkillLibrary, book: Skillbook) -> list[LearnedSkill]:
     """Drafts of every rewrite that was kept and not taken back; what is known is not drafted again."""
     kept = {event.proposal: event.kind in KEPT for event in journal.events(*KEPT, *TAKEN_BACK)}
     return _of_proposals([name for name, stays in kept.items() if stays], journal, library, book)
@@ -69,11 +69,11 @@ def from_events(journal: Journal, events: Sequence[Event], data_dir: Path) -> li
     """The same for what has just been kept. Raises SkillError when the library cannot be written."""
     kept = [event.proposal for event in events if event.kind in KEPT]
     book = skillbook.load(skillbook.folders(data_dir=data_dir)) if kept else Skillbook()
-    return _of_proposals(kept, journal, Library(data_dir), book)
+    return _of_proposals(kept, journal, SkillLibrary(data_dir), book)
 
 
 def _of_proposals(
-    names: Sequence[str], journal: Journal, library: Library, book: Skillbook
+    names: Sequence[str], journal: Journal, library: SkillLibrary, book: Skillbook
 ) -> list[LearnedSkill]:
     stored = (found for name in names for found in journal.proposals(proposal=name)[-1:])
     return stage((lesson for one in stored for lesson in of_kept(one.proposal)), library, book)
@@ -86,7 +86,7 @@ def of_kept(proposal: Proposal) -> list[Lesson]:
     evaluation = proposal.evaluation
     device = "cuda" if evaluation.device == "cuda" else "cpu"
     inputs = proposal.workload.inputs or proposal.inputs
-    seen = Seen(
+    seen = MeasuredPlace(
         device=device,
         device_name=evaluation.device_name,
         architecture=summary_rule.architecture(evaluation) if device == "cuda" else None,
@@ -95,10 +95,12 @@ def of_kept(proposal: Proposal) -> list[Lesson]:
         torch=str(evaluation.environment.get("torch") or "") or None,
         speedup=evaluation.speedup,
     )
-    return ruled(proposal, seen, KEPT_EVENT)
+    return draft_by_rule(proposal, seen, KEPT_EVENT)
 
 
-def ruled(proposal: Proposal, seen: Seen, event: str, before: Sequence[Step] = ()) -> list[Lesson]:
+def draft_by_rule(
+    proposal: Proposal, seen: MeasuredPlace, event: str, before: Sequence[Step] = ()
+) -> list[Lesson]:
     """What the rule writes down of a proposal. ``before``: the steps that were suggested first, if known."""
     origin = _origin(proposal, seen, event)
     drafts = summary_rule.drafts(proposal.candidate.steps, seen, before)
@@ -114,13 +116,13 @@ def of_search(
 ) -> list[Lesson]:
     """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule, and what a
     model drafted, with the machine-checkable papers that no model writes."""
-    found = improved(attempts)
+    found = find_improvement(attempts)
     if found is None or found.proposal is None or skill_of(found.proposal) is not None:
         return []
     seen, proposal = seen_of(one, found.proposal), found.proposal
     first = _first(attempts)
     before = first.candidate.steps if first and first.candidate else ()
-    lessons = ruled(proposal, seen, SEARCH_EVENT, before)
+    lessons = draft_by_rule(proposal, seen, SEARCH_EVENT, before)
     origin = replace(_origin(proposal, seen, SEARCH_EVENT), writer=writer)
     asked = summary_rule.requirements(seen)
     lessons += [Lesson(draft=replace(draft, requires=asked), origin=origin) for draft in drafts]
@@ -132,10 +134,10 @@ def keep_lessons(
 ) -> list[LearnedSkill]:
     """What a search has taught, staged. Raises SkillError when the library cannot be written."""
     lessons = of_search(one, attempts, drafts, writer)
-    return stage(lessons, Library(data_dir), one.bench.skills, one.capture.inputs) if lessons else []
+    return stage(lessons, SkillLibrary(data_dir), one.bench.skills, one.capture.inputs) if lessons else []
 
 
-def improved(attempts: Sequence[Attempt]) -> Attempt | None:
+def find_improvement(attempts: Sequence[Attempt]) -> Attempt | None:
     """The best attempt, when it is `summary.BETTER` times the first right one and the best baseline."""
     first, best = _first(attempts), best_of(attempts)
     if first is None or best is None or best.proposal is None or best.proposal.verdict is not Verdict.FASTER:
@@ -152,10 +154,10 @@ def _first(attempts: Sequence[Attempt]) -> Attempt | None:
     return min(right, key=lambda attempt: attempt.number, default=None)
 
 
-def seen_of(one: Opened, proposal: Proposal) -> Seen:
+def seen_of(one: Opened, proposal: Proposal) -> MeasuredPlace:
     """Where a proposal of this job was measured."""
     around, inputs = one.bench.probe, one.capture.inputs
-    return Seen(
+    return MeasuredPlace(
         device=one.bench.device,
         device_name=proposal.evaluation.device_name,
         architecture=around.capability if one.bench.device == "cuda" else None,
@@ -171,12 +173,12 @@ def seen_of(one: Opened, proposal: Proposal) -> Seen:
 
 
 def stage(
-    lessons: Iterable[Lesson], library: Library, book: Skillbook, inputs: Sequence[ArgSpec] = ()
+    lessons: Iterable[Lesson], library: SkillLibrary, book: Skillbook, inputs: Sequence[ArgSpec] = ()
 ) -> list[LearnedSkill]:
     """Each staged, or kept as refused with the reason; those known already are passed over."""
     staged = []
     for lesson in lessons:
-        known = _known(library, book)
+        known = _known_skills(library, book)
         if any(skill.name == lesson.draft.name for skill in known):
             continue
         papers = library.stage(lesson, next(_faults(lesson, known, inputs), ""))
@@ -184,7 +186,7 @@ def stage(
     return staged
 
 
-def _known(library: Library, book: Skillbook) -> list[Skill]:
+def _known_skills(library: SkillLibrary, book: Skillbook) -> list[Skill]:
     """What a draft may repeat: all skills, and drafts; refused and retired ones, too."""
     mine = [one.skill for one in (*library.staged(), *library.shelved())]
     names = {skill.name for skill in mine}
@@ -207,15 +209,15 @@ def count_usage(ranked: Sequence[Proposal], one: Opened, settings: Settings, rep
     if not used:
         return
     data_dir, hardware = Path(settings.data_dir), hardware_of(one.bench)
-    usage = Usage(data_dir)
+    usage = UsageStatistics(data_dir)
     usage.count(ranked, hardware)
     for found in usage.stats():
         reason = helps_no_more(found) if found.skill in used and found.hardware == hardware else None
         if reason is not None:
-            _retire(Library(data_dir), found.skill, reason, report)
+            _retire(SkillLibrary(data_dir), found.skill, reason, report)
 
 
-def _retire(library: Library, name: str, reason: str, report: Report) -> None:
+def _retire(library: SkillLibrary, name: str, reason: str, report: Report) -> None:
     papers = library.current.get(name)
     if papers is None or papers.standing is not Standing.VERIFIED:
         return
@@ -224,7 +226,7 @@ def _retire(library: Library, name: str, reason: str, report: Report) -> None:
         report(Progress(phase="learn", message=f"the learned skill {name} was retired: {reason}"))
 
 
-def _origin(proposal: Proposal, seen: Seen, event: str) -> Origin:
+def _origin(proposal: Proposal, seen: MeasuredPlace, event: str) -> Origin:
     return Origin(
         event=event,
         fingerprint=proposal.fingerprint,

@@ -47,7 +47,7 @@ class _Module:
         self.lines = self.text.split("\n")
 
     def edit(self) -> SourceEdit:
-        body = _parsed(self.text)
+        body = _parse(self.text)
         target = self._chosen(body)
         above = 0
         for node in body:
@@ -140,14 +140,14 @@ def clash(edit: SourceEdit, text: str) -> str | None:
     Definitions whose names the file defines itself get other names (`rewrite.edit`); what it imports, and
     what is built in, is nobody's to define anew.
     """
-    body = _parsed(text.removeprefix("\ufeff"))
-    taken = dict(_imported(body))
+    body = _parse(text.removeprefix("\ufeff"))
+    taken = dict(_imported_names(body))
     bound = {name for node in body for name in bound_names(node)}
     defined = {name for node in body for name in _names(node)}
-    for name, meaning in _imported(_parsed("\n".join(edit.imports))):
+    for name, meaning in _imported_names(_parse("\n".join(edit.imports))):
         if taken.get(name) != meaning and (name in bound or hasattr(builtins, name)):
             return name
-    fresh = [name for node in _parsed(edit.definitions) for name in bound_names(node)]
+    fresh = [name for node in _parse(edit.definitions) for name in bound_names(node)]
     return next((n for n in fresh if n in bound - defined or hasattr(builtins, n) or _is_magic(n)), None)
 
 
@@ -156,47 +156,47 @@ def _is_magic(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def used(edit: SourceEdit, judged: str) -> SourceEdit:
+def strip_unused(edit: SourceEdit, judged: str) -> SourceEdit:
     """Without the definitions and imports that do not occur in ``judged``, the program that the gate runs.
 
     They would run in the user's file, unseen, when it is imported.
     """
-    bound = {name for node in _parsed(judged) for name in bound_names(node)}
-    lines, body = edit.definitions.split("\n"), _parsed(edit.definitions)
+    bound = {name for node in _parse(judged) for name in bound_names(node)}
+    lines, body = edit.definitions.split("\n"), _parse(edit.definitions)
     kept = [
         _with_comments(lines, body[place - 1].end_lineno or 0 if place else 0, node)
         for place, node in enumerate(body)
         if bound_names(node) & bound
     ]
-    imports = (line for line in edit.imports if {name for name, _ in _imported(_parsed(line))} & bound)
+    imports = (line for line in edit.imports if {name for name, _ in _imported_names(_parse(line))} & bound)
     return replace(edit, imports=tuple(imports), definitions="\n\n\n".join(kept))
 
 
-def unjudged(before: str, after: str, judged: str) -> str | None:
+def find_unjudged(before: str, after: str, judged: str) -> str | None:
     """The first statement that a file has got and that ``judged`` does not hold; None: all is judged."""
-    known = {_same(node) for text in (before.removeprefix("\ufeff"), judged) for node in _parsed(text)}
-    new = (node for node in _parsed(after.removeprefix("\ufeff")) if _same(node) not in known)
+    known = {_same(node) for text in (before.removeprefix("\ufeff"), judged) for node in _parse(text)}
+    new = (node for node in _parse(after.removeprefix("\ufeff")) if _same(node) not in known)
     return next((ast.unparse(node).partition("\n")[0] for node in new), None)
 
 
 def fresh_imports(imports: Sequence[str], program: Program) -> list[str]:
     """Those that the program does not have."""
-    known = set(_imported(_parsed(program.source)))
+    known = set(_imported_names(_parse(program.source)))
     return [line for line in imports if _is_fresh(line, known)]
 
 
 def _is_fresh(line: str, known: set[tuple[str, str]]) -> bool:
     if line.startswith("import ") and "." in line and " as " not in line:
         return True  # `import a.b` binds a, which may be known, and loads b
-    return not set(_imported(_parsed(line))) <= known
+    return not set(_imported_names(_parse(line))) <= known
 
 
 def same(one: str, other: str) -> bool:
     """Whether two module texts differ in layout and comments alone."""
-    return list(map(_same, _parsed(one))) == list(map(_same, _parsed(other)))
+    return list(map(_same, _parse(one))) == list(map(_same, _parse(other)))
 
 
-def _imported(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _imported_names(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
     """(name, what it means): ``import a.b as f`` and ``from a import b as f`` mean the same."""
     for node in body:
         if isinstance(node, ast.Import):
@@ -219,7 +219,7 @@ def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
 def _outside(program: Program) -> dict[str, set[str]]:
     """Top-level names of the program that are not the target -> what binds them, as trees."""
     found: dict[str, set[str]] = {}
-    for node in _parsed(program.source):
+    for node in _parse(program.source):
         for name in bound_names(node):
             found.setdefault(name, set()).add(_same(node))
     if "." not in program.entry:
@@ -288,7 +288,7 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 # --- text ----------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> list[ast.stmt]:
+def _parse(text: str) -> list[ast.stmt]:
     try:
         return parsing.parse(text).body
     except SyntaxError as error:
@@ -303,7 +303,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 def definition_of(text: str, qualname: str) -> DefinitionNode:
     """The last definition of this name. Raises RewriteError."""
-    found = [node for name, node in definitions(_parsed(text)) if name == qualname]
+    found = [node for name, node in definitions(_parse(text)) if name == qualname]
     if not found:
         raise RewriteError(f"{qualname} is no longer in the program", "analyze the file again")
     return found[-1]

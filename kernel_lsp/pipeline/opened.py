@@ -15,10 +15,10 @@ from kernel_lsp import phases, scratch
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.models import GRAPH, Model
+from kernel_lsp.models import GRAPH, StoredPolicy
 from kernel_lsp.pipeline import compiler
-from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.pipeline.known import KnownWinners
+from kernel_lsp.pipeline.prepare import PreparedJob
 from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch, Step
@@ -32,7 +32,7 @@ how many launches it takes, and so would not recall a CUDA graph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class JobBench:
     """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
 
     probe: Probe
@@ -41,7 +41,7 @@ class Bench:
     skills: Skillbook
     target: str = GRAPH
     """The kind of what is optimized: a graph, or a Triton kernel."""
-    policy: Model | None = None
+    policy: StoredPolicy | None = None
     """The trained policy that plans such a target; None: the rule does."""
 
 
@@ -49,8 +49,8 @@ class Bench:
 class Opened:
     """One target whose engine runs."""
 
-    prepared: Prepared
-    bench: Bench
+    prepared: PreparedJob
+    bench: JobBench
     gate: Gate
     engine: Engine
     capture: Capture
@@ -60,7 +60,7 @@ class Opened:
     """Of the recalled skills."""
     compiling: Step | None
     """torch.compile of the target; None where it does not apply."""
-    known: Known
+    known: KnownWinners
     tournament: Tournament
 
     def identity(self) -> Json:
@@ -77,8 +77,8 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(
-    prepared: Prepared, bench: Bench, gate: Gate, settings: Settings, report: Report
+async def open_target(
+    prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings, report: Report
 ) -> AsyncIterator[Opened]:
     """Raises CaptureError, and EvaluationError when the engine is lost."""
     how = "torch.export" if prepared.program.kernel is None else f"{prepared.program.launcher}'s launches"
@@ -113,9 +113,9 @@ async def opened(
             engine=engine,
             capture=capture,
             matches=matches,
-            sites=_recalled(compiler.others(capture.sites, settings), matches, executable),
+            sites=_recall_sites(compiler.others(capture.sites, settings), matches, executable),
             compiling=compiling,
-            known=Known(Path(settings.data_dir), bench.probe, bench.device),
+            known=KnownWinners(Path(settings.data_dir), bench.probe, bench.device),
             tournament=tournament,
         )
 
@@ -138,7 +138,7 @@ def _may_be_timed(site: Site, device: str) -> bool:
 
 @asynccontextmanager
 async def engine_of(
-    prepared: Prepared, bench: Bench, settings: Settings, start: Start
+    prepared: PreparedJob, bench: JobBench, settings: Settings, start: Start
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
     with scratch.folder("engine") as folder:
@@ -158,7 +158,7 @@ async def engine_of(
             await engine.close()
 
 
-def _recalled(
+def _recall_sites(
     sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequence[Skill]
 ) -> tuple[Site, ...]:
     """Sites of the recalled skills. A library that fits into the limit is recalled whole."""

@@ -15,15 +15,15 @@ from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.models.store import FOLDER as MODELS
 from kernel_lsp.pipeline import parts, places, recipes, silence, turns
-from kernel_lsp.pipeline.opened import Bench, Opened, opened
+from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
 from kernel_lsp.pipeline.policies import Policies
-from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.pipeline.search import Search
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
+from kernel_lsp.pipeline.search import TargetSearch
 from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
@@ -55,7 +55,7 @@ class Pipeline:
         self.settings = settings
         self.cache = Cache(Path(settings.data_dir) / "cache")
         self.policies = Policies(Path(settings.data_dir))
-        self._gates: dict[Rules, Gate] = {}
+        self._gates: dict[SharingRules, Gate] = {}
 
     async def close(self) -> None:
         """End what is still warm; a later job would start cold."""
@@ -64,7 +64,7 @@ class Pipeline:
 
     def gate(self, *, background: bool = False) -> Gate:
         """The gate for work that somebody waits for, or for work in the background."""
-        rules = Rules.of(self.settings, background=background)
+        rules = SharingRules.of(self.settings, background=background)
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(manners=Manners(rules), cache=compiled, readable=self._shown())
@@ -96,19 +96,21 @@ class Pipeline:
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
         if known and job.search is None:
-            return _placed(replace(known, cached=True), prepared)
+            return _place_lines(replace(known, cached=True), prepared)
         outcome = known or self._recalled(prepared, bench, model=False)
         if outcome and plan is None:
-            return _placed(replace(outcome, cached=True), prepared)
+            return _place_lines(replace(outcome, cached=True), prepared)
         self.policies.warm(bench, gate)
         try:
-            return _placed(await self._searched(prepared, bench, gate, plan, outcome, report, turn), prepared)
+            return _place_lines(
+                await self._searched(prepared, bench, gate, plan, outcome, report, turn), prepared
+            )
         except CaptureError as error:
-            whole = places.located(error, prepared)
+            whole = places.locate_error(error, prepared)
             if not parts.may_have_parts(prepared):
                 raise whole from error
 
-        async def search_part(part: Prepared) -> Outcome:
+        async def search_part(part: PreparedJob) -> Outcome:
             known = self._recalled(part, bench)
             if known is not None and job.search is None:
                 return replace(known, cached=True)
@@ -117,12 +119,12 @@ class Pipeline:
         found = await parts.outcome_of_parts(prepared, bench, gate, self.settings, report, whole, search_part)
         if found.proposals:
             self._keep(prepared, bench, found, model=False)
-        return _placed(found, prepared)
+        return _place_lines(found, prepared)
 
     async def _searched(
         self,
-        prepared: Prepared,
-        bench: Bench,
+        prepared: PreparedJob,
+        bench: JobBench,
         gate: Gate,
         plan: SearchPlan | None,
         outcome: Outcome | None,
@@ -133,7 +135,7 @@ class Pipeline:
         job = prepared.job
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
-                working = opened(prepared, bench, gate, self.settings, report)
+                working = open_target(prepared, bench, gate, self.settings, report)
                 one = await stack.enter_async_context(working)
                 if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
                     outcome = await self._quick(one, report)
@@ -145,7 +147,7 @@ class Pipeline:
         assert outcome is not None
         return outcome
 
-    def _plan(self, prepared: Prepared, bench: Bench) -> SearchPlan | None:
+    def _plan(self, prepared: PreparedJob, bench: JobBench) -> SearchPlan | None:
         """What is searched beyond the quick search. In the background no model is ever asked."""
         job = prepared.job
         if job.search is not None or job.background or self.settings.policy == "plan":
@@ -176,13 +178,13 @@ class Pipeline:
         ranked = tuple(sorted(every.values(), key=rank))
         return replace(await _outcome(one, ranked), search=summary)
 
-    def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome, *, model: bool = True) -> None:
+    def _keep(self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True) -> None:
         """``model``: as what is known with the model of the settings, where one is set."""
         unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
         if not unknown and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
-    def _recalled(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> Outcome | None:
+    def _recalled(self, prepared: PreparedJob, bench: JobBench, *, model: bool = True) -> Outcome | None:
         """Proposals alone: what a search has cost was told when it ended."""
         outcome = self.cache.get(self._key(prepared, bench, model=model))
         return replace(outcome, search=None) if outcome else None
@@ -193,7 +195,9 @@ class Pipeline:
         prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             raise CaptureError(prepared.note or "there is nothing to open")
-        async with opened(prepared, await self._bench(prepared), self.gate(), self.settings, report) as one:
+        async with open_target(
+            prepared, await self._bench(prepared), self.gate(), self.settings, report
+        ) as one:
             yield one
 
     async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
@@ -207,7 +211,7 @@ class Pipeline:
         if isinstance(prepared, Outcome):
             raise EvaluationError(f"nothing would be sent about {job.qualname}: {prepared.note}")
         bench, gate = await self._bench(prepared), self.gate(background=job.background)
-        async with opened(prepared, bench, gate, self.settings, report) as one:
+        async with open_target(prepared, bench, gate, self.settings, report) as one:
             return await showing.prompts_of(one, self.settings)
 
     async def cached(self, job: Job) -> Outcome | None:
@@ -217,9 +221,9 @@ class Pipeline:
             return None
         bench = await self._bench(prepared)
         known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
-        return _placed(replace(known, cached=True), prepared) if known else None
+        return _place_lines(replace(known, cached=True), prepared) if known else None
 
-    def _key(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> str:
+    def _key(self, prepared: PreparedJob, bench: JobBench, *, model: bool = True) -> str:
         asked = model and self.settings.policy != "plan"
         rest = Cache.key(
             version=__version__,
@@ -234,7 +238,7 @@ class Pipeline:
         )
         return f"{_subject(prepared)}-{rest}"
 
-    async def _bench(self, prepared: Prepared) -> Bench:
+    async def _bench(self, prepared: PreparedJob) -> JobBench:
         job, home = prepared.job, prepared.program.home
         if home is not None and home.device == "cpu":
             if job.device == "cuda":
@@ -243,7 +247,7 @@ class Pipeline:
             job = replace(job, device="cpu")  # judged where it runs
         return await self.bench(job, GRAPH if prepared.program.kernel is None else KERNEL)
 
-    async def bench(self, job: Job, target: str = GRAPH) -> Bench:
+    async def bench(self, job: Job, target: str = GRAPH) -> JobBench:
         """What a job would work with, for a kind of target. Raises EvaluationError when there is no
         interpreter with torch, or no such device."""
         with phases.phase("probe"):
@@ -254,7 +258,7 @@ class Pipeline:
             cause = f"torch in {probe.python} sees no CUDA device"
             raise EvaluationError(cause, "set the device to auto or cpu, or install a torch that sees it")
         device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
-        return Bench(
+        return JobBench(
             probe=probe,
             device=device,
             skills=self._library(job.folder),
@@ -279,7 +283,7 @@ class Pipeline:
         planner = self.policies.planner(one, report)
         planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
         planned = recipes.courses(one, planned)
-        search = Search(
+        search = TargetSearch(
             tournament=one.tournament,
             engine=one.engine,
             known=one.known,
@@ -299,23 +303,23 @@ class Pipeline:
         return await _outcome(one, ranked)
 
 
-def _subject(prepared: Prepared) -> str:
+def _subject(prepared: PreparedJob) -> str:
     """What is judged, without what only the interpreter can say: the first part of the key of a verdict."""
     fingerprint, program = prepared.target.fingerprint, prepared.program
     return Cache.key(fingerprint=fingerprint, program=program, workload=prepared.workload)
 
 
-def _placed(outcome: Outcome, prepared: Prepared) -> Outcome:
+def _place_lines(outcome: Outcome, prepared: PreparedJob) -> Outcome:
     """With lines of the file as it is now: what is remembered counts them in the program."""
     if prepared.program.home is not None:  # its program is the file
         return outcome
-    misses = places.placed(outcome.misses, prepared.program.source, prepared.snapshot.text)
+    misses = places.place_misses(outcome.misses, prepared.program.source, prepared.snapshot.text)
     return replace(outcome, misses=misses)
 
 
 async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
     inputs = tuple(replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None)
-    why = await silence.explained(one, ranked)
+    why = await silence.explain(one, ranked)
     return Outcome(
         qualname=one.prepared.target.qualname,
         proposals=tuple(replace(proposal, inputs=inputs) for proposal in ranked),

@@ -15,27 +15,27 @@ from kernel_lsp import phases
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.pipeline.opened import Bench, engine_of
-from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.pipeline.opened import JobBench, engine_of
+from kernel_lsp.pipeline.prepare import PreparedJob
 from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.records import Outcome, Part, Progress, TargetKind
 from kernel_lsp.rewrite.client import Surveyed
 
 MAX_PARTS = 3
 """Parts of one module that are searched."""
-Optimize = Callable[[Prepared], Awaitable[Outcome]]
+Optimize = Callable[[PreparedJob], Awaitable[Outcome]]
 """Search one part."""
 
 
-def may_have_parts(prepared: Prepared) -> bool:
+def may_have_parts(prepared: PreparedJob) -> bool:
     """Only a recorded call can be run up to a part."""
     program = prepared.program
     return program.home is not None and program.kind is TargetKind.MODULE and program.part is None
 
 
 async def outcome_of_parts(
-    prepared: Prepared,
-    bench: Bench,
+    prepared: PreparedJob,
+    bench: JobBench,
     gate: Gate,
     settings: Settings,
     report: Report,
@@ -66,7 +66,7 @@ async def outcome_of_parts(
     return _together(found, whole, surveyed)
 
 
-async def _survey(prepared: Prepared, bench: Bench, gate: Gate, settings: Settings) -> Surveyed:
+async def _survey(prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings) -> Surveyed:
     async with gate.forks() as start, engine_of(prepared, bench, settings, start) as engine:
         with phases.phase("survey"):
             return await engine.survey(prepared.program, prepared.workload, bench.device)

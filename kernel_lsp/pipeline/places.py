@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.pipeline.prepare import PreparedJob
 from kernel_lsp.positions import split_lines
 from kernel_lsp.records import NearMiss
 
@@ -23,12 +23,12 @@ QUOTED = 100
 """Characters of a line that a cause quotes at most (rewrite/refusals.py)."""
 
 
-def placed(misses: Sequence[NearMiss], program: str, text: str) -> tuple[NearMiss, ...]:
+def place_misses(misses: Sequence[NearMiss], program: str, text: str) -> tuple[NearMiss, ...]:
     """The same with lines of the file; None where the program's line is none of the file's."""
     return tuple(replace(miss, line=_line(miss.line, program, text)) for miss in misses)
 
 
-def located(error: CaptureError, prepared: Prepared) -> CaptureError:
+def locate_error(error: CaptureError, prepared: PreparedJob) -> CaptureError:
     """With the line of the file behind the code that its cause quotes, where just one line reads so."""
     quoted = CODE.search(error.cause)
     lines = split_lines(prepared.snapshot.text)

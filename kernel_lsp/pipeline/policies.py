@@ -20,9 +20,9 @@ from kernel_lsp.agents.learned import LearnedPlanner, Tell, usable
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import KernelLspError, ModelError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.models import GRAPH, KERNEL, Model, Store
+from kernel_lsp.models import GRAPH, KERNEL, PolicyStore, StoredPolicy
 from kernel_lsp.models.manifest import verify
-from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.pipeline.opened import JobBench, Opened
 from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.records import GraphView, Progress
 
@@ -30,8 +30,8 @@ from kernel_lsp.records import GraphView, Progress
 class Policies:
     """One user's choices and the children that serve them. For one event loop."""
 
-    def __init__(self, data_dir: Path, store: Store | None = None) -> None:
-        self._store = store or Store(data_dir)
+    def __init__(self, data_dir: Path, store: PolicyStore | None = None) -> None:
+        self._store = store or PolicyStore(data_dir)
         self._runtimes: dict[str, Runtime] = {}
         """By what each has loaded: `Model.proposer`, and its interpreter."""
         self._serves: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Policies:
         self.trouble: str | None = None
         """Why the rule plans although a policy was chosen."""
 
-    def used(self, device: str, target: str = GRAPH, capability: str | None = None) -> Model | None:
+    def used(self, device: str, target: str = GRAPH, capability: str | None = None) -> StoredPolicy | None:
         """The policy for a job about this kind of target on this kind of device; None: the rule.
         ``capability``: of a GPU, as in `Manifest.knows`."""
         self.trouble = None
@@ -60,7 +60,7 @@ class Policies:
             return None
         return model
 
-    def warm(self, bench: Bench, gate: Gate) -> None:
+    def warm(self, bench: JobBench, gate: Gate) -> None:
         """Load it while the target is opened, by a fork of what imports torch for that in any case."""
         if bench.policy is not None:
             self._begin(self._warm(bench.policy, bench, gate))
@@ -84,7 +84,7 @@ class Policies:
         return self._of_graph(one, one.bench.policy, one.capture.graph, rule, tell)
 
     def _of_graph(
-        self, one: Opened, model: Model, graph: GraphView, rule: Planner, tell: Tell
+        self, one: Opened, model: StoredPolicy, graph: GraphView, rule: Planner, tell: Tell
     ) -> LearnedPlanner:
         bench, capture, manifest = one.bench, one.capture, model.manifest
         triton = bench.probe.triton is not None
@@ -109,7 +109,7 @@ class Policies:
             tell=tell,
         )
 
-    def _of_kernel(self, one: Opened, model: Model, rule: Planner, tell: Tell) -> KernelPlanner:
+    def _of_kernel(self, one: Opened, model: StoredPolicy, rule: Planner, tell: Tell) -> KernelPlanner:
         return KernelPlanner(
             name=model.proposer,
             answer=self._served(model, one.bench).reply,
@@ -131,12 +131,12 @@ class Policies:
         self._runtimes, self._retiring = {}, set()
         await asyncio.gather(*(runtime.close() for runtime in runtimes))
 
-    async def _warm(self, model: Model, bench: Bench, gate: Gate) -> None:
+    async def _warm(self, model: StoredPolicy, bench: JobBench, gate: Gate) -> None:
         with contextlib.suppress(KernelLspError):  # the planner asks again, and is told why
             async with gate.forks() as start:
                 await self._served(model, bench).warm(start)
 
-    def _served(self, model: Model, bench: Bench) -> Runtime:
+    def _served(self, model: StoredPolicy, bench: JobBench) -> Runtime:
         """One for each kind of target, or one for both; what plans nothing any more is ended."""
         serves = self._serves[bench.target] = f"{model.proposer}\0{bench.probe.python}"
         for left in self._runtimes.keys() - self._serves.values():
@@ -162,5 +162,5 @@ class Policies:
         task.add_done_callback(self._tasks.discard)
 
 
-def _capability(bench: Bench) -> str | None:
+def _capability(bench: JobBench) -> str | None:
     return bench.probe.capability if bench.device == "cuda" else None

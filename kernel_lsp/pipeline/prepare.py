@@ -31,7 +31,7 @@ NO_WORKLOAD = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedJob:
     job: Job
     snapshot: Snapshot
     target: Target
@@ -55,7 +55,7 @@ class Edited:
     """The target in the edited file, or sliced out of it: what is judged is what would be applied."""
 
 
-def prepare(job: Job, data_dir: str | None = None) -> Prepared | Outcome:
+def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
     """Find the job's target, program and workload; an Outcome says which of them is missing.
 
     ``data_dir``: where recordings of programs lie; None: the target is always cut out of its file.
@@ -69,16 +69,16 @@ def prepare(job: Job, data_dir: str | None = None) -> Prepared | Outcome:
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
-    if data_dir is not None and not workloads.written(snapshot, target, job.folder):
-        lived = kept.found(Path(job.path).absolute(), job.text, target, Path(data_dir))
+    if data_dir is not None and not workloads.is_written(snapshot, target, job.folder):
+        lived = kept.find_call(Path(job.path).absolute(), job.text, target, Path(data_dir))
         if lived is not None:
-            return Prepared(
+            return PreparedJob(
                 job=job, snapshot=snapshot, target=target, program=lived.program, workload=lived.workload
             )
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
     if all(one.origin is WorkloadOrigin.GET_INPUTS for one in known):  # which means what is outermost
-        reached, others = callers.reached(snapshot, target, found, job.folder)
+        reached, others = callers.find_caller(snapshot, target, found, job.folder)
         problems = (*problems, *others)
     if reached is not None:
         launcher, known = reached.launcher, (callers.workload_of(reached),)
@@ -92,8 +92,8 @@ def prepare(job: Job, data_dir: str | None = None) -> Prepared | Outcome:
         folder = Path(job.folder) if job.folder else None
         other = named_elsewhere(program.kernel, job.text, program.source, Path(job.path).absolute(), folder)
         program = replace(program, elsewhere=other)
-    workload = applied.fitted(known[0], program.source, program.launcher)
-    return Prepared(
+    workload = applied.fit_workload(known[0], program.source, program.launcher)
+    return PreparedJob(
         job=job, snapshot=snapshot, target=target, program=program, workload=workload, reached=reached
     )
 
@@ -101,10 +101,10 @@ def prepare(job: Job, data_dir: str | None = None) -> Prepared | Outcome:
 def reference(job: Job, data_dir: str | None = None) -> str | None:
     """The program that the job's proposals rewrite, for a journal that may keep it."""
     prepared = prepare(job, data_dir)
-    return prepared.program.source if isinstance(prepared, Prepared) else None
+    return prepared.program.source if isinstance(prepared, PreparedJob) else None
 
 
-def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
+def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | None:
     """The target after the candidate's edit, or None when the file would not hold it any more."""
     if candidate.edit is None:
         return None
@@ -123,8 +123,8 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
 def _program(snapshot: Snapshot, target: Target, launcher: str | None, reached: Reached | None) -> Program:
     """What is captured and judged. Raises RewriteError."""
     if reached is not None:
-        return harness.judged(callers.program_of(snapshot, target, reached), target, launcher)
-    return harness.judged(analysis.slice_program(snapshot, target), target, launcher)
+        return harness.judged_program(callers.program_of(snapshot, target, reached), target, launcher)
+    return harness.judged_program(analysis.slice_program(snapshot, target), target, launcher)
 
 
 def _module_of(snapshot: Snapshot, found: Analysis, launcher: str) -> Target | None:
@@ -149,7 +149,7 @@ def _workloads(
         elif (applied_with := applied.workloads_of(snapshot, target, name, found, folder)) is not None:
             more, others = applied_with
         else:  # without a comment above it, it is no target of its own
-            more, others = workloads.recorded(snapshot, replace(target, qualname=name), folder)
+            more, others = workloads.recorded_workloads(snapshot, replace(target, qualname=name), folder)
         problems += others
         if more:
             return name, (*more, *known) if name == launchers[0] else more, problems

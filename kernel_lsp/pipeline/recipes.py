@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.agents.plan import MAX_CHAIN, Course, Planner, Prefer, ranked
+from kernel_lsp.agents.plan import MAX_CHAIN, Course, Planner, Prefer, rank_sites
 from kernel_lsp.agents.summary_rule import anchors
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.library.usage import PROPOSER
-from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.pipeline.opened import JobBench, Opened
 from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Requirements, Site, Skill, Step
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
@@ -28,14 +28,14 @@ Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class PlacedRecipe:
     """A recipe at the sites of one program."""
 
     sites: tuple[Site, ...]
     steps: tuple[Step, ...]
 
 
-def surroundings(bench: Bench, inputs: Sequence[ArgSpec]) -> Surroundings:
+def surroundings(bench: JobBench, inputs: Sequence[ArgSpec]) -> Surroundings:
     return Surroundings(
         device=bench.device,
         inputs=tuple(inputs),
@@ -85,7 +85,7 @@ async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: Non
     if not await _instead(skill.requires, one, triton=triton):
         return None
     if all(step.planned for step in skill.recipe):
-        return await _tuned(skill, one, prefer, triton=triton)
+        return await _tuned_plan(skill, one, prefer, triton=triton)
     placed = await place(skill.recipe, one.sites, one.engine.look, triton=triton)
     if placed is None:
         return None
@@ -107,33 +107,33 @@ async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> 
     return set(asked.planned) <= taken and not taken & set(asked.unplanned)
 
 
-async def _tuned(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:
+async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:
     """What the rule would suggest first, with the skill's parameters; None: it takes no such step."""
 
     def told(site: Site) -> Json | None:
-        asked = next((step for step in skill.recipe if _meant(step, site)), None)
-        return prefer(site) if asked is None else chosen(asked, site)
+        asked = next((step for step in skill.recipe if _is_meant(step, site)), None)
+        return prefer(site) if asked is None else choose_parameters(asked, site)
 
     planner = Planner(one.engine.make, one.engine.look, told, one.engine.weigh)
     course = await anext(planner.courses(one.sites, triton=triton), None)
-    if course is None or not any(_meant(step, site) for step in skill.recipe for site in course.sites):
+    if course is None or not any(_is_meant(step, site) for step in skill.recipe for site in course.sites):
         return None
     made = replace(course.candidate, proposer=f"{PROPOSER}{skill.name}")
     return replace(course, candidate=made)
 
 
-def _meant(asked: RecipeStep, site: Site) -> bool:
+def _is_meant(asked: RecipeStep, site: Site) -> bool:
     return asked.skill == site.skill and set(asked.covers) <= set(anchors(site.site))
 
 
 async def place(
     recipe: Sequence[RecipeStep], sites: Sequence[Site], look: Look, *, triton: bool
-) -> Placed | None:
+) -> PlacedRecipe | None:
     """The recipe's steps at sites; None when one of them finds none."""
-    chain, open_ = Placed(sites=(), steps=()), tuple(sites)
+    chain, open_ = PlacedRecipe(sites=(), steps=()), tuple(sites)
     for asked in recipe:
         found = 0
-        while site := _wanted(asked, open_, chain, triton=triton):
+        while site := _wanted_site(asked, open_, chain, triton=triton):
             longer = _longer(chain, site, asked)
             try:
                 open_ = await look(longer.steps)
@@ -148,21 +148,23 @@ async def place(
     return chain
 
 
-def _wanted(asked: RecipeStep, sites: Sequence[Site], chain: Placed, *, triton: bool) -> Site | None:
+def _wanted_site(
+    asked: RecipeStep, sites: Sequence[Site], chain: PlacedRecipe, *, triton: bool
+) -> Site | None:
     """The site that saves most of those that are meant; none where a step was made already."""
     done = {site.key for site in chain.sites}
     if len(chain.steps) == MAX_CHAIN:
         return None
-    meant = (s for s in ranked(sites) if _meant(asked, s) and s.key not in done)
+    meant = (s for s in rank_sites(sites) if _is_meant(asked, s) and s.key not in done)
     return next((s for s in meant if s.plain or triton), None)
 
 
-def _longer(chain: Placed, site: Site, asked: RecipeStep) -> Placed:
-    step = Step(skill=site.skill, site=site.site, parameters=chosen(asked, site))
-    return Placed(sites=(*chain.sites, site), steps=(*chain.steps, step))
+def _longer(chain: PlacedRecipe, site: Site, asked: RecipeStep) -> PlacedRecipe:
+    step = Step(skill=site.skill, site=site.site, parameters=choose_parameters(asked, site))
+    return PlacedRecipe(sites=(*chain.sites, site), steps=(*chain.steps, step))
 
 
-def chosen(asked: RecipeStep, site: Site) -> Json:
+def choose_parameters(asked: RecipeStep, site: Site) -> Json:
     """The recipe's parameters where the site offers them, its defaults elsewhere."""
     told = asked.parameters
     return {

@@ -25,15 +25,15 @@ from dataclasses import dataclass, field, replace
 from kernel_lsp import phases
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
-from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
+from kernel_lsp.evaluator.tuning import Race, TunedVariant, TunerClient, TuneRequest, TunerLost
 from kernel_lsp.pipeline import accuracy
-from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.records import COMPILE, EAGER, TIE, Candidate, EvalStatus, Proposal, Step, Verdict, rank
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
-OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[Tuner]]
+OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[TunerClient]]
 Again = Callable[[Course, float | None], Awaitable[Course | None]]
 """What to try next, when a course's speedup over the original is known (None: it does not run)."""
 MOST_VARIANTS = {"cuda": 16, "cpu": 6}
@@ -72,12 +72,12 @@ class Contestant:
 
 
 @dataclass(kw_only=True)
-class Search:
+class TargetSearch:
     """All candidates of one job."""
 
     tournament: Tournament
     engine: Engine
-    known: Known
+    known: KnownWinners
     tuner: OpenTuner
     """`Gate.tuner`, with the report bound."""
     device: str
@@ -217,7 +217,7 @@ class Search:
         compiles = COMPILER in candidate.program and COMPILER not in self.tournament.prepared.program.source
         return not compiles and (self.device == "cuda" or not candidate.uses_triton)
 
-    async def _raced(self, tuner: Tuner, racing: list[Contestant]) -> Race:
+    async def _raced(self, tuner: TunerClient, racing: list[Contestant]) -> Race:
         end = time.monotonic() + TUNE_S[self.device]
         center = next((one for one in racing if not one.course.weighed), racing[0])
         race = await self._race(tuner, racing, center)
@@ -247,7 +247,7 @@ class Search:
         made = Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
         return [self._add(made)]
 
-    async def _race(self, tuner: Tuner, known: list[Contestant], center: Contestant) -> Race:
+    async def _race(self, tuner: TunerClient, known: list[Contestant], center: Contestant) -> Race:
         """These, and other parameters for one step of ``center``."""
         what, variants = await self._variants(center)
         if not variants and len(known) < 2:
@@ -364,9 +364,9 @@ async def _in_time(first: Course, courses: AsyncIterator[Course]) -> list[Course
     return found
 
 
-def _variant(contestant: Contestant) -> Variant:
+def _variant(contestant: Contestant) -> TunedVariant:
     made = contestant.candidate
-    return Variant(name=made.id, source=made.program, entry=made.entry)
+    return TunedVariant(name=made.id, source=made.program, entry=made.entry)
 
 
 def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:

@@ -13,14 +13,14 @@ from pathlib import Path
 from kernel_lsp import origins, wire
 from kernel_lsp.agents import tools
 from kernel_lsp.agents.policy import PolicyAgent
-from kernel_lsp.agents.secrets import redacted
+from kernel_lsp.agents.secrets import redact_prompt
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.pipeline.deep import task_of
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import Context, ModelInfo, Move, OnText, Prompt, Reply, Report
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 
 ROOMY = ModelInfo(backbone="none", model="none", context_tokens=2**20)
 NO_CHOICE = json.dumps({"name": tools.SELECT, "arguments": {"think": "", "selected_skills": []}})
@@ -50,12 +50,12 @@ class _Collector:
 
 async def prompts_of(one: Opened, settings: Settings) -> str:
     """Markdown: where it would go, and every message as it would be sent."""
-    collector, task = _Collector(), task_of(one, (), Arms(Path(settings.data_dir)))
+    collector, task = _Collector(), task_of(one, (), BanditArms(Path(settings.data_dir)))
     agent = PolicyAgent(collector, EngineWorkshop(one.engine, one.prepared), info=ROOMY)
     with contextlib.suppress(BackboneError):
         await agent.propose(task, Context(number=0, seed=0, move=Move.RESTART, rollout=0, turn=1))
     return "\n\n".join(
-        [f"# What a model is sent about {task.qualname}", _where(settings), *_shown(collector)]
+        [f"# What a model is sent about {task.qualname}", _where(settings), *_shown_prompts(collector)]
     )
 
 
@@ -72,10 +72,10 @@ def _where(settings: Settings) -> str:
     return f"To {found.origin} ({away}), the first questions of a search, with what looks secret left out:"
 
 
-def _shown(collector: _Collector) -> list[str]:
+def _shown_prompts(collector: _Collector) -> list[str]:
     parts = []
     for number, prompt in enumerate(collector.asked, 1):
-        safe, _ = redacted(prompt)
+        safe, _ = redact_prompt(prompt)
         parts.append(f"## Question {number}")
         parts += [f"### {message.role}\n\n{message.text}" for message in safe.messages]
         schemas = "\n".join(json.dumps(wire.to_json(tool)) for tool in safe.tools)

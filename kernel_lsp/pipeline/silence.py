@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kernel_lsp.agents.plan import ranked
+from kernel_lsp.agents.plan import rank_sites
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.records import EvalStatus, Evaluation, Explained, Proposal, Site, Step, Verdict
@@ -25,7 +25,7 @@ def too_large(capture: Capture) -> bool:
     return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
 
 
-async def explained(one: Opened, proposals: Sequence[Proposal]) -> Explained:
+async def explain(one: Opened, proposals: Sequence[Proposal]) -> Explained:
     """Near misses, by lines of the program; nothing where there is something to offer, or where the machine
     was too busy to say."""
     late = any(proposal.evaluation.status is EvalStatus.TIMED_OUT for proposal in proposals)
@@ -47,12 +47,12 @@ async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
     if best.verdict is not Verdict.CORRECT:
         return f"no rewrite passed: {best.evaluation.detail or best.evaluation.status.value}"
     if (speedup := best.evaluation.speedup) is None:
-        return f"a rewrite is right, but {_untimed(best.evaluation)}"
+        return f"a rewrite is right, but {_untimed_reason(best.evaluation)}"
     between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
     return f"the best rewrite is right but not surely faster on {one.bench.device}: {between}"
 
 
-def _untimed(evaluation: Evaluation) -> str:
+def _untimed_reason(evaluation: Evaluation) -> str:
     """Why nothing is known of a right rewrite's speed."""
     dull = next((c.detail for c in evaluation.checks if c.name == "degenerate" and c.passed is False), "")
     if dull:
@@ -63,7 +63,7 @@ def _untimed(evaluation: Evaluation) -> str:
 
 
 async def _nothing_to_judge(one: Opened) -> str:
-    proved = ranked(one.sites)
+    proved = rank_sites(one.sites)
     if not proved:
         unproved = (f"{p.claim} ({p.because})" for site in one.sites for p in site.proofs if not p.holds)
         return f"nothing could be proved safe to rewrite: {next(unproved)}"

@@ -19,17 +19,17 @@ from kernel_lsp import phases
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, evidence
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
+from kernel_lsp.pipeline.prepare import Edited, PreparedJob, apply_candidate
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
     Evaluation,
     Evidence,
-    Judged,
     Progress,
     Proposal,
+    SearchJudgement,
     Verdict,
     rank,
 )
@@ -38,7 +38,7 @@ from kernel_lsp.search.fitness import LOOKS_BETTER
 Report = Callable[[Progress], None]
 Wanted = Callable[[], bool]
 Judge = Callable[[EvaluationRequest, Report, evidence.Keep, Wanted], Awaitable[Evaluation]]
-FULL, QUICK = Budget(), Budget(compile_s=0.0)
+FULL, QUICK = EvaluationBudget(), EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
 """In the background, where everybody else goes first, each step may take this many times longer."""
 EVIDENCE_FOLDER = "evidence"
@@ -53,7 +53,7 @@ LANES = {"cuda": 4}
 class Tournament:
     """The candidates of one job on one device."""
 
-    prepared: Prepared
+    prepared: PreparedJob
     probe: Probe
     device: str
     """cuda or cpu."""
@@ -119,7 +119,7 @@ class Tournament:
             self.report(Progress(phase="evaluate", message=message, proposal=proposal))
         return proposal
 
-    async def judged(self, candidate: Candidate, *, full: bool) -> Judged:
+    async def judged(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
         """One verdict with what it rests on, for a search: a `Judge`. Announces nothing.
 
         Raises EvaluationError when the target itself cannot be judged by.
@@ -127,14 +127,14 @@ class Tournament:
         with phases.phase("judge"):
             return await self._judge(candidate, FULL if full else QUICK)
 
-    def recalled(self, candidate: Candidate, *, full: bool) -> Judged | None:
+    def recalled(self, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
         """The verdict on this attempt of this search that a killed process had reached, from its evidence.
 
         Who else has judged the same text does not count: its clocks were others.
         """
         folder = Path(self.settings.data_dir) / EVIDENCE_FOLDER
         path = folder / f"{self._name(candidate, self._device(candidate))}.json"
-        after = edited(self.prepared, candidate)
+        after = apply_candidate(self.prepared, candidate)
         try:
             kept = evidence.read(path)
         except EvaluationError:  # none is there, or the disk has lost half of it: it is judged again
@@ -147,7 +147,9 @@ class Tournament:
         if (kept.candidate_source, kept.candidate_entry) != (judged.program, judged.entry):
             return None
         proposal = self._proposal(judged, after, kept.evaluation, FULL if full else QUICK)
-        return Judged(proposal=replace(proposal, evidence=str(path), created=kept.created), evidence=kept)
+        return SearchJudgement(
+            proposal=replace(proposal, evidence=str(path), created=kept.created), evidence=kept
+        )
 
     def _count(self, number: int, candidates: Sequence[Candidate]) -> None:
         message = f"candidate {number} of {len(candidates)}: {candidates[number - 1].summary}"
@@ -161,21 +163,25 @@ class Tournament:
         if progress.phase == "queue":
             self.report(progress)
 
-    async def _judge(self, candidate: Candidate, budget: Budget, wanted: Wanted = lambda: True) -> Judged:
-        after = edited(self.prepared, candidate)
+    async def _judge(
+        self, candidate: Candidate, budget: EvaluationBudget, wanted: Wanted = lambda: True
+    ) -> SearchJudgement:
+        after = apply_candidate(self.prepared, candidate)
         if after is None:
             detail = "the edited file does not parse or has lost its target"
             refused = Evaluation(status=EvalStatus.COMPILE_ERROR, device=self.device, detail=detail)
-            return Judged(proposal=self._proposal(candidate, None, refused, budget))
+            return SearchJudgement(proposal=self._proposal(candidate, None, refused, budget))
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
         kept: list[Evidence] = []
         evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append, wanted)
         proposal = self._proposal(judged, after, evaluation, budget)
         if not kept:
-            return Judged(proposal=proposal)
+            return SearchJudgement(proposal=proposal)
         found = replace(kept[0], threshold=self.settings.threshold, provenance=candidate.provenance)
         path = evidence.keep(Path(self.settings.data_dir) / EVIDENCE_FOLDER, proposal.id, found)
-        return Judged(proposal=replace(proposal, evidence=str(path) if path else None), evidence=found)
+        return SearchJudgement(
+            proposal=replace(proposal, evidence=str(path) if path else None), evidence=found
+        )
 
     def expected(self) -> EvaluationRequest:
         """What a full judgement will ask the gate, before there is a candidate (`Gate.expecting`)."""
@@ -189,10 +195,10 @@ class Tournament:
             python=self.probe.python,
             uses_triton=self.device == "cuda" and self.probe.triton is not None,
             timeout_s=patience * self.settings.evaluate_timeout_s,
-            budget=FULL if patience == 1 else _stretched(FULL, patience),
+            budget=FULL if patience == 1 else _stretch(FULL, patience),
         )
 
-    def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
+    def _request(self, candidate: Candidate, budget: EvaluationBudget) -> EvaluationRequest:
         asked = self.expected()
         return replace(
             asked,
@@ -212,7 +218,7 @@ class Tournament:
         return key[:16]
 
     def _proposal(
-        self, candidate: Candidate, after: Edited | None, evaluation: Evaluation, budget: Budget
+        self, candidate: Candidate, after: Edited | None, evaluation: Evaluation, budget: EvaluationBudget
     ) -> Proposal:
         return Proposal(
             id=self._name(candidate, evaluation.device),
@@ -227,7 +233,7 @@ class Tournament:
         )
 
 
-def _stretched(budget: Budget, by: float) -> Budget:
+def _stretch(budget: EvaluationBudget, by: float) -> EvaluationBudget:
     longer = {name: by * getattr(budget, name) for name in ("load_s", "call_s", "compile_s")}
     return replace(budget, **longer)
 

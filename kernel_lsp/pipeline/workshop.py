@@ -17,7 +17,7 @@ from kernel_lsp import analysis, parsing
 from kernel_lsp.errors import CaptureError, RewriteError, WorkerLost
 from kernel_lsp.pipeline import module_text, writing
 from kernel_lsp.pipeline.module_text import definition_of, lines_of
-from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
+from kernel_lsp.pipeline.prepare import Edited, PreparedJob, apply_candidate
 from kernel_lsp.records import Candidate, Site, SourceEdit, Span, Step
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.rewrite.edit import apply_edit
@@ -32,7 +32,7 @@ UNPROVED = (
 class EngineWorkshop:
     """A `Workshop` for one prepared target, whose program ``engine`` has open."""
 
-    def __init__(self, engine: Engine, prepared: Prepared) -> None:
+    def __init__(self, engine: Engine, prepared: PreparedJob) -> None:
         self._engine, self._prepared = engine, prepared
         self._turn = asyncio.Lock()
 
@@ -60,8 +60,8 @@ class EngineWorkshop:
         edit = writing.edit_of(code, program, parent)
         if name := module_text.clash(edit, self._prepared.snapshot.text):
             raise RewriteError(f"{name} means something else in the file", "use another name")
-        edit = module_text.used(edit, self._sliced(_applied(program.source, edit)))
-        source = _applied(program.source, edit)
+        edit = module_text.strip_unused(edit, self._sliced(_apply(program.source, edit)))
+        source = _apply(program.source, edit)
         made = Candidate(
             id=hashlib.sha256(f"{program.entry}\0{source}".encode()).hexdigest()[:16],
             edit=edit,
@@ -75,7 +75,7 @@ class EngineWorkshop:
         if missing:
             raise RewriteError(f"nothing defines {', '.join(missing)}", "define or import it in your code")
         file, span = self._prepared.snapshot.text, self._prepared.target.span
-        if line := module_text.unjudged(file, apply_edit(file, span, edit), after.program.source):
+        if line := module_text.find_unjudged(file, apply_edit(file, span, edit), after.program.source):
             raise RewriteError(f"{line!r} would stand in the file and never be judged", "leave it out")
         return replace(made, uses_triton="triton" in parsing.imports(parsing.parse(after.program.source)))
 
@@ -87,12 +87,12 @@ class EngineWorkshop:
 
     def marked(self, parent: Candidate | None) -> str:
         """The program as a model sees it, its region between two marker comments."""
-        return writing.marked(self._prepared.program, parent.edit if parent else None)
+        return writing.mark_region(self._prepared.program, parent.edit if parent else None)
 
     def _fitting(self, candidate: Candidate) -> Edited:
         """What the user's file would hold. Raises RewriteError when it could not hold it."""
         try:
-            after = edited(self._prepared, candidate)
+            after = apply_candidate(self._prepared, candidate)
         except CaptureError as error:
             raise RewriteError(error.cause, error.remedy) from error
         if after is None:
@@ -112,7 +112,7 @@ class EngineWorkshop:
                 raise RewriteError(cause, "choose other steps") from lost
 
 
-def _applied(source: str, edit: SourceEdit) -> str:
+def _apply(source: str, edit: SourceEdit) -> str:
     """The program with the edit; like the engine's, so that the same text has the same id."""
     first, last = lines_of(definition_of(source, edit.qualname))
     lines = source.split("\n")

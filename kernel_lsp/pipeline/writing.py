@@ -1,6 +1,6 @@
 """What a model wrote becomes an edit of the target: text work alone, nothing runs.
 
-A model sees the program with one *region* between two marker comments (`marked`): the target, with the
+A model sees the program with one *region* between two marker comments (`mark_region`): the target, with the
 imports and definitions that a rewrite has brought along. It answers with a module text that replaces the
 region, or with edit blocks against it (`edit_of`). Either way only the target, new imports and new
 definitions can come of it; what stands outside keeps its bytes, and get_inputs is not even shown.
@@ -28,7 +28,7 @@ _NEW_LINES = re.compile(r"\r\n?")
 _DIVIDER = re.compile(r"={5,9}")
 
 
-def marked(program: Program, edit: SourceEdit | None) -> str:
+def mark_region(program: Program, edit: SourceEdit | None) -> str:
     """The program as a model sees it, its region as ``edit`` has left it (None: the original)."""
     text = without_inputs(program.source)
     node = definition_of(text, program.entry)
@@ -60,7 +60,7 @@ def edit_of(code: str, program: Program, parent: SourceEdit | None) -> SourceEdi
         )
     text = _without_markers(_NEW_LINES.sub("\n", code))
     if blocks.edits(text):
-        text = _edited(region(program, parent), text)
+        text = _apply_blocks(region(program, parent), text)
     edit = module_text.edit_of(text, program)
     if parent and module_text.same(region(program, edit), region(program, parent)):
         raise RewriteError("the code is what it started from", "change what its calls compute")
@@ -83,14 +83,14 @@ def _without_markers(text: str) -> str:
 # --- edit blocks ---------------------------------------------------------------------------
 
 
-def _edited(text: str, code: str) -> str:
+def _apply_blocks(text: str, code: str) -> str:
     """The region after all blocks, one after the other."""
     for number, block in enumerate(blocks.edits(code), 1):
         where = f"edit {number}"
         if not block.complete:
             raise RewriteError(f"{where} has no end", "close it with >>>>>>> REPLACE")
         old, new = _sides(block.text, where)
-        text = _replaced(text, old, new, where)
+        text = _replace_lines(text, old, new, where)
         if len(text) > MOST_REGION:
             raise RewriteError(f"{where} makes more than {MOST_REGION} characters", "write less")
     return text
@@ -107,7 +107,7 @@ def _sides(block: str, where: str) -> tuple[list[str], list[str]]:
     return old, new
 
 
-def _replaced(text: str, old: list[str], new: list[str], where: str) -> str:
+def _replace_lines(text: str, old: list[str], new: list[str], where: str) -> str:
     """Whole lines; blanks at their ends do not count."""
     lines, wanted = text.split("\n"), [line.rstrip() for line in old]
     have = [line.rstrip() for line in lines]

@@ -179,7 +179,7 @@ def _device_line(evaluation: Evaluation) -> str:
 
 def _kernels(evaluation: Evaluation) -> str:
     return "; ".join(
-        f"{k.name} ({k.arch}): {_known(k.registers)} registers, {_known(k.spill_bytes)} B spilled"
+        f"{k.name} ({k.arch}): {_format_known(k.registers)} registers, {_format_known(k.spill_bytes)} B spilled"
         for k in evaluation.kernels[:2]
     )
 
@@ -239,7 +239,7 @@ def _check_line(check: Check) -> str:
     return f"- {mark} {check.name}{': ' + check.detail if check.detail else ''}"
 
 
-def _known(value: int | None) -> str:
+def _format_known(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 

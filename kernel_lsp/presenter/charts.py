@@ -21,7 +21,7 @@ WIDTH = 7.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class ChartSpan:
     """A ratio with its interval, or a point where low is high."""
 
     label: str
@@ -31,7 +31,7 @@ class Span:
     color: str = LINE
 
 
-def _drawn(draw: Callable[P, Any]) -> Callable[P, str | None]:
+def _to_svg(draw: Callable[P, Any]) -> Callable[P, str | None]:
     """A function that draws a figure becomes one that gives its SVG."""
 
     @functools.wraps(draw)
@@ -81,7 +81,7 @@ def _svg(figure: Any) -> str:
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', text, count=1)
 
 
-@_drawn
+@_to_svg
 def bars(values: Mapping[str, int], colors: Mapping[str, str]) -> Any:
     """One bar per word, in order from above."""
     figure, ((axes,),) = _figure(0.32 * len(values) + 0.5)
@@ -96,7 +96,7 @@ def bars(values: Mapping[str, int], colors: Mapping[str, str]) -> Any:
     return figure
 
 
-@_drawn
+@_to_svg
 def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) -> Any:
     """Lines over days (ISO dates), one per word; a day without any is 0."""
     from matplotlib import dates
@@ -113,8 +113,8 @@ def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) ->
     return figure
 
 
-@_drawn
-def spans(rows: Sequence[Span], label: str) -> Any:
+@_to_svg
+def spans(rows: Sequence[ChartSpan], label: str) -> Any:
     """Ratios with their intervals on a logarithmic axis, 1 marked."""
     figure, ((axes,),) = _figure(0.24 * len(rows) + 0.7)
     for place, row in enumerate(rows):
@@ -131,7 +131,7 @@ def spans(rows: Sequence[Span], label: str) -> Any:
     return figure
 
 
-@_drawn
+@_to_svg
 def steps(
     times: Sequence[str], lines: Mapping[str, Sequence[int]], colors: Mapping[str, str], end: str
 ) -> Any:
@@ -160,7 +160,7 @@ def steps(
     return figure
 
 
-@_drawn
+@_to_svg
 def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> Any:
     """Small multiples: one field per group, one line per name."""
     columns = min(2, len(groups))
@@ -177,8 +177,8 @@ def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) ->
     return figure
 
 
-@_drawn
-def lineage(steps: Sequence[tuple[str, Span | None]], rejected: Mapping[int, Sequence[str]]) -> Any:
+@_to_svg
+def lineage(steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int, Sequence[str]]) -> Any:
     """From the expert's kernel down to the naive one: its time so far, the interval of each step, and beside
     the kernel that it was tried on what was rejected. Without times the steps stand below each other.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.presenter.reports import sarif_log, sarif_uri
 from kernel_lsp.records import Guarded, Holding, Json
@@ -51,7 +51,7 @@ def guarded_json(found: Sequence[Guarded], problems: Sequence[str]) -> str:
         }
         for one in found
     ]
-    return versioned(rewrites=rewrites, problems=list(problems))
+    return to_versioned_json(rewrites=rewrites, problems=list(problems))
 
 
 def guarded_sarif(found: Sequence[Guarded], problems: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.records import LearnedSkill, Standing, TaskUplift, Uplift, UsageStats, Verification
 
 COLUMNS = ("learned skill", "standing", "learned on", "uplift", "since (UTC)", "reason")
@@ -65,7 +65,9 @@ def verification_text(found: Verification) -> str:
 
 
 def verified_json(results: Sequence[tuple[LearnedSkill, Verification]]) -> str:
-    return versioned(verified=[{"papers": papers, "verification": found} for papers, found in results])
+    return to_versioned_json(
+        verified=[{"papers": papers, "verification": found} for papers, found in results]
+    )
 
 
 def uplift_text(found: Uplift | None) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from kernel_lsp import wire
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import (
     ArmStats,
@@ -63,8 +63,8 @@ def skills_json(
 ) -> str:
     """One object: every skill without its body and with what was learned of it, the problems, and the papers
     of learned skills and drafts."""
-    told = [{**_without_body(skill), "learned": _learned(skill, arms)} for skill in skills]
-    return versioned(skills=told, problems=list(problems), papers=list(papers))
+    told = [{**_without_body(skill), "learned": _arm_rows(skill, arms)} for skill in skills]
+    return to_versioned_json(skills=told, problems=list(problems), papers=list(papers))
 
 
 def skill_text(skill: Skill) -> str:
@@ -73,7 +73,7 @@ def skill_text(skill: Skill) -> str:
         f"{skill.scope}, version {skill.version}, {skill.source}",
         _KINDS[kind_of(skill)],
         f"tags: {', '.join(skill.tags)}",
-        *_asked(skill.requires),
+        *_requirement_lines(skill.requires),
         *(f"step {number}: {_step(step)}" for number, step in enumerate(skill.recipe, 1)),
         skill.path,
     ]
@@ -82,7 +82,7 @@ def skill_text(skill: Skill) -> str:
 
 
 def skill_json(skill: Skill, papers: LearnedSkill | None = None) -> str:
-    return versioned(skill=skill, papers=papers)
+    return to_versioned_json(skill=skill, papers=papers)
 
 
 def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
@@ -93,10 +93,10 @@ def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
 
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
-    return versioned(num_skills=num_skills, problems=list(problems))
+    return to_versioned_json(num_skills=num_skills, problems=list(problems))
 
 
-def _asked(found: Requirements | None) -> list[str]:
+def _requirement_lines(found: Requirements | None) -> list[str]:
     """What a learned skill requires, in a line."""
     if found is None:
         return []
@@ -124,6 +124,6 @@ def _without_body(skill: Skill) -> Json:
     return {key: value for key, value in wire.to_json(skill).items() if key != "body"}
 
 
-def _learned(skill: Skill, arms: Sequence[ArmStats]) -> list[Json]:
+def _arm_rows(skill: Skill, arms: Sequence[ArmStats]) -> list[Json]:
     """By what limits a target, and device; ``mean_gain`` is ln(speedup), of failures 0."""
     return [{**wire.to_json(arm), "mean_gain": arm.mean_gain} for arm in arms if arm.skill == skill.name]

@@ -17,7 +17,7 @@ def markdown(lineage: Lineage) -> str:
     if lineage.skills:
         parts += ["## Skills", *(_skill(one) for one in lineage.skills)]
     if lineage.avoided:
-        parts += ["## Rejected", "\n".join(f"- {_rejected(step)}" for step in lineage.avoided)]
+        parts += ["## Rejected", "\n".join(f"- {_rejection(step)}" for step in lineage.avoided)]
     parts += ["## The expert's kernel", _code(lineage.text)]
     if lineage.steps:
         parts += ["## The naive kernel", _code(lineage.steps[-1].text)]
@@ -32,7 +32,7 @@ def brief(lineage: Lineage) -> str:
         skill = standing.get(step.judgement.parent + step.judgement.child)
         lines.append(f"{number:3}  {step.operator:22} {effect(step.judgement.effect):28} {step.summary}")
         lines += [f"     {skill.name}: {skill.standing}"] if skill is not None else []
-    lines += [f"  -  {_rejected(step)[:160]}" for step in lineage.avoided]
+    lines += [f"  -  {_rejection(step)[:160]}" for step in lineage.avoided]
     return "\n".join(lines)
 
 
@@ -87,18 +87,18 @@ def _skill(one: LineageSkill) -> str:
         f"**Intent.** {one.intent}",
         f"**Anchor.** {one.anchor}",
         f"**Carrier.** {one.carrier}",
-        f"**Preconditions.** {'; '.join([*_asked(one.requires), *facts])}",
+        f"**Preconditions.** {'; '.join([*_request_lines(one.requires), *facts])}",
         f"**Effect.** {effect(one.effect)} on {one.device_name or one.hardware}"
         + ("" if one.effect else ": unknown, not measured"),
         f"**Forward.** {_recipe(one)}{one.how}.",
         f"**From** `{one.child}` **to** `{one.parent}`. Library: {one.standing or 'not drafted'}.",
     ]
-    told += [f"**Avoided failure.** {_rejected(step)}" for step in one.avoided]
+    told += [f"**Avoided failure.** {_rejection(step)}" for step in one.avoided]
     bullets = "\n".join(f"- {line}" for line in told)
     return f"### {one.name}\n\n{bullets}\n\n```diff\n{one.change}\n```"
 
 
-def _asked(asked: Requirements) -> list[str]:
+def _request_lines(asked: Requirements) -> list[str]:
     lists = (asked.architectures, asked.dtypes, asked.layouts)
     told = [", ".join(words) for words in lists if words]
     bounds = ((asked.ranks, "dimensions"), (asked.elements, "elements"))
@@ -119,7 +119,7 @@ def _recipe(one: LineageSkill) -> str:
     return ", then ".join(steps) + ": "
 
 
-def _rejected(step: LineageStep) -> str:
+def _rejection(step: LineageStep) -> str:
     told = f"{step.operator} {_numbers(step)}".strip()
     return f"{told} at {step.judgement.parent}: {' '.join(step.reason.split())}"
 
@@ -136,7 +136,7 @@ def _code(text: str) -> str:
     return f"```python\n{text.rstrip()}\n```"
 
 
-def shown(lineages: Sequence[Lineage]) -> list[tuple[str, ...]]:
+def table_rows(lineages: Sequence[Lineage]) -> list[tuple[str, ...]]:
     """A row a step, for a table of several lineages."""
     return [
         (

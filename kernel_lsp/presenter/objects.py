@@ -8,6 +8,6 @@ from kernel_lsp import wire
 from kernel_lsp.records import SCHEMA_VERSION
 
 
-def versioned(**content: object) -> str:
+def to_versioned_json(**content: object) -> str:
     """Records become plain values. Ends without a line break."""
     return json.dumps({"schema_version": SCHEMA_VERSION, **wire.to_json(content)}, indent=2)

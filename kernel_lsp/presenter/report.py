@@ -17,7 +17,7 @@ from string import Template
 
 from kernel_lsp.plain import plain
 from kernel_lsp.presenter import charts, lineages
-from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, Span
+from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, ChartSpan
 from kernel_lsp.presenter.learned import uplift_text
 from kernel_lsp.records import (
     Event,
@@ -59,7 +59,7 @@ class Version:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class ReportFacts:
     """Everything that a report shows."""
 
     made: str
@@ -79,7 +79,7 @@ class Facts:
     """Name -> what the trainer's evaluation of a policy against the rule has found."""
 
 
-def page(facts: Facts) -> str:
+def page(facts: ReportFacts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
@@ -92,7 +92,7 @@ def page(facts: Facts) -> str:
 # --- sections -----------------------------------------------------------------------------
 
 
-def _suggestions(facts: Facts) -> str:
+def _suggestions(facts: ReportFacts) -> str:
     told = _fates(facts.events)
     if not told:
         return _section(
@@ -108,14 +108,14 @@ def _suggestions(facts: Facts) -> str:
     return _section("Suggestions", plots + _table(("", "suggestions", "of the offered"), rows))
 
 
-def _speedups(facts: Facts) -> str:
+def _speedups(facts: ReportFacts) -> str:
     fates, rows, shown = _fates(facts.events), [], []
     timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
     for proposal, found in timed[-MOST_SPANS:]:
         fate = _fate(proposal.id, fates)
         name = f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
         shown.append(
-            Span(label=_short(name), low=found.low, mid=found.mid, high=found.high, color=_color(fate))
+            ChartSpan(label=_short(name), low=found.low, mid=found.mid, high=found.high, color=_color(fate))
         )
         rows.append((name, proposal.candidate.summary, _ratio(found), fate or "-"))
     if not rows:
@@ -127,7 +127,7 @@ def _speedups(facts: Facts) -> str:
     return _section("Speedups", plot + _table(head, rows))
 
 
-def _library(facts: Facts) -> str:
+def _library(facts: ReportFacts) -> str:
     if not facts.learned:
         text = "Nothing was learned yet: rewrites that are kept become drafts for `kernel-lsp skills verify`."
         return _section("Learned skills", _note(text))
@@ -146,17 +146,17 @@ def _library(facts: Facts) -> str:
     return _section("Learned skills", plot + _table(head, rows))
 
 
-def _lineages(facts: Facts) -> str:
+def _lineages(facts: ReportFacts) -> str:
     if not facts.lineages:
         text = "No kernel was walked back yet: `kernel-lsp skills lineage FILE::KERNEL` does it."
         return _section("Lineages", _note(text))
     drawn = "".join(_lineage(one) for one in facts.lineages)
     head = ("kernel", "step", "simplification", "the expert's form gains", "on")
-    return _section("Lineages", drawn + _table(head, lineages.shown(facts.lineages)))
+    return _section("Lineages", drawn + _table(head, lineages.table_rows(facts.lineages)))
 
 
 def _lineage(one: Lineage) -> str:
-    steps: list[tuple[str, Span | None]] = [("expert", None)]
+    steps: list[tuple[str, ChartSpan | None]] = [("expert", None)]
     steps += [(step.operator.replace("_", " "), _step_span(step)) for step in one.steps]
     places = {one.expert: 0} | {step.judgement.child: n for n, step in enumerate(one.steps, 1)}
     rejected: dict[int, list[str]] = {}
@@ -167,19 +167,21 @@ def _lineage(one: Lineage) -> str:
     return _plot(charts.lineage(steps, rejected), caption + ("" if one.measured else " (unmeasured)"))
 
 
-def _step_span(step: LineageStep) -> Span | None:
+def _step_span(step: LineageStep) -> ChartSpan | None:
     found = step.judgement.effect
     return (
-        None if found is None else Span(label="", low=found.low, mid=found.mid, high=found.high, color=GOOD)
+        None
+        if found is None
+        else ChartSpan(label="", low=found.low, mid=found.mid, high=found.high, color=GOOD)
     )
 
 
-def _training(facts: Facts) -> str:
+def _training(facts: ReportFacts) -> str:
     if not facts.curves:
         return _section("Training", _note("No training run was named; `--run FOLDER` shows its curves."))
     parts = []
     for name, lines in facts.curves.items():
-        groups = _grouped(lines)
+        groups = _group_curves(lines)
         if not groups:
             parts.append(_note(f"{name}: nothing was logged yet."))
             continue
@@ -192,7 +194,7 @@ def _training(facts: Facts) -> str:
     return _section("Training", "".join(parts))
 
 
-def _policy(facts: Facts) -> str:
+def _policy(facts: ReportFacts) -> str:
     if not facts.policies:
         text = "No comparison was named; `--policy FILE` shows what the trainer's evaluation wrote."
         return _section("Policy against rule", _note(text))
@@ -205,7 +207,7 @@ def _policy(facts: Facts) -> str:
         ):
             if isinstance(told := found.get(key), dict):
                 low, mid, high = (float(told[end]) for end in ("low", "mean", "high"))
-                spans.append(Span(label=label, low=low, mid=mid, high=high, color=color))
+                spans.append(ChartSpan(label=label, low=low, mid=mid, high=high, color=color))
                 rows.append((label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?"))))
     text = "First suggestion over the best that search has found (1 is all of it), and policy over rule"
     head = ("", "geometric mean", "95 % interval", "held-out tasks")
@@ -249,13 +251,13 @@ def _per_day(events: Sequence[Event]) -> dict[str, Counter[str]]:
     return {day: counts.get(day, Counter()) for day in days}
 
 
-def _uplift(papers: LearnedSkill) -> Span | None:
+def _uplift(papers: LearnedSkill) -> ChartSpan | None:
     last = next((one.uplift for one in reversed(papers.verifications) if one.uplift), None)
     if last is None:
         return None
     color = GOOD if papers.standing is Standing.VERIFIED else CALM
     low, mid, high = (math.exp(value) for value in (last.low, last.mean, last.high))
-    return Span(label=_short(papers.name), low=low, mid=mid, high=high, color=color)
+    return ChartSpan(label=_short(papers.name), low=low, mid=mid, high=high, color=color)
 
 
 def _learned_row(papers: LearnedSkill, usage: Sequence[UsageStats]) -> tuple[str, ...]:
@@ -266,7 +268,7 @@ def _learned_row(papers: LearnedSkill, usage: Sequence[UsageStats]) -> tuple[str
     return (papers.name, papers.standing.value, where, shown, "; ".join(used) or "-", papers.reason or "-")
 
 
-def _grouped(
+def _group_curves(
     lines: Sequence[Mapping[str, float]],
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MOST_CURVES` fields."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernel_lsp import __version__
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.records import Analysis, Finding, Json, ParseProblem
 
 _HOME = "https://github.com/kernel-lsp/kernel-lsp"
@@ -81,7 +81,7 @@ def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
         }
         for path, analysis in results
     ]
-    return versioned(version=__version__, files=files)
+    return to_versioned_json(version=__version__, files=files)
 
 
 def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:

@@ -20,7 +20,7 @@ REASONS = {
 }
 
 
-def ended(search: SearchSummary) -> str:
+def end_message(search: SearchSummary) -> str:
     """One line, for a progress bar."""
     return f"search ended: {REASONS[search.stop]} ({count(search.attempts, 'attempt')})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Event, EventKind, SessionSummary
 
@@ -52,7 +52,7 @@ def sessions_text(sessions: Sequence[SessionSummary]) -> str:
 
 
 def sessions_json(sessions: Sequence[SessionSummary]) -> str:
-    return versioned(sessions=list(sessions))
+    return to_versioned_json(sessions=list(sessions))
 
 
 def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
@@ -71,7 +71,7 @@ def _passed_over(session: SessionSummary, events: Sequence[Event]) -> str:
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
-    return versioned(session=session, events=list(events))
+    return to_versioned_json(session=session, events=list(events))
 
 
 def forgotten_text(*, sessions: int, events: int, proposals: int, files: int, recordings: int) -> str:
@@ -82,7 +82,7 @@ def forgotten_text(*, sessions: int, events: int, proposals: int, files: int, re
 
 def forgotten_json(**counts: int) -> str:
     """The same counts."""
-    return versioned(forgotten=counts)
+    return to_versioned_json(forgotten=counts)
 
 
 def _note(event: Event) -> str:

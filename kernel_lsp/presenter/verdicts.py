@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_lsp.presenter import cards
-from kernel_lsp.records import Check, Evaluation, Fact, Repetition
+from kernel_lsp.records import Check, EnvironmentFact, Evaluation, Repetition
 
 MARKS = {True: "ok", False: "no", None: "--"}
 HOLDS = {True: "the verdict holds", False: "the verdict does not hold any more", None: "could not judge"}
@@ -37,7 +37,7 @@ def repetition_lines(repetition: Repetition) -> Iterator[str]:
     yield HOLDS[repetition.holds]
 
 
-def _row(fact: Fact) -> tuple[str, str, str, str]:
+def _row(fact: EnvironmentFact) -> tuple[str, str, str, str]:
     return (MARKS[fact.same], fact.name, fact.before, fact.now)
 
 

@@ -22,15 +22,15 @@ from kernel_lsp.files import read_source
 from kernel_lsp.patching import store
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, stepping, targets
-from kernel_lsp.programs.composing import Variant, Workspace
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, Measured
+from kernel_lsp.programs.composing import ProgramVariant, Workspace
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
-from kernel_lsp.programs.stepping import Clock, Run, Way
-from kernel_lsp.programs.targets import Looked
+from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
+from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Progress, Report
-from kernel_lsp.snapshots.store import Recording
+from kernel_lsp.snapshots.store import ProgramRecording
 
 CHECKED_STEPS = 4
 PROFILED_STEPS = 6
@@ -43,7 +43,7 @@ EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ProgramPlan:
     """What is asked for."""
 
     root: Path
@@ -62,15 +62,15 @@ class Plan:
     fresh: bool = False
 
 
-class Bench:
+class ProgramBench:
     """The program's runs: one copy of the workspace per variant, which is removed in the end."""
 
-    def __init__(self, plan: Plan, clock: Clock, recorded: Recording, report: Report) -> None:
+    def __init__(self, plan: ProgramPlan, clock: Clock, recorded: ProgramRecording, report: Report) -> None:
         self.plan, self.clock, self.recorded = plan, clock, recorded
         self.kept = KeptRuns(recorded.folder, fresh=plan.fresh)
         self.shares: Shares | None = None
-        self.measured = Measured()
-        self.variants: dict[str, Variant] = {}
+        self.measured = MeasuredWays()
+        self.variants: dict[str, ProgramVariant] = {}
         self.agreements: dict[str, Agreement] = {}
         self.taken: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
@@ -84,11 +84,11 @@ class Bench:
         self._texts: dict[Path, str] = {}
         """Files of the workspace that the program imports."""
         self._optimizers: frozenset[str] = frozenset()
-        self._originals: list[Run] = []
+        self._originals: list[StepRun] = []
         autocast = (way["setting"].get("autocast") for way in recorded.ways if way.get("setting"))
         self._eps = EPS.get(next(autocast, None), EPS[None])
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> ProgramBench:
         self._mirrors[None] = self._stack.enter_context(Mirror.of(self.plan.root, {}))
         return self
 
@@ -97,7 +97,7 @@ class Bench:
 
     # --- one run
 
-    def _start(self, way: Way, number: int = 0, **more: Any) -> Run:
+    def _start(self, way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
         """``number``: of the run among those that are alike."""
         more.setdefault("steps", self.plan.steps)
         texts = self.variants[way.variant].texts if way.variant is not None else {}
@@ -119,12 +119,12 @@ class Bench:
         self.kept.keep(key, run)
         return run
 
-    def _add(self, variant: Variant) -> Way:
+    def _add(self, variant: ProgramVariant) -> ProgramWay:
         """Make room for runs with these edits."""
         own = {path: text for path, text in variant.texts.items() if is_own(path, self.plan.root)}
         self.variants[variant.name] = variant
         self._mirrors[variant.name] = self._stack.enter_context(Mirror.of(self.plan.root, own))
-        return Way(name=variant.name, variant=variant.name)
+        return ProgramWay(name=variant.name, variant=variant.name)
 
     def _say(self, text: str) -> None:
         self._report(Progress(phase="measure", message=text))
@@ -134,7 +134,7 @@ class Bench:
     def profile(self) -> None:
         """What of the step belongs to which target, which roots there are, and what the program imports."""
         self._say("profiling one step")
-        names = sorted({one.name for one in targets.ranked(self.recorded, None)})
+        names = sorted({one.name for one in targets.rank_targets(self.recorded, None)})
         profiled = [list(name) for name in names]
         run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=profiled)
         if run.failed is None and run.profile is None and run.steps_ms:  # it has fewer steps
@@ -159,9 +159,9 @@ class Bench:
         if self.is_broken:
             return
         ways = [AS_IS]
-        if variant := composing.fused(self._texts, self._optimizers):
+        if variant := composing.fuse_optimizers(self._texts, self._optimizers):
             if self._agrees(self._add(variant)):
-                ways.append(Way(name=variant.name, variant=variant.name))
+                ways.append(ProgramWay(name=variant.name, variant=variant.name))
                 ways += self._compiled(variant, None)
             else:
                 self._drop(variant.name)
@@ -170,17 +170,17 @@ class Bench:
         ways += plain[1:]
         measuring.measure(self.measured, ways, self._start, self._say, FIRST, told=self._tell_gain)
 
-    def _compiled(self, variant: Variant, mode: str | None) -> list[Way]:
+    def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there is a
         place for it, else called on the module from outside."""
         name, texts = self.clock.roots[0], self._texts
         if (
             len(self.clock.roots) == 1
-            and (line := composing.compiled(variant, name, texts, mode)) is not None
+            and (line := composing.compile_outermost(variant, name, texts, mode)) is not None
         ):
             return [self._add(line)]
         words = f"{variant.name}, {composing.mode_words(mode)}"
-        return [Way(name=words, variant=variant.name, mode=mode or "default")]
+        return [ProgramWay(name=words, variant=variant.name, mode=mode or "default")]
 
     def _tell_gain(self) -> None:
         best, other = self.measured.best_edited, self.measured.best_plain
@@ -191,7 +191,7 @@ class Bench:
 
     # --- 5 and 6
 
-    def time_later(self, looked: Sequence[Looked]) -> None:
+    def time_later(self, looked: Sequence[ProgramTarget]) -> None:
         """What targets gave, beside what still has a chance."""
         if self.is_broken:
             self.notes.append(
@@ -208,7 +208,7 @@ class Bench:
             self.notes += variant.notes
             kept = self._verified(variant, begun) if variant.composed else None
             if kept is not None:
-                ways.append(Way(name=kept.name, variant=kept.name))
+                ways.append(ProgramWay(name=kept.name, variant=kept.name))
                 if kept.name == composing.KERNELS and mode is not None:
                     ways += self._compiled(kept, mode)
         measuring.measure(self.measured, ways, self._start, self._say, LATER)
@@ -221,12 +221,12 @@ class Bench:
                 " fastest; give each run more time with --run-seconds"
             )
 
-    def _is_right(self, way: Way) -> bool:
+    def _is_right(self, way: ProgramWay) -> bool:
         if way.name not in self.agreements:
             self._agrees(way)
         return self.agreements[way.name].right
 
-    def _verified(self, variant: Variant, begun: Variant | None) -> Variant | None:
+    def _verified(self, variant: ProgramVariant, begun: ProgramVariant | None) -> ProgramVariant | None:
         """The variant, without the rewrites with which it computes something else."""
         for _ in range(MOST_LEFT_OUT):
             if self._agrees(self._add(variant)):
@@ -245,7 +245,7 @@ class Bench:
         )
         del self.variants[name]
 
-    def _agrees(self, way: Way) -> bool:
+    def _agrees(self, way: ProgramWay) -> bool:
         """Whether the program computes with these edits what it computed, step by step."""
         self._say(f"checking what the program computes with {way.name}")
         checking: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS}

@@ -23,7 +23,7 @@ from kernel_lsp.patching.making import PatchError
 from kernel_lsp.patching.store import Place
 from kernel_lsp.programs import whole
 from kernel_lsp.programs.shares import Name, Shares
-from kernel_lsp.programs.targets import Looked
+from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Snapshot
 from kernel_lsp.rewrite import edit
 
@@ -31,7 +31,7 @@ OPTIMIZER, KERNELS, BEST = "a fused optimizer", "our kernels", "the best of each
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class ProgramVariant:
     """The program with some of our edits."""
 
     name: str
@@ -39,7 +39,7 @@ class Variant:
     """Files as they would be."""
     before: Mapping[Path, str]
     """The same files as they are; what is not there yet is left out."""
-    composed: tuple[Looked, ...] = ()
+    composed: tuple[ProgramTarget, ...] = ()
     """Targets whose rewrites are in it."""
     compiled: str | None = None
     """Mode of torch.compile of the outermost module, as a line in the texts; None: there is none."""
@@ -57,35 +57,42 @@ class Workspace:
     place: Place
 
 
-def fused(texts: Mapping[Path, str], optimizers: frozenset[str]) -> Variant | None:
+def fuse_optimizers(texts: Mapping[Path, str], optimizers: frozenset[str]) -> ProgramVariant | None:
     """``texts``: the files of the workspace that the program imports. None: there is nothing to change."""
     found = {path: whole.with_fused_optimizers(text, optimizers) for path, text in texts.items()}
     changed = {path: text for path, text in found.items() if text != texts[path]}
     before = {path: texts[path] for path in changed}
-    return Variant(name=OPTIMIZER, texts=changed, before=before) if changed else None
+    return ProgramVariant(name=OPTIMIZER, texts=changed, before=before) if changed else None
 
 
 def with_targets(
-    targets: Sequence[Looked], begun: Variant | None, shares: Shares | None, workspace: Workspace
-) -> list[Variant]:
+    targets: Sequence[ProgramTarget],
+    begun: ProgramVariant | None,
+    shares: Shares | None,
+    workspace: Workspace,
+) -> list[ProgramVariant]:
     """The variants "kernels" and "best" where they differ from what is known."""
     edited = [one for one in targets if one.edit is not None]
     own = [one for one in edited if not one.compiles]
     best = [one for one in edited if not (one.compiles and _lies_in_compiled(one, edited, shares))]
-    found = [_composed(own, begun, KERNELS, workspace)] if own else []
+    found = [_compose(own, begun, KERNELS, workspace)] if own else []
     if any(one.compiles for one in best):
-        found.append(_composed(best, begun, BEST, workspace))
+        found.append(_compose(best, begun, BEST, workspace))
     return found
 
 
-def without_last(variant: Variant, begun: Variant | None, workspace: Workspace) -> Variant | None:
+def without_last(
+    variant: ProgramVariant, begun: ProgramVariant | None, workspace: Workspace
+) -> ProgramVariant | None:
     """The variant without the rewrite that was composed last; None: nothing is left of it."""
     if len(variant.composed) < 2:
         return None
-    return _composed(variant.composed[:-1], begun, variant.name, workspace)
+    return _compose(variant.composed[:-1], begun, variant.name, workspace)
 
 
-def compiled(variant: Variant, root: Name, texts: Mapping[Path, str], mode: str | None) -> Variant | None:
+def compile_outermost(
+    variant: ProgramVariant, root: Name, texts: Mapping[Path, str], mode: str | None
+) -> ProgramVariant | None:
     """The same with a line that compiles the outermost module, where one place constructs it."""
     found = {}
     for path, text in {**texts, **variant.texts}.items():
@@ -107,21 +114,23 @@ def mode_words(mode: str | None) -> str:
     return "torch.compile" if mode in (None, "default") else f"torch.compile in mode {mode}"
 
 
-def _lies_in_compiled(one: Looked, edited: Sequence[Looked], shares: Shares | None) -> bool:
+def _lies_in_compiled(one: ProgramTarget, edited: Sequence[ProgramTarget], shares: Shares | None) -> bool:
     """A compiled target needs no second compiler inside of it."""
     if shares is None:
         return False
     return any(other.compiles and shares.is_within(one.name, other.name) for other in edited)
 
 
-def _composed(targets: Sequence[Looked], begun: Variant | None, name: str, workspace: Workspace) -> Variant:
+def _compose(
+    targets: Sequence[ProgramTarget], begun: ProgramVariant | None, name: str, workspace: Workspace
+) -> ProgramVariant:
     """Every rewrite in its file; those whose target another edit has changed are left out."""
     texts = dict(begun.texts) if begun else {}
     before = dict(begun.before) if begun else {}
     kept = []
     for one in targets:
         original = before.setdefault(one.path, read_source(one.path).text)
-        text = texts.get(one.path) or _patched(one, original, workspace)
+        text = texts.get(one.path) or _patch(one, original, workspace)
         target = analysis.find_target(
             analysis.analyze(Snapshot(uri=one.path.as_uri(), text=text)), one.qualname
         )
@@ -133,18 +142,18 @@ def _composed(targets: Sequence[Looked], begun: Variant | None, name: str, works
             continue
         kept.append(one)
     before = {path: before[path] for path in texts}
-    made = Variant(name=name, texts=texts, before=before, composed=tuple(kept))
+    made = ProgramVariant(name=name, texts=texts, before=before, composed=tuple(kept))
     return _with_patches(made, workspace)
 
 
-def _patched(one: Looked, original: str, workspace: Workspace) -> str:
+def _patch(one: ProgramTarget, original: str, workspace: Workspace) -> str:
     """What the file holds now: a library's with the patch module that the workspace has of it."""
     if store.is_own(one.path, workspace.root):
         return original
-    return store.begun(workspace.place, store.library_of(one.path, one.module), original)
+    return store.begin_patch(workspace.place, store.library_of(one.path, one.module), original)
 
 
-def _with_patches(variant: Variant, workspace: Workspace) -> Variant:
+def _with_patches(variant: ProgramVariant, workspace: Workspace) -> ProgramVariant:
     """Rewrites of installed packages as patch modules. Where no script of the workspace runs first, their
     texts stay, and are served to the runs."""
     place = workspace.place

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from kernel_lsp.programs.stepping import Run, Way
+from kernel_lsp.programs.stepping import ProgramWay, StepRun
 from kernel_lsp.records import Interval
 
-AS_IS = Way(name="as it is")
+AS_IS = ProgramWay(name="as it is")
 COMPILED = (
-    Way(name="torch.compile", mode="default"),
-    Way(name="torch.compile of the repeated block", mode="default", regional=True),
-    Way(name="torch.compile, reduce-overhead", mode="reduce-overhead"),
-    Way(name="torch.compile, max-autotune-no-cudagraphs", mode="max-autotune-no-cudagraphs"),
+    ProgramWay(name="torch.compile", mode="default"),
+    ProgramWay(name="torch.compile of the repeated block", mode="default", regional=True),
+    ProgramWay(name="torch.compile, reduce-overhead", mode="reduce-overhead"),
+    ProgramWay(name="torch.compile, max-autotune-no-cudagraphs", mode="max-autotune-no-cudagraphs"),
 )
 """What a user can have without us; the one that takes minutes to its first step comes last."""
 FIRST, LATER = range(1), range(1, 4)
@@ -41,25 +41,25 @@ themselves (`benchmarks/step_aa.py`), and the best of several ways is looked at.
 
 
 @dataclass
-class Measured:
+class MeasuredWays:
     """Runs of each way by round; a failed one ends a way."""
 
-    runs: dict[Way, dict[int, Run]] = field(default_factory=dict)
+    runs: dict[ProgramWay, dict[int, StepRun]] = field(default_factory=dict)
 
-    def step_ms(self, way: Way) -> float | None:
+    def step_ms(self, way: ProgramWay) -> float | None:
         """Mean over rounds of the steady median."""
         found = [run.step_ms for run in self.runs.get(way, {}).values() if run.step_ms is not None]
         return fmean(found) if found else None
 
-    def failed(self, way: Way) -> str | None:
+    def failed(self, way: ProgramWay) -> str | None:
         return next((run.failed for run in self.runs.get(way, {}).values() if run.failed), None)
 
     @property
-    def unfinished(self) -> list[Way]:
+    def unfinished(self) -> list[ProgramWay]:
         """Ways of which nobody knows how fast they are, because they took too long."""
         return [way for way, runs in self.runs.items() if any(run.is_cut_off for run in runs.values())]
 
-    def ratio(self, before: Way, after: Way) -> Interval | None:
+    def ratio(self, before: ProgramWay, after: ProgramWay) -> Interval | None:
         """How many times as fast ``after`` is; None where no round has both."""
         first, second = self.runs.get(before, {}), self.runs.get(after, {})
         pairs = [(first[number].step_ms, second[number].step_ms) for number in first if number in second]
@@ -72,12 +72,12 @@ class Measured:
             low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.99
         )
 
-    def speed(self, way: Way) -> float | None:
+    def speed(self, way: ProgramWay) -> float | None:
         """How many times as fast as the program as it is, in the rounds that have both."""
         ratio = None if self.failed(way) else self.ratio(AS_IS, way)
         return ratio.mid if ratio else None
 
-    def best(self, ways: Iterable[Way]) -> Way | None:
+    def best(self, ways: Iterable[ProgramWay]) -> ProgramWay | None:
         return max(
             (way for way in ways if self.speed(way) is not None),
             key=lambda way: self.speed(way) or 0.0,
@@ -85,16 +85,16 @@ class Measured:
         )
 
     @property
-    def best_plain(self) -> Way | None:
+    def best_plain(self) -> ProgramWay | None:
         """The fastest without our edits."""
         return self.best(way for way in self.runs if not way.is_edited)
 
     @property
-    def best_edited(self) -> Way | None:
+    def best_edited(self) -> ProgramWay | None:
         """The fastest with our edits."""
         return self.best(way for way in self.runs if way.is_edited)
 
-    def worth_more(self, plain: int) -> list[Way]:
+    def worth_more(self, plain: int) -> list[ProgramWay]:
         """The program as it is, as many of its fastest ways, and our edits that are not far behind."""
         speeds = {way: speed for way in self.runs if (speed := self.speed(way)) is not None}
         timed = sorted(speeds, key=lambda way: -speeds[way])
@@ -113,9 +113,9 @@ def pays(ratio: Interval) -> bool:
 
 
 def measure(
-    measured: Measured,
-    ways: Sequence[Way],
-    start: Callable[[Way, int], Run],
+    measured: MeasuredWays,
+    ways: Sequence[ProgramWay],
+    start: Callable[[ProgramWay, int], StepRun],
     report: Callable[[str], None],
     rounds: Iterable[int],
     told: Callable[[], None] = lambda: None,
@@ -143,7 +143,7 @@ class Agreement:
     detail: str = ""
 
 
-def agreement(original: Run, again: Run, moved: Run, *, edited: Run) -> Agreement:
+def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: StepRun) -> Agreement:
     """``again``: the original once more; ``moved``: its parameters moved by one rounding."""
     compared = zip(original.digests, again.digests, moved.digests, edited.digests, strict=False)
     steps = []

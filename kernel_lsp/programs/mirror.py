@@ -36,7 +36,7 @@ class Mirror:
         mirror = Mirror(root=root, copy=copy)
         try:
             room = [MOST_BYTES]
-            _copied(root, copy, room)
+            _copy_tree(root, copy, room)
             for path, text in texts.items():
                 place = mirror.place(path)
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class Mirror:
         self.remove()
 
 
-def _copied(root: Path, copy: Path, room: list[int]) -> None:
+def _copy_tree(root: Path, copy: Path, room: list[int]) -> None:
     copy.mkdir(parents=True)
     for entry in os.scandir(root):
         if entry.name in LEFT_OUT:
@@ -83,7 +83,7 @@ def _copied(root: Path, copy: Path, room: list[int]) -> None:
         if entry.is_symlink():
             target.symlink_to(Path(entry.path).resolve())
         elif entry.is_dir():
-            _copied(Path(entry.path), target, room)
+            _copy_tree(Path(entry.path), target, room)
         elif entry.is_file():
             size = entry.stat().st_size
             if size > min(LARGE_BYTES, room[0]):

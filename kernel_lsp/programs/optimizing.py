@@ -26,15 +26,15 @@ from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import composing, recording, targets
-from kernel_lsp.programs.bench import Bench, Plan
-from kernel_lsp.programs.composing import Variant
-from kernel_lsp.programs.measuring import Agreement, Measured
+from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs.composing import ProgramVariant
+from kernel_lsp.programs.measuring import Agreement, MeasuredWays
 from kernel_lsp.programs.shares import Shares
-from kernel_lsp.programs.stepping import Clock, Way
-from kernel_lsp.programs.targets import Looked
+from kernel_lsp.programs.stepping import Clock, ProgramWay
+from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Job, Progress, Report
 from kernel_lsp.snapshots import store
-from kernel_lsp.snapshots.store import Recording
+from kernel_lsp.snapshots.store import ProgramRecording
 from kernel_lsp.workloads import running
 
 ALIKE = 0.7
@@ -45,14 +45,14 @@ ALIKE = 0.7
 class ProgramOutcome:
     """What was found for one program."""
 
-    recording: Recording
-    targets: tuple[Looked, ...]
+    recording: ProgramRecording
+    targets: tuple[ProgramTarget, ...]
     """In the order in which they were looked at."""
     shares: Shares | None = None
     """Where the step's device time goes; None: it could not be profiled."""
-    variants: Mapping[str, Variant] = field(default_factory=dict)
+    variants: Mapping[str, ProgramVariant] = field(default_factory=dict)
     """By name: what was timed with edits of ours, and computes what the program does."""
-    measured: Measured | None = None
+    measured: MeasuredWays | None = None
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     """By name of the variant."""
     taken: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ProgramOutcome:
     """Why something was not measured or is not offered."""
 
     @property
-    def without(self) -> Way | None:
+    def without(self) -> ProgramWay | None:
         """The fastest way without our edits."""
         return (
             self.measured.best(way for way in self.measured.runs if not way.is_edited)
@@ -70,7 +70,7 @@ class ProgramOutcome:
         )
 
     @property
-    def best(self) -> Way | None:
+    def best(self) -> ProgramWay | None:
         """The fastest way with our edits."""
         return (
             self.measured.best(way for way in self.measured.runs if way.is_edited) if self.measured else None
@@ -81,17 +81,19 @@ class ProgramOutcome:
         """Share of the step's device time that was opened and timed."""
         if self.shares is None:
             return None
-        return targets.covered(self.targets, self.shares, has_optimizer=composing.OPTIMIZER in self.variants)
+        return targets.covered_share(
+            self.targets, self.shares, has_optimizer=composing.OPTIMIZER in self.variants
+        )
 
 
-async def optimize(pipeline: Pipeline, plan: Plan, data_dir: Path, report: Report) -> ProgramOutcome:
+async def optimize(pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramOutcome:
     """Raises KernelLspError when the program cannot be recorded."""
-    recorded = _known(plan, data_dir) or _recorded(plan, data_dir, report)
+    recorded = _last_recording(plan, data_dir) or _record(plan, data_dir, report)
     clock = clock_of(recorded)
     if clock is None:
         note = "no step was found: no module was called from the program itself"
         return ProgramOutcome(recording=recorded, targets=(), notes=(note,))
-    with Bench(plan, clock, recorded, report) as bench:
+    with ProgramBench(plan, clock, recorded, report) as bench:
         bench.profile()
         bench.time_first()
         looked = await _looked_at(pipeline, plan, recorded, bench.shares, report)
@@ -111,7 +113,7 @@ async def optimize(pipeline: Pipeline, plan: Plan, data_dir: Path, report: Repor
 # --- 1: recording -----------------------------------------------------------------------------------
 
 
-def _known(plan: Plan, data_dir: Path) -> Recording | None:
+def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | None:
     """The last recording of this command, while no file of the workspace is newer."""
     if plan.fresh:
         return None
@@ -124,7 +126,7 @@ def _known(plan: Plan, data_dir: Path) -> Recording | None:
     return None
 
 
-def _recorded(plan: Plan, data_dir: Path, report: Report) -> Recording:
+def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecording:
     report(Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps"))
     out = running.default_path(plan.root, plan.command)
     done = recording.record(plan.root, plan.command, out, data_dir, steps=plan.steps, to_stderr=True)
@@ -142,21 +144,23 @@ def _recorded(plan: Plan, data_dir: Path, report: Report) -> Recording:
 
 
 async def _looked_at(
-    pipeline: Pipeline, plan: Plan, recorded: Recording, shares: Shares | None, report: Report
-) -> list[Looked]:
+    pipeline: Pipeline, plan: ProgramPlan, recorded: ProgramRecording, shares: Shares | None, report: Report
+) -> list[ProgramTarget]:
     end = time.monotonic() + 60 * plan.minutes
-    found: list[Looked] = []
-    for one in targets.ranked(recorded, shares):
-        if (reason := targets.skipped(one, found, shares)) is not None:
+    found: list[ProgramTarget] = []
+    for one in targets.rank_targets(recorded, shares):
+        if (reason := targets.skip_reason(one, found, shares)) is not None:
             found.append(targets.not_opened(one, reason))
         elif time.monotonic() > end:
             found.append(targets.not_opened(one, f"{plan.minutes:g} minutes were over"))
         else:
-            found.append(await _optimized(pipeline, plan, one, report))
+            found.append(await _optimize_target(pipeline, plan, one, report))
     return found
 
 
-async def _optimized(pipeline: Pipeline, plan: Plan, one: Looked, report: Report) -> Looked:
+async def _optimize_target(
+    pipeline: Pipeline, plan: ProgramPlan, one: ProgramTarget, report: Report
+) -> ProgramTarget:
     def told(progress: Progress) -> None:
         report(replace(progress, message=f"{one.qualname} ({one.share:.0%}): {progress.message}"))
 
@@ -174,7 +178,7 @@ async def _optimized(pipeline: Pipeline, plan: Plan, one: Looked, report: Report
         return targets.not_opened(one, str(error))
 
 
-def clock_of(recorded: Recording) -> Clock | None:
+def clock_of(recorded: ProgramRecording) -> Clock | None:
     """A step ends with the optimizer where the outermost module is trained, else with its call."""
     modules = [way for way in recorded.ways if way.get("kind") == "module" and way.get("class")]
     if not modules:

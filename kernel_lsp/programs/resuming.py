@@ -16,7 +16,7 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.files import replace_file
-from kernel_lsp.programs.stepping import Run
+from kernel_lsp.programs.stepping import StepRun
 
 FILE = "runs.json"
 MAX_AGE_S = 24 * 3600
@@ -34,16 +34,16 @@ class KeptRuns:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 self._runs = dict(json.loads(self._path.read_text(encoding="utf-8")))
 
-    def find(self, key: Any) -> Run | None:
+    def find(self, key: Any) -> StepRun | None:
         kept = self._runs.get(_digest(key))
         if not isinstance(kept, dict):
             return None
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if time.time() - float(kept["time"]) <= MAX_AGE_S:
-                return wire.from_json(Run, kept["run"])
+                return wire.from_json(StepRun, kept["run"])
         return None
 
-    def keep(self, key: Any, run: Run) -> None:
+    def keep(self, key: Any, run: StepRun) -> None:
         """Where it cannot be written, the session goes on without."""
         if run.failed is None:
             self._runs[_digest(key)] = {"time": time.time(), "run": wire.to_json(run)}

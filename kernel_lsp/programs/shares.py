@@ -19,7 +19,7 @@ LEAST_ROOT = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ShareRow:
     """Time that belongs to the same targets around each other."""
 
     ranges: tuple[Name, ...]
@@ -36,7 +36,7 @@ class Shares:
     device: str
     """cuda: of its kernels. cpu: of operators."""
     total_us: float
-    rows: tuple[Row, ...]
+    rows: tuple[ShareRow, ...]
     calls: dict[tuple[Name, ...], int]
     step_ms: float | None = None
     """Of an unprofiled step."""
@@ -48,7 +48,7 @@ class Shares:
             device=str(profile["device"]),
             total_us=float(profile["total_us"]),
             rows=tuple(
-                Row(ranges=_names(row["ranges"]), kind=str(row["kind"]), us=float(row["us"]))
+                ShareRow(ranges=_names(row["ranges"]), kind=str(row["kind"]), us=float(row["us"]))
                 for row in profile["rows"]
             ),
             calls={_names(row["ranges"]): int(row["calls"]) for row in profile["calls"]},
@@ -113,4 +113,4 @@ def _names(ranges: list[list[str]]) -> tuple[Name, ...]:
     return tuple((module, qualname) for module, qualname in ranges)
 
 
-__all__ = ["IN_OPTIMIZER", "OTHER", "Name", "Row", "Shares"]
+__all__ = ["IN_OPTIMIZER", "OTHER", "Name", "ShareRow", "Shares"]

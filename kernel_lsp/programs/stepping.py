@@ -32,7 +32,7 @@ WARM_UP = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class ProgramWay:
     """One way of running a program."""
 
     name: str
@@ -61,10 +61,10 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class StepRun:
     """What one run has shown."""
 
-    way: Way
+    way: ProgramWay
     steps_ms: tuple[float, ...] = ()
     """Of every step after the first."""
     first_s: float | None = None
@@ -97,14 +97,14 @@ def run(
     mirror: Mirror,
     command: Sequence[str],
     folder: Path,
-    way: Way,
+    way: ProgramWay,
     clock: Clock,
     *,
     steps: int,
     timeout_s: float,
     served: Mapping[Path, str] | None = None,
     **more: Any,
-) -> Run:
+) -> StepRun:
     """``folder``: where the user runs the command. ``served``: edited texts of installed files. ``more``:
     check, nudge, edited, profiled (see recorder/steps.py).
 
@@ -112,7 +112,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-steps-") as scratch:
         out = Path(scratch) / "steps.json"
-        texts = _written(served or {}, Path(scratch))
+        texts = _write_sources(served or {}, Path(scratch))
         given = {
             "out": str(out), "roots": clock.roots, "clock": clock.kind, "region": clock.region if way.regional
             else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
@@ -122,8 +122,8 @@ def run(
         try:
             told = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return Run(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
-    return Run(
+            return StepRun(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
+    return StepRun(
         way=way,
         steps_ms=tuple(map(float, told["steps_ms"])),
         first_s=told["first_s"],
@@ -177,7 +177,7 @@ def _run(
     return status, log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
 
 
-def _written(served: Mapping[Path, str], scratch: Path) -> dict[str, str]:
+def _write_sources(served: Mapping[Path, str], scratch: Path) -> dict[str, str]:
     found = {}
     for number, (path, text) in enumerate(served.items()):
         file = scratch / f"{number}.py"

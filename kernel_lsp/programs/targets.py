@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.programs.shares import IN_OPTIMIZER, Name, Shares
 from kernel_lsp.records import Outcome, Proposal, SourceEdit
-from kernel_lsp.snapshots.store import Recording
+from kernel_lsp.snapshots.store import ProgramRecording
 
 LEAST_SHARE = 0.005
 """Of the step, below which nothing of a target could be noticed."""
@@ -17,7 +17,7 @@ ENOUGH = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class ProgramTarget:
     """One target of the program."""
 
     path: Path
@@ -53,10 +53,10 @@ class Looked:
         return self.outcome is not None and any(one.evaluation.timings for one in self.outcome.proposals)
 
 
-def ranked(recorded: Recording, shares: Shares | None) -> list[Looked]:
+def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[ProgramTarget]:
     """The recording's modules and functions in the order in which they are looked at: those with the most
     time first, and an outermost one by what is not in the blocks that it repeats."""
-    found: dict[tuple[Path, str], Looked] = {}
+    found: dict[tuple[Path, str], ProgramTarget] = {}
     for way in recorded.ways:
         path, qualname = recorded.path_of(way), recorded.qualname_of(way)
         if way.get("kind") not in ("module", "function") or (path, qualname) in found:
@@ -64,7 +64,7 @@ def ranked(recorded: Recording, shares: Shares | None) -> list[Looked]:
         seen = next((one for one in recorded.seen if one["target"] == way["target"]), way)
         name = (str(way.get("module", "")), qualname)
         share = float(seen.get("share") or 0.0) if shares is None else shares.of_target(name)
-        found[path, qualname] = Looked(
+        found[path, qualname] = ProgramTarget(
             path=path,
             qualname=qualname,
             module=name[0],
@@ -73,13 +73,13 @@ def ranked(recorded: Recording, shares: Shares | None) -> list[Looked]:
             why_not=way.get("not_kept") if recorded.snapshot(way) is None else None,
         )
 
-    def order(one: Looked) -> float:
+    def order(one: ProgramTarget) -> float:
         return -(one.share if shares is None else shares.alone(one.name))
 
     return sorted(found.values(), key=order)
 
 
-def skipped(one: Looked, before: Sequence[Looked], shares: Shares | None) -> str | None:
+def skip_reason(one: ProgramTarget, before: Sequence[ProgramTarget], shares: Shares | None) -> str | None:
     """Why a target is not looked at, after those ``before`` it; None: it is."""
     if one.why_not is not None:
         return one.why_not
@@ -90,19 +90,19 @@ def skipped(one: Looked, before: Sequence[Looked], shares: Shares | None) -> str
     return None
 
 
-def looked_at(targets: Sequence[Looked], shares: Shares) -> float:
+def looked_at(targets: Sequence[ProgramTarget], shares: Shares) -> float:
     """Share of the step's device time in targets that were judged, or that are called by such a one."""
     judged = {one.name for one in targets if one.is_judged}
     inside = sum(row.us for row in shares.rows if judged.intersection(row.ranges[-2:]))
     return inside / shares.total_us if shares.total_us else 0.0
 
 
-def covered(targets: Sequence[Looked], shares: Shares, *, has_optimizer: bool) -> float:
+def covered_share(targets: Sequence[ProgramTarget], shares: Shares, *, has_optimizer: bool) -> float:
     """Share of the step's device time whose target, or one around it, was judged, and optimizers with a fused
     implementation that was timed."""
     share = shares.within([one.name for one in targets if one.is_judged])
     return share + (shares.of_kind(IN_OPTIMIZER) if has_optimizer else 0.0)
 
 
-def not_opened(one: Looked, reason: str) -> Looked:
+def not_opened(one: ProgramTarget, reason: str) -> ProgramTarget:
     return replace(one, why_not=reason)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.analysis.scripts import Script, has_star
-from kernel_lsp.analysis.source import SourceFile
+from kernel_lsp.analysis.source import ParsedSource
 from kernel_lsp.parsing import parse_text
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -41,7 +41,7 @@ def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
             last = max((*call.args, *(k.value for k in call.keywords)), key=_end)
             end = script.file.offset(*_end(last))
             made.append((end, ", fused=True"))
-    changed = _inserted(text, made)
+    changed = _insert(text, made)
     return changed if _script(changed) else text  # an argument in parentheses of its own ends earlier
 
 
@@ -63,12 +63,12 @@ def with_compiled(text: str, class_name: str, mode: str | None) -> str | None:
     if not _ends_line(text, begun):
         return None
     argument = "" if mode in (None, "default") else f'mode="{mode}"'
-    return _inserted(text, [(begun, f"\n{indent}{name}.compile({argument})")])
+    return _insert(text, [(begun, f"\n{indent}{name}.compile({argument})")])
 
 
 def _script(text: str) -> Script | None:
     try:
-        return Script(SourceFile(text, parse_text(text)))
+        return Script(ParsedSource(text, parse_text(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -98,7 +98,7 @@ def _ends_line(text: str, at: int) -> bool:
     return not rest or rest.startswith("#")
 
 
-def _inserted(text: str, made: list[tuple[int, str]]) -> str:
+def _insert(text: str, made: list[tuple[int, str]]) -> str:
     for at, new in sorted(made, reverse=True):
         text = text[:at] + new + text[at:]
     return text

@@ -32,7 +32,14 @@ from kernel_lsp.records.code import (
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.entries import EntryKind, EntryPoint, EntryPoints
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
-from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Fact, Repetition, Samples, Trial
+from kernel_lsp.records.evidence import (
+    EVIDENCE_VERSION,
+    EnvironmentFact,
+    Evidence,
+    Repetition,
+    Samples,
+    Trial,
+)
 from kernel_lsp.records.graphs import (
     CallCost,
     Form,
@@ -93,7 +100,7 @@ from kernel_lsp.records.plans import (
     StopReason,
 )
 from kernel_lsp.records.proposals import Card, Proposal, Verdict, rank
-from kernel_lsp.records.recordings import Busy, Launch
+from kernel_lsp.records.recordings import BusyShare, RecordedLaunch
 from kernel_lsp.records.rewrites import (
     SEMANTIC_PARAMETERS,
     Candidate,
@@ -105,19 +112,19 @@ from kernel_lsp.records.rewrites import (
 )
 from kernel_lsp.records.searches import (
     Archive,
+    ArchiveCell,
     ArmStats,
     Attempt,
     Bottleneck,
-    Cell,
     Context,
-    Draft,
-    Judge,
-    Judged,
     Move,
+    ProposedDraft,
     Proposer,
+    SearchJudge,
+    SearchJudgement,
+    SearchTask,
     SkillArms,
     Strategy,
-    Task,
     Workshop,
 )
 from kernel_lsp.records.skills import (
@@ -157,6 +164,7 @@ __all__ = [
     "Acceptance",
     "Analysis",
     "Archive",
+    "ArchiveCell",
     "ArgSpec",
     "Arguments",
     "ArmStats",
@@ -165,20 +173,19 @@ __all__ = [
     "Bottleneck",
     "Bounds",
     "Break",
-    "Busy",
+    "BusyShare",
     "CallCost",
     "CallForm",
     "Candidate",
     "Card",
-    "Cell",
     "Check",
     "CompiledKernel",
     "Context",
     "Cost",
-    "Draft",
     "EntryKind",
     "EntryPoint",
     "EntryPoints",
+    "EnvironmentFact",
     "EvalStatus",
     "Evaluation",
     "Event",
@@ -186,7 +193,6 @@ __all__ = [
     "Evidence",
     "Exchange",
     "Explained",
-    "Fact",
     "Finding",
     "Finish",
     "Form",
@@ -197,11 +203,8 @@ __all__ = [
     "Interval",
     "Job",
     "Json",
-    "Judge",
-    "Judged",
     "Judgement",
     "KernelView",
-    "Launch",
     "Layout",
     "LearnedSkill",
     "Lesson",
@@ -227,9 +230,11 @@ __all__ = [
     "Prompt",
     "Proof",
     "Proposal",
+    "ProposedDraft",
     "Proposer",
     "Provenance",
     "RecipeStep",
+    "RecordedLaunch",
     "Repetition",
     "Reply",
     "ReplyProblem",
@@ -241,9 +246,12 @@ __all__ = [
     "Samples",
     "Sampling",
     "SearchBudget",
+    "SearchJudge",
+    "SearchJudgement",
     "SearchMode",
     "SearchPlan",
     "SearchSummary",
+    "SearchTask",
     "SessionSummary",
     "Setting",
     "Site",
@@ -262,7 +270,6 @@ __all__ = [
     "Structured",
     "Target",
     "TargetKind",
-    "Task",
     "TaskUplift",
     "Timing",
     "ToolCall",

@@ -85,7 +85,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
+class EnvironmentFact:
     """One thing that was so when a verdict was reached, and how it is now."""
 
     name: str
@@ -99,6 +99,6 @@ class Fact:
 class Repetition:
     """A verdict that was reached again."""
 
-    facts: tuple[Fact, ...]
+    facts: tuple[EnvironmentFact, ...]
     holds: bool | None
     """None: could not be judged (another device, or the second try was not judged)."""

@@ -12,7 +12,7 @@ from kernel_lsp.records.common import Json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Busy:
+class BusyShare:
     """How much of a recorded run one target, or one way of calling it, was. Forward only."""
 
     calls: int
@@ -25,7 +25,7 @@ class Busy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class RecordedLaunch:
     """One way in which a Triton kernel was launched in a recorded run: same signature, constants and grid."""
 
     kernel: str
@@ -52,7 +52,7 @@ class Launch:
     called_with: tuple[ArgSpec, ...] | None = None
     """The launcher's arguments by name, as they were when it launched; None: not recorded, or one of them is
     an object that no workload can hold."""
-    busy: Busy
+    busy: BusyShare
 
     @property
     def target(self) -> str:

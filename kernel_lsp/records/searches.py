@@ -1,6 +1,6 @@
 """A search for one target: what is tried, from where, at which cost, and when it ends.
 
-One loop (search/loop.py) asks a `Strategy` where to go on, a `Proposer` for a draft and the `Judge` for a
+One loop (search/loop.py) asks a `Strategy` where to go on, a `Proposer` for a draft and the `SearchJudge` for a
 verdict, and keeps every `Attempt` in an `Archive`. Not covered: how any of them decides.
 """
 
@@ -46,7 +46,7 @@ class Move(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class ArchiveCell:
     """Where a candidate stands in the map: one elite per island and cell."""
 
     complexity: int
@@ -56,7 +56,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class SearchTask:
     """What every proposer may know about the target."""
 
     qualname: str
@@ -98,7 +98,7 @@ class Attempt:
     """What a next turn is told (agents/feedback.py); small enough to keep."""
     fitness: float | None = None
     """Lower bound of the speedup over the best baseline that took part; None unless right and timed."""
-    cell: Cell | None = None
+    cell: ArchiveCell | None = None
     island: int = 0
     rollout: int | None = None
     turn: int = 0
@@ -138,7 +138,7 @@ class Context:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class ProposedDraft:
     """What a proposer made of a context."""
 
     candidate: Candidate | None = None
@@ -150,7 +150,7 @@ class Draft:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class SearchJudgement:
     proposal: Proposal
     evidence: Evidence | None = None
     """With every trial; None where nothing was run."""
@@ -188,7 +188,7 @@ class Proposer(Protocol):
     def slow(self) -> bool:
         """Asks a language model: several run at once, ahead of the device."""
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         """None: nothing (more) to propose from there."""
 
 
@@ -209,8 +209,8 @@ class Workshop(Protocol):
         """The program as a model sees it, its region between two marker comments."""
 
 
-class Judge(Protocol):
-    async def __call__(self, candidate: Candidate, *, full: bool) -> Judged:
+class SearchJudge(Protocol):
+    async def __call__(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
         """Quickly (against eager alone) or in full. Cancelling the task ends its processes."""
 
 
@@ -257,7 +257,7 @@ class Archive(Protocol):
     ) -> None:
         """One transaction, synced. A disk that refuses: kept in memory, said once through `problems`."""
 
-    def elites(self, island: int) -> Mapping[Cell, Attempt]: ...
+    def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]: ...
 
     @property
     def problems(self) -> tuple[str, ...]: ...

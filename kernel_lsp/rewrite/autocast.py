@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class AutocastRules:
     """Names of torch's functions by what autocast does to their floating arguments."""
 
     lower: frozenset[str]
@@ -45,7 +45,7 @@ PRODUCTS = frozenset({
     "convolution", "addmm", "matmul", "__matmul__", "__rmatmul__", "einsum", "mm", "linear", "addbmm",
     "baddbmm", "bmm", "vecdot", "linalg_vecdot", "prelu", "scaled_dot_product_attention",
 })  # fmt: skip
-CUDA = Rules(
+CUDA = AutocastRules(
     lower=PRODUCTS
     | {"addmv", "addr", "mv", "chain_matmul", "multi_dot", "linalg_multi_dot", "lstm_cell", "gru_cell"}
     | {"rnn_tanh_cell", "rnn_relu_cell"},
@@ -69,7 +69,7 @@ CUDA = Rules(
         "tensordot", "scatter_add", "cat", "concat", "stack", "hstack", "vstack",
     }),
 )  # fmt: skip
-CPU = Rules(
+CPU = AutocastRules(
     lower=PRODUCTS,
     float32=frozenset({
         "avg_pool3d", "binary_cross_entropy", "grid_sampler", "polar", "quantile", "nanquantile", "cdist",
@@ -125,12 +125,12 @@ class Autocast(TorchFunctionMode):
             for module in map(_module, WRITTEN_IN_PYTHON):
                 for name in ASKS:
                     if hasattr(module, name):
-                        stack.enter_context(_patched(module, name, lambda *tensors: False))
+                        stack.enter_context(_patch(module, name, lambda *tensors: False))
             kind = torch.amp.autocast_mode.autocast
             made, entered, left = kind.__init__, kind.__enter__, kind.__exit__
-            stack.enter_context(_patched(kind, "__init__", self._makes(made)))
-            stack.enter_context(_patched(kind, "__enter__", self._enters(entered)))
-            stack.enter_context(_patched(kind, "__exit__", self._leaves(left)))
+            stack.enter_context(_patch(kind, "__init__", self._makes(made)))
+            stack.enter_context(_patch(kind, "__enter__", self._enters(entered)))
+            stack.enter_context(_patch(kind, "__exit__", self._leaves(left)))
             yield
 
     def _makes(self, original: Any) -> Any:
@@ -170,7 +170,7 @@ def _module(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:

@@ -21,7 +21,7 @@ from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen import cost as eager
 from kernel_lsp.rewrite.codegen.conv_cost import eager_conv_seconds
 from kernel_lsp.rewrite.codegen.conv_facts import conv_of
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
@@ -55,14 +55,14 @@ GENERATED_FLOPS = {4: 160e12, 2: 450e12}
 """Generated products: in float32 three products of 16-bit parts (codegen/matmul_cost.py)."""
 
 
-def told(graph: Graph) -> CallCost | None:
+def call_cost(graph: Graph) -> CallCost | None:
     """All of it, for whoever plans; None for a graph that is not on a CUDA device."""
     if graph.device != "cuda":
         return None
     return CallCost(
         host_s=sum(_host(node) for node in graph.nodes),
         device_s=_device_seconds(graph),
-        replayed_s=replayed(graph),
+        replayed_s=replay_seconds(graph),
         launches=launches(graph),
     )
 
@@ -76,7 +76,7 @@ def seconds(graph: Graph) -> float:
     return max(sum(_host(node) for node in graph.nodes), _device_seconds(graph))
 
 
-def replayed(graph: Graph) -> float:
+def replay_seconds(graph: Graph) -> float:
     """One call that replays the graph's kernels from a recording, with copies of inputs and results."""
     inputs = [item.node for item in graph.inputs if item.node is not None]
     tensors = [*inputs, *(leaf for leaf in graph.outputs if isinstance(leaf, fx.Node))]
@@ -89,12 +89,12 @@ def replayed(graph: Graph) -> float:
 
 def launches(graph: Graph) -> int:
     """Kernels of one call."""
-    return sum(_launched(node) for node in graph.nodes if not is_view(node))
+    return sum(_count_launches(node) for node in graph.nodes if not is_view(node))
 
 
 def work(graph: Graph) -> Work:
     """What each call does, to be handed over when a rewrite replaces it."""
-    return {node.name: (_flops(node), _expected(graph, node)) for node in graph.nodes}
+    return {node.name: (_flops(node), _expected_seconds(graph, node)) for node in graph.nodes}
 
 
 def hand_over(before: Work, after: Graph, benefit: float) -> None:
@@ -119,7 +119,7 @@ def arithmetic(node: fx.Node) -> tuple[float, float]:
 
 def _host(node: fx.Node) -> float:
     if (kernel := node.meta.get("generated")) is not None:
-        own = _launched(node) * (KERNEL_HOST_S if kernel.is_triton else 2 * OPERATION_HOST_S)
+        own = _count_launches(node) * (KERNEL_HOST_S if kernel.is_triton else 2 * OPERATION_HOST_S)
         return own + DESCRIPTOR_HOST_S * kernel.definitions.count(".from_tensor(")
     if is_op(node, *RECURRENT):
         return _steps(node) * STEP_HOST_S
@@ -144,10 +144,10 @@ def alone(graph: Graph, node: fx.Node) -> float:
     if "generated" in node.meta:
         working = min(working, node.meta.get("expected", working))
     more = max(0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node))  # passes and kernels
-    return max(moving, working, SHORTEST_KERNEL_S * _launched(node)) + more
+    return max(moving, working, SHORTEST_KERNEL_S * _count_launches(node)) + more
 
 
-def _expected(graph: Graph, node: fx.Node) -> float:
+def _expected_seconds(graph: Graph, node: fx.Node) -> float:
     if is_view(node):
         return 0.0
     own = "generated" in node.meta or is_op(node, *CONVOLUTIONS)
@@ -174,10 +174,10 @@ def _flops(node: fx.Node) -> float:
     return cost.flops(node)
 
 
-def _launched(node: fx.Node) -> int:
+def _count_launches(node: fx.Node) -> int:
     """Kernels of one operation: of a generated one what its generator counted, or the launches that can be
     seen in the source, and the library's that put their results together."""
-    kernel: Generated | None = node.meta.get("generated")
+    kernel: GeneratedSource | None = node.meta.get("generated")
     if kernel is None:
         return 1
     seen = kernel.definitions.count("_kernel[") + len(INTO.findall(kernel.definitions))

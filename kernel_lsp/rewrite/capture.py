@@ -34,10 +34,10 @@ from kernel_lsp.rewrite import guard, refusals
 from kernel_lsp.rewrite.answers import Answers, is_program
 from kernel_lsp.rewrite.autocast import Autocast
 from kernel_lsp.rewrite.cleanup import clean
-from kernel_lsp.rewrite.graph import Graph, Input, Origin
-from kernel_lsp.rewrite.live import faked, values_at
+from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
+from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
-from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed, observed_objects
+from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observe_module, observed_objects
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.questions import (
     by_batch,
@@ -129,7 +129,7 @@ def _capture_recorded(
         if live is None:
             call = named_call(function, *opened.bind(tensors))
         else:
-            given = pytree.tree_flatten(faked(live, mode))
+            given = pytree.tree_flatten(fake_tensors(live, mode))
             with mode:
                 leaves = _with_batch(given[0], batch)
             tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -190,7 +190,7 @@ def _export(
     asked: dict[str, Any] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
-    seen = observed(module, reads, called, effects.set)
+    seen = observe_module(module, reads, called, effects.set)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         for watching in (seen, observed_objects(things, asked, effects.set_of), effects.watched()):
@@ -264,13 +264,15 @@ def _graph(program: Program, module: Any, exported: Any, leaves: list[Leaf], dev
         constants=constants,
         training=bool(module.training) if module is not None else False,
         device=device,
-        origin=Origin(program=program.source, entry=program.entry, module=module, path=_path_of(program)),
+        origin=CaptureOrigin(
+            program=program.source, entry=program.entry, module=module, path=_path_of(program)
+        ),
         output_spec=exported.call_spec.out_spec,
     )
     refusals.of_graph(program.entry, graph)
     clean(graph)
     unify(graph)
-    graph.origin = Origin(
+    graph.origin = CaptureOrigin(
         program=program.source,
         entry=program.entry,
         module=module,

@@ -13,14 +13,14 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite import guard
-from kernel_lsp.rewrite.cells import Cell, CellLoop, cell_loops
+from kernel_lsp.rewrite.cells import CellLoop, RecurrentCell, cell_loops
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.opened_cells import require_kind
 from kernel_lsp.rewrite.results import Result, first_reader, redirect
-from kernel_lsp.rewrite.spreading import last_of, spread, walked
+from kernel_lsp.rewrite.spreading import last_of, spread, stack_walk
 
 aten = torch.ops.aten
 
@@ -34,7 +34,7 @@ def apply(graph: Graph, label: str) -> None:
     before = first_reader(graph, loop)
     _check_order(graph, found, before)
     every = {
-        node: walked(graph, walk, found.dim, before) for walk in loop.walks for node in walk.slices[1][:1]
+        node: stack_walk(graph, walk, found.dim, before) for walk in loop.walks for node in walk.slices[1][:1]
     }
     every |= {node: every[walk.slices[1][0]] for walk in loop.walks for node in walk.slices[1]}
     last = dict[fx.Node, fx.Node]()
@@ -69,11 +69,13 @@ def _check_order(graph: Graph, found: CellLoop, before: fx.Node) -> None:
 # --- the layer ---------------------------------------------------------------------------
 
 
-def _layer(graph: Graph, found: CellLoop, cell: Cell, given: fx.Node, before: fx.Node) -> dict[str, fx.Node]:
+def _layer(
+    graph: Graph, found: CellLoop, cell: RecurrentCell, given: fx.Node, before: fx.Node
+) -> dict[str, fx.Node]:
     """What is read of the states of all steps (``all``) and of those after the last one (``h``, ``c``)."""
     graph.require(guard.NO_TRANSFORMS, "the library's layer has no rule for vmap, where cells have one")
     require_kind(graph, cell.node)
-    wanted = _wanted(found, cell)
+    wanted = _wanted_results(found, cell)
     state = graph.val(found.loop.steps[1][cell.states[0]])
     shape = list(state.shape)
     shape.insert(found.dim, found.loop.length)
@@ -92,7 +94,7 @@ def _layer(graph: Graph, found: CellLoop, cell: Cell, given: fx.Node, before: fx
     }
 
 
-def _wanted(found: CellLoop, cell: Cell) -> list[str]:
+def _wanted_results(found: CellLoop, cell: RecurrentCell) -> list[str]:
     """Results of the layer that anything reads."""
     loop, step = found.loop, found.loop.steps[1]
     state = step[cell.states[0]]
@@ -103,7 +105,7 @@ def _wanted(found: CellLoop, cell: Cell) -> list[str]:
     return names or ["h"]
 
 
-def _source(graph: Graph, found: CellLoop, cell: Cell, wanted: list[str]) -> Generated:
+def _source(graph: Graph, found: CellLoop, cell: RecurrentCell, wanted: list[str]) -> GeneratedSource:
     states = ["h", "c"][: len(cell.states)]
     weights = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"][: len(cell.weights)]
     start = ", ".join(f"{state}[None].contiguous()" for state in states)
@@ -117,10 +119,10 @@ def _source(graph: Graph, found: CellLoop, cell: Cell, wanted: list[str]) -> Gen
     lines = [
         f"def {name}(x, {', '.join([*states, *weights])}):",
         f'    """{found.loop.length} steps of {cells} as one layer of the library: weights lie alike."""',
-        source.wrapped(f"{left} = torch.{cell.layer}(", arguments, ")", indent="    "),
+        source.wrap_items(f"{left} = torch.{cell.layer}(", arguments, ")", indent="    "),
         f"    return {', '.join(ends[item] for item in wanted)}",
     ]
-    return Generated(
+    return GeneratedSource(
         name=name,
         imports=("import torch",),
         definitions="\n".join(lines),

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.spreading import spreads
 
 aten = torch.ops.aten
@@ -28,7 +28,7 @@ LAYERS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class RecurrentCell:
     """One cell of a step, and where its states are among the operations of the step."""
 
     node: fx.Node
@@ -43,8 +43,8 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellLoop:
-    loop: Loop
-    cells: tuple[Cell, ...]
+    loop: UnrolledLoop
+    cells: tuple[RecurrentCell, ...]
     """In the order of a step."""
     spread: tuple[fx.Node, ...]
     """Other operations of step 1, in order."""
@@ -77,21 +77,21 @@ def cell_loops(graph: Graph) -> list[CellLoop]:
     return [found for loop in loops_of(graph) if (found := cells_of(graph, loop)) is not None]
 
 
-def cells_of(graph: Graph, loop: Loop) -> CellLoop | None:
+def cells_of(graph: Graph, loop: UnrolledLoop) -> CellLoop | None:
     """With the steps in the dimension in which the program has them, where its operations allow that."""
     if not any(is_cell(node) for node in loop.steps[1]):
         return None
     for dim in loop.dims:
-        if (found := _told(graph, loop, dim)) is not None:
+        if (found := _describe_loop(graph, loop, dim)) is not None:
             return found
     return None
 
 
-def _told(graph: Graph, loop: Loop, dim: int) -> CellLoop | None:
+def _describe_loop(graph: Graph, loop: UnrolledLoop, dim: int) -> CellLoop | None:
     step = loop.steps[1]
     every = {node for walk in loop.walks for node in walk.slices[1]}
     changing = {*every, *step, *loop.steps[0]}
-    cells, spread, memories = list[Cell](), list[fx.Node](), set[fx.Node]()
+    cells, spread, memories = list[RecurrentCell](), list[fx.Node](), set[fx.Node]()
     for node in step:
         if is_cell(node):
             if (cell := _cell(graph, loop, node, every, changing)) is None:
@@ -114,8 +114,8 @@ def _told(graph: Graph, loop: Loop, dim: int) -> CellLoop | None:
 
 
 def _cell(
-    graph: Graph, loop: Loop, node: fx.Node, every: set[fx.Node], changing: set[fx.Node]
-) -> Cell | None:
+    graph: Graph, loop: UnrolledLoop, node: fx.Node, every: set[fx.Node], changing: set[fx.Node]
+) -> RecurrentCell | None:
     """None unless it reads its own state of the step before, and an input that is known for all steps."""
     given, held, *weights = node.args
     weights = [item for item in weights if item is not None]
@@ -128,7 +128,7 @@ def _cell(
     values = [graph.val(item) for item in (given, *weights, *(before[item] for item in own))]
     if given not in every or not plain or len({value.dtype for value in values}) != 1:
         return None
-    return Cell(
+    return RecurrentCell(
         node=node,
         layer=next(layer for op, layer in LAYERS.items() if is_op(node, op)),
         weights=tuple(weights),
@@ -137,7 +137,7 @@ def _cell(
     )
 
 
-def _states(loop: Loop, node: fx.Node) -> list[int]:
+def _states(loop: UnrolledLoop, node: fx.Node) -> list[int]:
     """Operations of a step that are the cell's new states; nothing where a part of them is never read."""
     step = loop.steps[1]
     if not is_op(node, aten.lstm_cell):

@@ -22,7 +22,7 @@ MOST_COMBINATIONS = 100_000
 """A product larger than this is not listed; its neighbors are."""
 
 
-def searched(parameters: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+def free_parameters(parameters: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     """The parameters with more than one choice that differ in speed or accuracy only."""
     return {k: v for k, v in parameters.items() if len(v) > 1 and k not in SEMANTIC_PARAMETERS}
 
@@ -34,7 +34,7 @@ def combinations(
     estimate: Estimate | None = None,
 ) -> list[Choice]:
     """At most ``limit`` combinations, ``center`` first; each names every parameter."""
-    space = searched(parameters)
+    space = free_parameters(parameters)
     start = {**{name: choices[0] for name, choices in parameters.items()}, **center}
     size = math.prod(len(choices) for choices in space.values())
     if estimate is not None and size <= MOST_COMBINATIONS:

@@ -180,15 +180,15 @@ def _without_collisions(file: _File, edit: SourceEdit) -> tuple[str, str]:
     definitions, target = edit.definitions, edit.target
     if not definitions or definitions.strip("\n") in LINE_END.sub("\n", file.text):
         return definitions, target
-    taken = {name for node in file.body for name in _defined(node)}
-    for name in [name for node in parsing.parse_text(definitions).body for name in _defined(node)]:
+    taken = {name for node in file.body for name in _defined_names(node)}
+    for name in [name for node in parsing.parse_text(definitions).body for name in _defined_names(node)]:
         if name in taken:
             fresh = next(n for i in range(2, 10_000) if (n := f"{name}_{i}") not in taken)
             definitions, target = (re.sub(rf"\b{name}\b", fresh, text) for text in (definitions, target))
     return definitions, target
 
 
-def _defined(node: ast.stmt) -> list[str]:
+def _defined_names(node: ast.stmt) -> list[str]:
     """Names that a top-level function, class or assignment binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite import guard, lookups
-from kernel_lsp.rewrite.generated import Generated, Wrapper
+from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.place import UNIT, Place
-from kernel_lsp.rewrite.statements import LINE_LENGTH, Writer, comment
+from kernel_lsp.rewrite.place import UNIT, TargetPlace
+from kernel_lsp.rewrite.statements import LINE_LENGTH, StatementWriter, comment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class Emission:
 
 def emit(graph: Graph, generic_batch: bool) -> Emission:
     """Raises RewriteError when the target's source has a form that cannot be kept."""
-    place = Place(graph)
-    writer = Writer(graph, place)
+    place = TargetPlace(graph)
+    writer = StatementWriter(graph, place)
     body = writer.statements()
     replaced = [node for node in writer.captured if node.name not in writer.untouched]
     checks = guard.conditions(graph, generic_batch, replaced)
@@ -47,8 +47,8 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         guarded, steps = _looked_up_once(checks, body, graph, place)
         new = place.assemble([(place.name, [*_guard_lines(guarded, place, graph), *steps])])
     else:
-        new = place.assemble(_wrapped(graph, place, checks, body, generic_batch))
-    kernels: list[Generated | Wrapper] = [*graph.generated]
+        new = place.assemble(_wrap_steps(graph, place, checks, body, generic_batch))
+    kernels: list[GeneratedSource | Wrapper] = [*graph.generated]
     if graph.wrapper is not None:
         kernels.append(graph.wrapper)
     return Emission(
@@ -56,18 +56,18 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         target=new,
         imports=_imports(place, "\n".join([*checks, *body]), kernels),
         definitions=_definitions(kernels),
-        body="\n".join([*body, *map(_computed, graph.generated)]),
+        body="\n".join([*body, *map(_describe_computation, graph.generated)]),
     )
 
 
-def _computed(kernel: Generated) -> str:
+def _describe_computation(kernel: GeneratedSource) -> str:
     """What a generated function computes. A Triton kernel takes any size, and blocks may follow the batch;
     PyTorch's operations hold the sizes that they were captured with."""
     return repr(kernel.numbers) if kernel.is_triton else f"{kernel.numbers!r}\n{kernel.definitions}"
 
 
-def _wrapped(
-    graph: Graph, place: Place, checks: list[str], body: list[str], generic_batch: bool
+def _wrap_steps(
+    graph: Graph, place: TargetPlace, checks: list[str], body: list[str], generic_batch: bool
 ) -> list[tuple[str, list[str]]]:
     """The steps as a method of their own, with the conditions on layers and weights; in front of them the
     call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no such method."""
@@ -86,7 +86,7 @@ def _wrapped(
 
 
 def _looked_up_once(
-    checks: list[str], body: list[str], graph: Graph, place: Place
+    checks: list[str], body: list[str], graph: Graph, place: TargetPlace
 ) -> tuple[list[str], list[str]]:
     """The same conditions and statements with local names for layers and weights."""
     module = graph.origin.module
@@ -98,7 +98,7 @@ def _looked_up_once(
     return lookups.bound_once(checks, body, paths, arguments)
 
 
-def _definitions(kernels: Sequence[Generated | Wrapper]) -> str:
+def _definitions(kernels: Sequence[GeneratedSource | Wrapper]) -> str:
     """The source of all kernels; a helper that several of them bring along is written once."""
     blocks = [block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")]
     own = list(dict.fromkeys(block.strip("\n") for block in blocks))
@@ -111,7 +111,7 @@ def _definitions(kernels: Sequence[Generated | Wrapper]) -> str:
     return "\n\n\n".join(own)
 
 
-def _guard_lines(checks: list[str], place: Place, graph: Graph) -> list[str]:
+def _guard_lines(checks: list[str], place: TargetPlace, graph: Graph) -> list[str]:
     if not checks:
         return []
     shapes = "; ".join(
@@ -124,7 +124,7 @@ def _guard_lines(checks: list[str], place: Place, graph: Graph) -> list[str]:
     return [*head, *_refusal(checks, place)]
 
 
-def _refusal(checks: list[str], place: Place) -> list[str]:
+def _refusal(checks: list[str], place: TargetPlace) -> list[str]:
     if not checks:
         return []
     one = f"if not ({' and '.join(checks)}):"
@@ -134,13 +134,13 @@ def _refusal(checks: list[str], place: Place) -> list[str]:
         rest = [
             f"{UNIT}{line}"
             for index, text in enumerate(checks)
-            for line in _folded(f"{'and ' if index else ''}{text}")
+            for line in _fold_condition(f"{'and ' if index else ''}{text}")
         ]
         test = ["if not (", *rest, "):"]
     return [*test, f"{UNIT}return {place.eager_call()}"]
 
 
-def _folded(check: str) -> list[str]:
+def _fold_condition(check: str) -> list[str]:
     """A long condition on several lines, broken where it is an alternative, a comparison or a list."""
     lines = [check]
     while len(lines[-1]) > LINE_LENGTH - 12:
@@ -154,7 +154,7 @@ def _folded(check: str) -> list[str]:
     return lines
 
 
-def _imports(place: Place, text: str, kernels: Sequence[Generated | Wrapper]) -> tuple[str, ...]:
+def _imports(place: TargetPlace, text: str, kernels: Sequence[GeneratedSource | Wrapper]) -> tuple[str, ...]:
     found = [line for kernel in kernels for line in kernel.imports]
     if guard.mentions(text, "torch"):
         found.append("import torch")

@@ -45,11 +45,11 @@ from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.loops import is_unrolled
-from kernel_lsp.rewrite.misses.collected import Declined, Seen, explained
+from kernel_lsp.rewrite.misses.collected import Declined, MatchObserver, explain_misses
 from kernel_lsp.rewrite.questions import decides_by_batch
 from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
@@ -61,7 +61,7 @@ MAX_PREFIXES = 200
 """Graphs after the first steps of a chain that are kept at once; a graph of 1000 nodes takes about 2 MB."""
 
 
-class Session:
+class EngineSession:
     """One open program: its graph, its skills, and copies of the graph at other batch sizes."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Session:
         self.graph = self._captured()
         self._other_batches: list[Graph] | None = None
         self._prefixes: dict[tuple[int, str], Applied] = {}
-        self._seen = Seen()
+        self._seen = MatchObserver()
         """What skills declined while the captured graph was matched."""
 
     def _captured(self, batch: int | None = None) -> Graph:
@@ -91,7 +91,7 @@ class Session:
 
     def capture(self) -> Capture:
         read, written = cost.traffic(self.graph)
-        self._seen = Seen()
+        self._seen = MatchObserver()
         return Capture(
             words=tuple(words(self.graph)),
             sites=self.sites(self.graph, self._seen),
@@ -102,12 +102,12 @@ class Session:
             graph=view_of(self.graph),
         )
 
-    def sites(self, graph: Graph, seen: Seen | None = None) -> tuple[Site, ...]:
+    def sites(self, graph: Graph, seen: MatchObserver | None = None) -> tuple[Site, ...]:
         """Every place where a skill applies with all preconditions proved, most saving first; ``seen``
         collects why the others are none."""
         if graph.wrapper is not None:  # its definitions hold for what it was put around
             return ()
-        seen = seen or Seen()
+        seen = seen or MatchObserver()
         found = [site for name in self._fitting(graph) for site in self._sites_of(name, graph, seen)]
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
@@ -122,7 +122,7 @@ class Session:
     def explain(self) -> Explained:
         """Why not more is offered: where skills nearly apply, and what the device leaves to gain."""
         asked = [miss for name in self._fitting(self.graph) for miss in self._misses_of(name)]
-        return explained(self.graph, [*asked, *self._seen.declined], self._seen.covered)
+        return explain_misses(self.graph, [*asked, *self._seen.declined], self._seen.covered)
 
     def _misses_of(self, name: str) -> list[Declined]:
         misses = getattr(self.rewrites[name], "misses", None)
@@ -170,7 +170,7 @@ class Session:
     def view(self, steps: list[Step]) -> Viewed:
         """The graph after these steps, where another could follow, and about how long a call takes."""
         graph = self._replay(self.graph, steps)[0]
-        cost = calltime.told(self._applied(self.graph, steps)[0])
+        cost = calltime.call_cost(self._applied(self.graph, steps)[0])
         return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
 
     def launched(self, steps: list[Step]) -> KernelView:
@@ -282,7 +282,7 @@ class Session:
             self._other_batches = made
         return self._other_batches
 
-    def _sites_of(self, name: str, graph: Graph, seen: Seen) -> Iterable[Site]:
+    def _sites_of(self, name: str, graph: Graph, seen: MatchObserver) -> Iterable[Site]:
         module = self.rewrites[name]
         try:
             for match in module.match(graph):
@@ -322,13 +322,13 @@ def words(graph: Graph) -> list[str]:
     return list(found)
 
 
-def _parameters(module: ModuleType, graph: Graph, match: Match) -> dict[str, list[Any]]:
+def _parameters(module: ModuleType, graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     parameters = getattr(module, "parameters", {})
     return dict(parameters(graph, match) if callable(parameters) else parameters)
 
 
 def _site(
-    skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]], kind: str
+    skill: str, match: GraphMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]], kind: str
 ) -> Site:
     return Site(
         skill=skill,
@@ -355,13 +355,13 @@ def _spec(source: str, value: Any) -> ArgSpec:
 def main() -> None:
     """Answer requests until the parent goes."""
     requests, replies = wire.claim_stdio()
-    session: Session | KernelSession | None = None
+    session: EngineSession | KernelSession | None = None
     while (frame := wire.read_frame(requests)) is not None:
         request = frame[0]
         try:
             with boundary(RewriteError, "the engine failed"):
                 if request["op"] == "open":
-                    session = opened(
+                    session = open_session(
                         wire.from_json(Program, request["program"]),
                         wire.from_json(Workload, request["workload"]),
                         str(request["device"]),
@@ -370,7 +370,7 @@ def main() -> None:
                     )
                     result: Any = session.capture()
                 elif request["op"] == "survey":
-                    result = _surveyed(request)
+                    result = _survey(request)
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
                 elif request["op"] == "explain":
@@ -395,7 +395,7 @@ def main() -> None:
         wire.write_frame(replies, answer)
 
 
-def _surveyed(request: dict[str, Any]) -> Any:
+def _survey(request: dict[str, Any]) -> Any:
     """Imported here, because it needs torch's bytecode capture: half a second that few targets need."""
     from kernel_lsp.rewrite.parts import survey
 
@@ -405,18 +405,18 @@ def _surveyed(request: dict[str, Any]) -> Any:
     return survey(replace(program, source=text), workload, str(request["device"]))
 
 
-def opened(
+def open_session(
     program: Program,
     workload: Workload,
     device: str,
     skills: list[Skill],
     *,
     gpu: tuple[str | None, str | None] = (None, None),
-) -> Session | KernelSession:
+) -> EngineSession | KernelSession:
     """A kernel is rewritten as text, everything else as a graph. Raises CaptureError."""
     if program.kernel is not None:
         return KernelSession(program, workload, device, skills)
-    return Session(program, workload, device, skills, hardware=devices.describe(device, *gpu))
+    return EngineSession(program, workload, device, skills, hardware=devices.describe(device, *gpu))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ INF = math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
+class TensorFact:
     """See the top of the file. Shapes are sizes of the workload."""
 
     shape: tuple[int, ...] = ()
@@ -73,11 +73,11 @@ class Fact:
         return self.stride == (c * h * w, 1, w * c, c)
 
 
-def unknown(value: Any) -> Fact:
+def unknown_fact(value: Any) -> TensorFact:
     """Shape, dtype and layout only; whole numbers and booleans are finite by type."""
     if not isinstance(value, torch.Tensor):
-        return Fact()
-    base = Fact(shape=tuple(value.shape), dtype=value.dtype, stride=tuple(value.stride()))
+        return TensorFact()
+    base = TensorFact(shape=tuple(value.shape), dtype=value.dtype, stride=tuple(value.stride()))
     if value.dtype == torch.bool:
         return replace(base, lo=0.0, hi=1.0, may_be_nan=False, may_be_inf=False, integer=True)
     if not value.dtype.is_floating_point and not value.dtype.is_complex:

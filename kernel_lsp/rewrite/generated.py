@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Generated:
+class GeneratedSource:
     """A piece of generated source: Triton kernels and the Python function that launches them."""
 
     name: str
@@ -44,7 +44,7 @@ class Wrapper:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
+class GraphMatch:
     """A place in one graph where a skill applies."""
 
     nodes: tuple[Any, ...]

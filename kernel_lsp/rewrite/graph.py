@@ -31,8 +31,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from kernel_lsp import devices
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite import transfer
-from kernel_lsp.rewrite.facts import Fact
-from kernel_lsp.rewrite.generated import Generated, Wrapper
+from kernel_lsp.rewrite.facts import TensorFact
+from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
 from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
@@ -71,7 +71,7 @@ class ModuleCall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class CaptureOrigin:
     """Everything about the captured target that does not change while it is rewritten."""
 
     program: str
@@ -112,7 +112,7 @@ class Graph:
         constants: dict[fx.Node, torch.Tensor],
         training: bool,
         device: str,
-        origin: Origin,
+        origin: CaptureOrigin,
         output_spec: Any = None,
     ) -> None:
         self.fx = graph
@@ -137,7 +137,7 @@ class Graph:
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
         self.wrapper: Wrapper | None = None
-        self._facts: dict[fx.Node, Fact] = {}
+        self._facts: dict[fx.Node, TensorFact] = {}
 
     # --- reading -------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Graph:
         return [node for node in self.nodes if node in some]
 
     @property
-    def generated(self) -> list[Generated]:
+    def generated(self) -> list[GeneratedSource]:
         """The generated source that the graph calls, each once."""
         return list(dict.fromkeys(n.meta["generated"] for n in self.nodes if "generated" in n.meta))
 
@@ -188,7 +188,7 @@ class Graph:
         """Fake tensor (or tuple of them) that the node yields."""
         return node.meta["val"]
 
-    def fact(self, node: fx.Node) -> Fact:
+    def fact(self, node: fx.Node) -> TensorFact:
         if node not in self._facts:
             for earlier in self.fx.nodes:
                 if earlier not in self._facts and earlier.op != "output":
@@ -264,7 +264,13 @@ class Graph:
         return node
 
     def call_generated(
-        self, kernel: Generated, args: Sequence[Any], *, like: Any, before: fx.Node, name: str | None = None
+        self,
+        kernel: GeneratedSource,
+        args: Sequence[Any],
+        *,
+        like: Any,
+        before: fx.Node,
+        name: str | None = None,
     ) -> fx.Node:
         """Insert a launch of ``kernel``; ``like`` is the fake value (or tuple) that it returns."""
         with self.fx.inserting_before(before):
@@ -325,7 +331,7 @@ class Graph:
         at = {old: mapping[old] for old in self.fx.nodes if old.op == "placeholder"}
         made = Graph(
             twin,
-            inputs=[_moved(item, at) for item in self.inputs],
+            inputs=[_move_input(item, at) for item in self.inputs],
             state={at[node]: path for node, path in self.state.items()},
             constants={at[node]: tensor for node, tensor in self.constants.items()},
             training=self.training,
@@ -425,7 +431,7 @@ def _calls(graph: Graph) -> list[tuple[Any, ...]]:
     return [(n.name, n.target, arguments) for n, arguments in named if n.op in ("call_function", "output")]
 
 
-def _moved(item: Input, at: dict[fx.Node, fx.Node]) -> Input:
+def _move_input(item: Input, at: dict[fx.Node, fx.Node]) -> Input:
     node = at[item.node] if item.node is not None else None
     return replace(item, node=node)
 

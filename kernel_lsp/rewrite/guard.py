@@ -221,13 +221,13 @@ def _kernels(graph: Graph) -> list[str]:
     if graph.device == "cuda":
         if tensors:  # Triton launches there; tensors on another device are right, and not read by its kernels
             found.append(f"{tensors[0].source}.get_device() == torch.cuda.current_device()")
-        found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered(graph))]
+        found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered_tensors(graph))]
     if not all(kernel.supports_autograd for kernel in graph.generated):
         found += [condition for condition in [no_gradients(graph)] if condition]
     return found
 
 
-def _unregistered(graph: Graph) -> set[str]:
+def _unregistered_tensors(graph: Graph) -> set[str]:
     """Tensors that are neither parameters nor buffers: ``module.cuda()`` leaves them on the CPU."""
     module = graph.origin.module
     if module is None:

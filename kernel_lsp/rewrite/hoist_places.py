@@ -12,17 +12,17 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.loops import Loop
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.loops import UnrolledLoop
+from kernel_lsp.rewrite.walks import SliceWalk
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class HoistPlace:
     """A product of a step that contains one of a slice (``walk``) with a weight that no step changes."""
 
-    walk: Walk
+    walk: SliceWalk
     joined: fx.Node | None = None
     """The concatenation of which the slice is one end; None where it is the slice alone."""
     columns: tuple[int, int] = (0, 0)
@@ -31,7 +31,7 @@ class Place:
     """The columns for what is beside it."""
 
 
-def places_of(graph: Graph, loop: Loop) -> dict[int, Place]:
+def places_of(graph: Graph, loop: UnrolledLoop) -> dict[int, HoistPlace]:
     """Numbers of operations -> what of them is one product for all steps."""
     walked = {node: walk for walk in loop.walks for node in walk.slices[1]}
     changing = {*loop.steps[0], *loop.steps[1], *walked}
@@ -40,8 +40,8 @@ def places_of(graph: Graph, loop: Loop) -> dict[int, Place]:
         if not _is_product(graph, node) or any(arg in changing for arg in node.args[1:]):
             continue
         if node.args[0] in walked:
-            found[index] = Place(walk=walked[node.args[0]])
-        elif (place := _joined(graph, loop, node, walked)) is not None:
+            found[index] = HoistPlace(walk=walked[node.args[0]])
+        elif (place := _join_linear(graph, loop, node, walked)) is not None:
             found[index] = place
     joined = {place.joined for place in found.values()}
     inside = {loop.steps[1][index] for index in found}
@@ -56,7 +56,9 @@ def _is_product(graph: Graph, node: fx.Node) -> bool:
     return is_op(node, aten.matmul, aten.mm) and graph.val(node.args[1]).dim() == 2
 
 
-def _joined(graph: Graph, loop: Loop, node: fx.Node, walked: dict[fx.Node, Walk]) -> Place | None:
+def _join_linear(
+    graph: Graph, loop: UnrolledLoop, node: fx.Node, walked: dict[fx.Node, SliceWalk]
+) -> HoistPlace | None:
     """A linear layer of a slice and what stands beside it, concatenated along the features."""
     given = node.args[0]
     if not is_op(node, aten.linear) or not is_op(given, aten.cat) or given not in loop.steps[1]:
@@ -66,8 +68,8 @@ def _joined(graph: Graph, loop: Loop, node: fx.Node, walked: dict[fx.Node, Walk]
         return None
     whole, own = (graph.val(item).shape[-1] for item in (given, next(p for p in parts if p in walked)))
     if parts[0] in walked:
-        return Place(walk=walked[parts[0]], joined=given, columns=(0, own), rest=(own, whole))
+        return HoistPlace(walk=walked[parts[0]], joined=given, columns=(0, own), rest=(own, whole))
     if parts[-1] in walked:
         columns, rest = (whole - own, whole), (0, whole - own)
-        return Place(walk=walked[parts[-1]], joined=given, columns=columns, rest=rest)
+        return HoistPlace(walk=walked[parts[-1]], joined=given, columns=columns, rest=rest)
     return None

@@ -10,14 +10,14 @@ from torch import fx
 from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.hoist_places import Place, places_of
-from kernel_lsp.rewrite.loops import Loop
+from kernel_lsp.rewrite.hoist_places import HoistPlace, places_of
+from kernel_lsp.rewrite.loops import UnrolledLoop
 from kernel_lsp.rewrite.opened_cells import is_fused_cell
 from kernel_lsp.rewrite.printing import Printer
 from kernel_lsp.rewrite.results import Result
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.walks import SliceWalk
 
 aten = torch.ops.aten
 
@@ -25,13 +25,13 @@ aten = torch.ops.aten
 class HoistedLoop:
     """The loop as a function of the products, the states before it, and the weights inside of it."""
 
-    def __init__(self, graph: Graph, loop: Loop) -> None:
+    def __init__(self, graph: Graph, loop: UnrolledLoop) -> None:
         self.graph, self.loop, self.step = graph, loop, loop.steps[1]
         self.names: dict[fx.Node, str] = {}
         self.inputs: dict[fx.Node, str] = {}
         """What the function takes -> the name of its argument."""
 
-    def write(self, results: Sequence[Result], before: fx.Node) -> tuple[Generated, list[fx.Node]]:
+    def write(self, results: Sequence[Result], before: fx.Node) -> tuple[GeneratedSource, list[fx.Node]]:
         walked = self._walked(before)
         starts = self._starts()
         lines = self._in_place(self._step_lines())
@@ -46,14 +46,14 @@ class HoistedLoop:
             lines.append(f"{', '.join(old for old, _ in moved)} = {', '.join(new for _, new in moved)}")
         held = {index: self.names[self.loop.steps[0][index]] for _, index in self.loop.carried}
         ends = [
-            _stacked(result, lists[result.index]) if result.every else held[result.index]
+            _stack_text(result, lists[result.index]) if result.every else held[result.index]
             for result in results
         ]
         items, tensors = ", ".join(item for item, _ in walked), ", ".join(text for _, text in walked)
         many = len(walked) > 1
         function = unique_name(self.graph, "recurrent_steps")
         text = [
-            source.wrapped(f"def {function}(", list(self.inputs.values()), "):"),
+            source.wrap_items(f"def {function}(", list(self.inputs.values()), "):"),
             f'    """{self.loop.length} steps; what each input adds to its product is computed already."""',
             *(f"    {name} = {start}" for name, start in starts),
             *(f"    {name} = []" for name in lists.values()),
@@ -62,7 +62,7 @@ class HoistedLoop:
             f"    return {', '.join(ends)}",
         ]
         launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step) - len(self.products)
-        kernel = Generated(
+        kernel = GeneratedSource(
             name=function,
             imports=("import torch", "import torch.nn.functional as F"),
             definitions="\n".join(text),
@@ -119,14 +119,14 @@ class HoistedLoop:
                 found.append((self.names[walk.slices[1][0]], _slices(name, walk.dim, walk)))
         return found
 
-    def _read(self, walk: Walk, before: fx.Node) -> fx.Node:
+    def _read(self, walk: SliceWalk, before: fx.Node) -> fx.Node:
         """The part of the tensor that the loop reads."""
         if walk.is_whole:
             return walk.base
         ends = min(walk.indices), max(walk.indices) + 1
         return self.graph.call(aten.slice.Tensor, (walk.base, walk.dim, *ends), before=before)
 
-    def _product(self, index: int, place: Place, before: fx.Node) -> fx.Node:
+    def _product(self, index: int, place: HoistPlace, before: fx.Node) -> fx.Node:
         """The product of all steps."""
         node, walk, call = self.step[index], place.walk, self.graph.call
         _, weight, *bias = node.args
@@ -164,7 +164,7 @@ class HoistedLoop:
         """The kernel of a cell behind its products: too many arguments for one line."""
         indent, left = " " * 8, f"{self.loop.variable(self.graph, self.step.index(node))} = "
         items = [self._operand(arg) for arg in node.args]
-        text = source.wrapped(f"{left}torch.ops.{node.target}(", items, ")", indent=indent)
+        text = source.wrap_items(f"{left}torch.ops.{node.target}(", items, ")", indent=indent)
         return text.removeprefix(f"{indent}{left}")
 
     def _beside(self, joined: fx.Node) -> str:
@@ -188,18 +188,18 @@ class HoistedLoop:
         return next(n for n in (wish, *(f"{wish}_{i}" for i in range(2, 99))) if n not in taken)
 
 
-def _dim_of_product(graph: Graph, walk: Walk) -> int:
+def _dim_of_product(graph: Graph, walk: SliceWalk) -> int:
     """Where the steps are in the product: it has its features last, so they go first if they were there."""
     return walk.dim if walk.dim < graph.val(walk.base).dim() - 1 else 0
 
 
-def _slices(name: str, dim: int, walk: Walk) -> str:
+def _slices(name: str, dim: int, walk: SliceWalk) -> str:
     """The slices in the order of the steps; a tensor is the sequence of those along dimension 0."""
     every = f"{name}.unbind({dim})" if dim else name
     return f"reversed({every})" if walk.is_backward else every
 
 
-def _stacked(result: Result, every: str) -> str:
+def _stack_text(result: Result, every: str) -> str:
     dim = f", dim={result.dim}" if result.dim else ""
     return f"torch.stack({every}{'[::-1]' * result.is_backward}{dim})"
 

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 
 TEMPLATES = Path(__file__).with_name("codegen")
 
 
 def kind_of(
-    graph: Graph, match: Match, skill: str, parameters: dict[str, list[Any]], source: str | None
+    graph: Graph, match: GraphMatch, skill: str, parameters: dict[str, list[Any]], source: str | None
 ) -> str:
     """A hash; "" for a site without parameters."""
     if not parameters:

@@ -49,9 +49,9 @@ def seconds(graph: Graph, node: fx.Node) -> float:
     return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.rates(graph).bytes_per_s)
 
 
-def copied(graph: Graph) -> list[fx.Node]:
+def copied_values(graph: Graph) -> list[fx.Node]:
     """Values that have to be laid out anew when the network moves: what enters it, and what leaves it."""
-    inside = _moved(graph)
+    inside = _movable_nodes(graph)
     enters = {
         arg for node in inside for arg in node.all_input_nodes if arg not in inside and _is_image(graph, arg)
     }
@@ -62,7 +62,7 @@ def copied(graph: Graph) -> list[fx.Node]:
 
 def to_channels_last(graph: Graph) -> None:
     """In place. Nodes that are not reached stay as they are."""
-    moved = _moved(graph)
+    moved = _movable_nodes(graph)
     mover = _Mover(graph)
     for node in graph.nodes:
         if node in moved:
@@ -73,7 +73,7 @@ def to_channels_last(graph: Graph) -> None:
     graph.drop_unused()
 
 
-def _moved(graph: Graph) -> set[fx.Node]:
+def _movable_nodes(graph: Graph) -> set[fx.Node]:
     """Convolutions, and what follows them and can run on channels-last memory."""
     found: set[fx.Node] = set()
     for node in graph.nodes:

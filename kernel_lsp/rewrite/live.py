@@ -118,13 +118,13 @@ def open_with_memory(program: Program, seed: int = SEED) -> tuple[Any, Arguments
         sources.unload(home.path)
         opened = open_call(home, program.source, making.Drawn("cpu", seed))
         pairs = zip(opened.tensors, opened.specs, strict=True)
-        arguments = opened.bind([_passed(tensor, spec) for tensor, spec in pairs])
+        arguments = opened.bind([_passed_values(tensor, spec) for tensor, spec in pairs])
     except SnapshotError as error:
         raise CaptureError(error.cause, error.remedy) from error
     return opened.target, arguments
 
 
-def faked(live: Live, mode: Any) -> list[Any]:
+def fake_tensors(live: Live, mode: Any) -> list[Any]:
     """The values as fake tensors. Raises CaptureError for one that cannot be told."""
     found = []
     for value in live.values:
@@ -144,7 +144,7 @@ def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     return made.requires_grad_() if tensor.requires_grad else made
 
 
-def _passed(tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
+def _passed_values(tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
     """What was no leaf is none: the program may write into it."""
     return tensor.clone() if tensor.requires_grad and not spec["leaf"] else tensor
 

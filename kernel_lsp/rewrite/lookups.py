@@ -36,9 +36,9 @@ def bound_once(
             continue
         name = _name(path, used)
         used.add(name)
-        checks[at:] = [_renamed(text, path, name) for text in checks[at:]]
+        checks[at:] = [_rename_path(text, path, name) for text in checks[at:]]
         checks[at] = _binding(checks[at], path, name)
-        code = [_renamed(line, path, name) for line in code]
+        code = [_rename_path(line, path, name) for line in code]
     left = iter(code)
     return checks, [line if _is_comment(line) else next(left) for line in body]
 
@@ -76,7 +76,7 @@ def _always(text: str, path: str) -> bool:
     return found is not None and ":=" not in before and not detour
 
 
-def _renamed(text: str, path: str, name: str) -> str:
+def _rename_path(text: str, path: str, name: str) -> str:
     return re.sub(_pattern(path), name, text)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_op, is_random
-from kernel_lsp.rewrite.walks import LEAST_STEPS, Reading, Walk, walks_of
+from kernel_lsp.rewrite.walks import LEAST_STEPS, Reading, SliceWalk, walks_of
 
 aten = torch.ops.aten
 MOST_UNROLLED = 100
@@ -27,11 +27,11 @@ SHAPE_ONLY = (aten.zeros_like, aten.ones_like, aten.full_like, aten.new_zeros, a
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loop:
+class UnrolledLoop:
     """``steps[t][i]`` is what operation ``i`` of step ``t`` yields."""
 
     steps: tuple[tuple[fx.Node, ...], ...]
-    walks: tuple[Walk, ...]
+    walks: tuple[SliceWalk, ...]
     """Every tensor that the loop walks through, and how."""
     carried: tuple[tuple[fx.Node, int], ...]
     """(value before the loop, number of the operation whose result takes its place in the next step)."""
@@ -67,15 +67,15 @@ class Loop:
         return graph.variable(self.steps[-1][index])
 
 
-def loops_of(graph: Graph) -> list[Loop]:
+def loops_of(graph: Graph) -> list[UnrolledLoop]:
     """Every loop of the graph, in the order in which they begin."""
     order = [n for n in graph.nodes if n.all_input_nodes and not is_op(n, *SHAPE_ONLY, aten.unbind)]
     values: dict[fx.Node, int] = {}
-    found, inside = list[Loop](), set[fx.Node]()
+    found, inside = list[UnrolledLoop](), set[fx.Node]()
     for readings in _together(walks_of(graph, order)):
         if order[readings[0].starts[0]] in inside:
             continue
-        values = values or numbered(graph)
+        values = values or number_nodes(graph)
         tried = (_loop(graph, order, part, values) for part in _parts(readings))
         if (loop := next((loop for loop in tried if loop is not None), None)) is not None:
             found.append(loop)
@@ -119,7 +119,7 @@ def _parts(readings: Sequence[Reading]) -> Iterator[list[Reading]]:
 
 def _loop(
     graph: Graph, order: Sequence[fx.Node], readings: Sequence[Reading], values: dict[fx.Node, int]
-) -> Loop | None:
+) -> UnrolledLoop | None:
     walks = tuple(dict.fromkeys(reading.walk for reading in readings))
     readers = [order[start] for start in readings[0].starts]
     order = _without_constants(order, readers, walks, values)
@@ -134,15 +134,18 @@ def _loop(
         steps = [tuple(order[start - ahead : start - ahead + size]) for start in starts]
         if len(steps[-1]) < size or any(has_effect(n) or is_random(n) for n in steps[1]):
             continue
-        carried = _carried(steps, walks, values)
+        carried = _carried_states(steps, walks, values)
         if carried and _feeds_back(steps, carried):
             listed, final = _readers(graph, steps)
-            return Loop(steps=tuple(steps), walks=walks, carried=carried, listed=listed, final=final)
+            return UnrolledLoop(steps=tuple(steps), walks=walks, carried=carried, listed=listed, final=final)
     return None
 
 
 def _without_constants(
-    order: Sequence[fx.Node], readers: Sequence[fx.Node], walks: Sequence[Walk], values: dict[fx.Node, int]
+    order: Sequence[fx.Node],
+    readers: Sequence[fx.Node],
+    walks: Sequence[SliceWalk],
+    values: dict[fx.Node, int],
 ) -> list[fx.Node]:
     """The order without slices and without what no step changes, whichever step computes it.
     The tracer writes one step after the other."""
@@ -156,8 +159,8 @@ def _without_constants(
     return [node for node in order if node not in slices and values[node] not in constant]
 
 
-def _carried(
-    steps: Sequence[Sequence[fx.Node]], walks: Sequence[Walk], values: dict[fx.Node, int]
+def _carried_states(
+    steps: Sequence[Sequence[fx.Node]], walks: Sequence[SliceWalk], values: dict[fx.Node, int]
 ) -> tuple[tuple[fx.Node, int], ...] | None:
     """How every step reads the one before it; None when two steps differ."""
 
@@ -169,7 +172,9 @@ def _carried(
             for node in walk.slices[t]:
                 sliced[node] = (*sliced.get(node, ("slice",)), number)
         known = {**before, **sliced, **here}
-        return [_described(node, lambda arg: known.get(arg, ("constant", values[arg]))) for node in steps[t]]
+        return [
+            _describe_call(node, lambda arg: known.get(arg, ("constant", values[arg]))) for node in steps[t]
+        ]
 
     initial: dict[int, int] = {}
     pattern = calls(1)
@@ -204,7 +209,7 @@ def _agree(one: Any, pattern: Any, initial: dict[int, int] | None) -> bool:
     return len(one) == len(pattern) and all(_agree(a, b, initial) for a, b in zip(one, pattern, strict=True))
 
 
-def numbered(graph: Graph) -> dict[fx.Node, int]:
+def number_nodes(graph: Graph) -> dict[fx.Node, int]:
     """Equal numbers for nodes that compute the same from the same inputs."""
     found: dict[fx.Node, int] = {}
     known: dict[Hashable, int] = {}
@@ -213,12 +218,12 @@ def numbered(graph: Graph) -> dict[fx.Node, int]:
             continue
         own: Hashable = node.name
         if node.op == "call_function" and "generated" not in node.meta and not is_random(node):
-            own = repr(_described(node, lambda arg: ("value", found[arg])))
+            own = repr(_describe_call(node, lambda arg: ("value", found[arg])))
         found[node] = known.setdefault(own if not has_effect(node) else node.name, len(known))
     return found
 
 
-def _described(node: fx.Node, place: Callable[[fx.Node], tuple[str, int]]) -> tuple[Any, ...]:
+def _describe_call(node: fx.Node, place: Callable[[fx.Node], tuple[str, int]]) -> tuple[Any, ...]:
     """What a call does, with every node in its arguments replaced by its place."""
 
     def tell(value: Any) -> Any:

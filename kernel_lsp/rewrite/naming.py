@@ -40,7 +40,7 @@ class Statements:
         self.function = function
         for node in ast.walk(parsing.parse(program)):
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)):
-                self.spans.append((node.lineno, node.end_lineno or node.lineno, _assigned(node)))
+                self.spans.append((node.lineno, node.end_lineno or node.lineno, _assigned_name(node)))
 
     def key(self, node: fx.Node) -> tuple[int, int, str | None] | None:
         """The innermost statement of the person's own code that made the node."""
@@ -78,7 +78,7 @@ class Statements:
         return f"{name}_" if keyword.iskeyword(name) or not name.isidentifier() else name
 
 
-def _assigned(node: ast.stmt) -> str | None:
+def _assigned_name(node: ast.stmt) -> str | None:
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target: ast.expr = node.targets[0]
     elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):

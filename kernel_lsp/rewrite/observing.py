@@ -27,7 +27,7 @@ MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
 
 
 @contextlib.contextmanager
-def observed(
+def observe_module(
     module: Any, reads: dict[str, Any], called: list[tuple[str, bool]], wrote: Callable[[str], None]
 ) -> Iterator[None]:
     """Record the attributes that user-defined modules read and set, and how layers are called."""

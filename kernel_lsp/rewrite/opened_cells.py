@@ -16,7 +16,7 @@ from torch import fx
 
 from kernel_lsp.rewrite import guard
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.loops import Loop
+from kernel_lsp.rewrite.loops import UnrolledLoop
 from kernel_lsp.rewrite.observing import module_path
 
 aten = torch.ops.aten
@@ -40,9 +40,9 @@ def is_fused_cell(node: fx.Node) -> bool:
     return node.target in FUSED.values()
 
 
-def open_cells(graph: Graph, loop: Loop) -> tuple[fx.Node, ...]:
+def open_cells(graph: Graph, loop: UnrolledLoop) -> tuple[fx.Node, ...]:
     """What stands for the cells now: the last operation of each."""
-    return tuple(_opened(graph, node) for node in loop.nodes if can_open(graph, node))
+    return tuple(_open_cell(graph, node) for node in loop.nodes if can_open(graph, node))
 
 
 def require_kind(graph: Graph, node: fx.Node) -> None:
@@ -62,7 +62,7 @@ def _weights(node: fx.Node) -> list[fx.Node]:
     return [item for item in node.args[2:] if item is not None]
 
 
-def _opened(graph: Graph, node: fx.Node) -> fx.Node:
+def _open_cell(graph: Graph, node: fx.Node) -> fx.Node:
     given, held = node.args[:2]
     of_input, of_state, *biases = _weights(node)
     if is_op(node, *ACTIVATIONS):
@@ -73,7 +73,7 @@ def _opened(graph: Graph, node: fx.Node) -> fx.Node:
             next(act for op, act in ACTIVATIONS.items() if is_op(node, op)), (both,), before=node
         )
     else:
-        made = _fused(graph, node, given, held, [of_input, of_state], biases)
+        made = _fuse_cell(graph, node, given, held, [of_input, of_state], biases)
     made.meta["replaces"] = node.name  # and is called like it
     for part in node.users:
         if part.target is operator.getitem:
@@ -83,7 +83,7 @@ def _opened(graph: Graph, node: fx.Node) -> fx.Node:
     return made
 
 
-def _fused(
+def _fuse_cell(
     graph: Graph, node: fx.Node, given: fx.Node, held: Any, weights: list[fx.Node], biases: list[fx.Node]
 ) -> fx.Node:
     """Two products and the kernel. Its values are made here: it runs on no fake tensor of a CPU."""

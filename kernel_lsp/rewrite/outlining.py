@@ -79,7 +79,7 @@ def statement_lines(text: str, entry: str, line: int) -> tuple[int, int] | None:
 def readers(text: str, entry: str, part: Part, names: Collection[str]) -> list[int]:
     """Lines on which statements of a run begin that read one of these names."""
     run = [s for s in _Forward(text, entry).body if part.first <= _first_line(s) <= part.last]
-    return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded(s, frozenset()))]
+    return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded_names(s, frozenset()))]
 
 
 class _Forward:
@@ -103,7 +103,7 @@ class _Forward:
         has_docstring = ast.get_docstring(self.function, clean=False) is not None
         self.body: list[ast.stmt] = self.function.body[1 if has_docstring else 0 :]
         self._require_movable()
-        stored = _stored(self.body)
+        stored = _stored_names(self.body)
         if "self" in stored:
             raise self._refusal("gives self another value")
         self.locals = {*self.parameters, *stored}
@@ -179,7 +179,7 @@ class _Forward:
         for statement in self.body:
             if id(statement) in others:
                 continue
-            later = set(_stored(after)) if id(statement) in mine else set(_stored(run))
+            later = set(_stored_names(after)) if id(statement) in mine else set(_stored_names(run))
             for scope in (node for node in ast.walk(statement) if isinstance(node, SCOPES)):
                 shared = {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & later & self.locals
                 if shared:
@@ -197,16 +197,16 @@ class _Forward:
         returns: bool,
     ) -> tuple[list[str], list[str]]:
         """Locals that go in and come out, in the order in which they are first named."""
-        known = _Flow(set(self.parameters))
+        known = _NameFlow(set(self.parameters))
         known.block(before)
-        inside = _Flow(set())
+        inside = _NameFlow(set())
         inside.block(run)
-        used = _Flow(set())
+        used = _NameFlow(set())
         used.block(after)
-        order = [*self.parameters, *_stored(self.body)]
+        order = [*self.parameters, *_stored_names(self.body)]
         wanted = used.read_before | used.read_unsure
-        outputs = set() if returns else set(_stored(run)) & wanted
-        kept = {*(outputs - inside.surely), *inside.read_unsure} & {*self.parameters, *_stored(before)}
+        outputs = set() if returns else set(_stored_names(run)) & wanted
+        kept = {*(outputs - inside.surely), *inside.read_unsure} & {*self.parameters, *_stored_names(before)}
         inputs = (inside.read_before & self.locals) | kept
         if unbound := sorted(inputs - known.bound):
             raise self._unmovable(first, last, f"{unbound[0]} may be unbound before them")
@@ -249,7 +249,7 @@ class _Forward:
         return "\n".join(lines)
 
 
-class _Flow:
+class _NameFlow:
     """Which names a block of statements reads before it has bound them, and which it binds."""
 
     def __init__(self, bound: set[str]) -> None:
@@ -323,7 +323,7 @@ class _Flow:
         self.surely = set.intersection(*(one.surely for one in going_on))
 
     def _loop(self, body: list[ast.stmt], target: ast.expr | None) -> None:
-        inner = _Flow(set(self.bound))
+        inner = _NameFlow(set(self.bound))
         inner.surely = set(self.surely)
         if target is not None:
             inner._read(target)
@@ -336,14 +336,14 @@ class _Flow:
                     self.bound.discard(node.id)
                     self.surely.discard(node.id)
 
-    def _branch(self, body: list[ast.stmt]) -> _Flow:
-        one = _Flow(set(self.bound))
+    def _branch(self, body: list[ast.stmt]) -> _NameFlow:
+        one = _NameFlow(set(self.bound))
         one.surely = set(self.surely)
         one.block(body)
         self._add_reads(one)
         return one
 
-    def _add_reads(self, inner: _Flow) -> None:
+    def _add_reads(self, inner: _NameFlow) -> None:
         self.read_before |= inner.read_before
         self.read_unsure |= inner.read_unsure
 
@@ -353,7 +353,7 @@ class _Flow:
         self._bind(list(_bound_by_the_way(node)))
 
     def _read(self, node: ast.AST) -> None:
-        for name in _loaded(node, frozenset()):
+        for name in _loaded_names(node, frozenset()):
             self._note(name)
 
     def _note(self, name: str) -> None:
@@ -368,7 +368,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
-def _loaded(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
+def _loaded_names(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
     """Names that are read (or deleted), without the variables of comprehensions and lambdas."""
     if isinstance(node, ast.Name):
         if not isinstance(node.ctx, ast.Store) and node.id not in hidden:
@@ -376,18 +376,18 @@ def _loaded(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
         return
     if isinstance(node, (*COMPREHENSIONS, ast.GeneratorExp)):
         own = hidden | {name for one in node.generators for name in _bound_by(one.target)}
-        yield from _loaded(node.generators[0].iter, hidden)
+        yield from _loaded_names(node.generators[0].iter, hidden)
         for child in ast.iter_child_nodes(node):
-            yield from _loaded(child, own)
+            yield from _loaded_names(child, own)
         return
     if isinstance(node, ast.Lambda):
         for default in (*node.args.defaults, *node.args.kw_defaults):
-            yield from _loaded(default, hidden) if default is not None else ()
+            yield from _loaded_names(default, hidden) if default is not None else ()
         arguments = (one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg))
-        yield from _loaded(node.body, hidden.union(arguments))
+        yield from _loaded_names(node.body, hidden.union(arguments))
         return
     for child in ast.iter_child_nodes(node):
-        yield from _loaded(child, hidden)
+        yield from _loaded_names(child, hidden)
 
 
 def _bound_by(target: ast.AST) -> list[str]:
@@ -417,7 +417,7 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own_nodes(child)
 
 
-def _stored(statements: Sequence[ast.AST]) -> list[str]:
+def _stored_names(statements: Sequence[ast.AST]) -> list[str]:
     """Names that these statements may bind in their own function, in order."""
     found: dict[str, None] = {}
     for statement in statements:

@@ -180,7 +180,7 @@ def _breaks(program: Program, workload: Workload, path: str) -> Iterator[tuple[B
     """Breaks of the bytecode capture, each with the line of the target's file that led to it."""
     target, (args, kwargs) = open_with_memory(program)
     training = workload.setting.gradients is not False
-    with _silent(), torch.set_grad_enabled(training):
+    with _silence(), torch.set_grad_enabled(training):
         torch._dynamo.reset()
         try:
             reasons = torch._dynamo.explain(target)(*args, **kwargs).break_reasons
@@ -219,7 +219,7 @@ def _meaning(reason: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Torch's log of breaks and the program's warnings are nobody's news here."""
     logger = logging.getLogger("torch._dynamo")
     before = logger.level

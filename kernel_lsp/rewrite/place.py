@@ -22,7 +22,7 @@ UNIT = "\0"
 """Stands for one level of indentation in lines that are to be assembled."""
 
 
-class Place:
+class TargetPlace:
     """The target and its function inside the program: text, indentation, signature."""
 
     def __init__(self, graph: Graph) -> None:

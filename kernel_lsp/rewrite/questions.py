@@ -80,7 +80,7 @@ def decides_by_batch(source: str) -> bool:
 def by_batch(functions: Iterable[ast.FunctionDef]) -> bool:
     """:func:`decides_by_batch` of functions that ran."""
     for function in functions:
-        names = _tainted(function)
+        names = _tainted_names(function)
         for node in ast.walk(function):
             if _decides(node) and any(_is_size(part, names) for part in ast.walk(node)):
                 return True
@@ -122,7 +122,7 @@ def _decides(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def _tainted(function: ast.AST) -> set[str]:
+def _tainted_names(function: ast.AST) -> set[str]:
     """Names that may hold the size of dimension 0, directly or through arithmetic."""
     names: set[str] = set()
     while True:
@@ -131,13 +131,13 @@ def _tainted(function: ast.AST) -> set[str]:
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
-                    found |= _assigned(target, node.value, names)
+                    found |= _add_assigned(target, node.value, names)
         if found == names:
             return names
         names = found
 
 
-def _assigned(target: ast.expr, value: ast.expr, names: set[str]) -> set[str]:
+def _add_assigned(target: ast.expr, value: ast.expr, names: set[str]) -> set[str]:
     if isinstance(target, (ast.Tuple, ast.List)) and _whole_shape(value):
         target = target.elts[0]  # the batch of `batch, length, width = x.shape`
     elif not _whole_shape(value) and not _yields_number(value, names):

@@ -73,7 +73,7 @@ class Faked:
 
     def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
         with self.mode:
-            made = making.strided(spec, dtype_of(spec), None, torch.device("cpu"))
+            made = making.make_strided(spec, dtype_of(spec), None, torch.device("cpu"))
         self.places[id(made)] = spec["device"].partition(":")[0]
         return made
 

@@ -162,7 +162,7 @@ def fits(graph: Graph) -> bool:
 
 def benefit(graph: Graph) -> float:
     """Share of the target's time that a replay saves, by the estimate; 0 below LEAST_GAIN."""
-    before, after = calltime.seconds(graph), calltime.replayed(graph)
+    before, after = calltime.seconds(graph), calltime.replay_seconds(graph)
     return 1.0 - after / before if after < (1.0 - LEAST_GAIN) * before else 0.0
 
 
@@ -170,18 +170,20 @@ def proofs(graph: Graph) -> list[Proof]:
     changing = [n.name for n in graph.nodes if has_effect(n) and not (_is_counted(graph, n) or is_random(n))]
     waiting = [n.name for n in graph.nodes if _waits(n)] + [n.name for n in graph.constants]
     strange = [item.source for item in graph.inputs if item.containers or item.source != item.parameter]
-    loose = sorted(set(graph.state.values()) - _registered(graph))
+    loose = sorted(set(graph.state.values()) - _registered_names(graph))
     odd = _odd_results(graph)
     kept = [kernel.name for kernel in graph.generated if "_version" in kernel.definitions]
     return [
-        proof("a replay has the effects of a call", not changing, _listed(changing, EFFECTS)),
+        proof("a replay has the effects of a call", not changing, _list_names(changing, EFFECTS)),
         proof(
-            "the host is not waited for", not waiting, _listed(waiting, "no transfers, no sizes from data")
+            "the host is not waited for",
+            not waiting,
+            _list_names(waiting, "no transfers, no sizes from data"),
         ),
-        proof("inputs can be copied in", not strange, _listed(strange, "tensors and plain values")),
-        proof("weights can be found again", not loose, _listed(loose, "parameters and buffers only")),
-        proof("nothing is kept from call to call", not kept, _listed(kept, "no values kept by version")),
-        proof("results can be copied out", not odd, _listed(odd, "dense, memory of their own")),
+        proof("inputs can be copied in", not strange, _list_names(strange, "tensors and plain values")),
+        proof("weights can be found again", not loose, _list_names(loose, "parameters and buffers only")),
+        proof("nothing is kept from call to call", not kept, _list_names(kept, "no values kept by version")),
+        proof("results can be copied out", not odd, _list_names(odd, "dense, memory of their own")),
     ]
 
 
@@ -221,7 +223,7 @@ def _waits(node: fx.Node) -> bool:
     return moves or is_op(node, *TRANSFERS)
 
 
-def _registered(graph: Graph) -> set[str]:
+def _registered_names(graph: Graph) -> set[str]:
     module = graph.origin.module
     assert module is not None
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
@@ -256,5 +258,5 @@ def proof(claim: str, holds: bool, because: str) -> Proof:
     return Proof(claim=claim, holds=holds, because=because)
 
 
-def _listed(names: list[str], otherwise: str) -> str:
+def _list_names(names: list[str], otherwise: str) -> str:
     return ", ".join(names[:4]) or otherwise

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
-from kernel_lsp.rewrite.loops import Loop
+from kernel_lsp.rewrite.loops import UnrolledLoop
 
 aten = torch.ops.aten
 
@@ -42,17 +42,17 @@ class _Collected:
     is_backward: bool
 
 
-def results_of(graph: Graph, loop: Loop) -> list[Result]:
+def results_of(graph: Graph, loop: UnrolledLoop) -> list[Result]:
     """In the layout in which the program collects them first."""
     found = []
     for index, every in loop.results:
-        collected = _collected(graph, [step[index] for step in loop.steps]) if every else []
+        collected = _find_collected(graph, [step[index] for step in loop.steps]) if every else []
         dim, is_backward = (collected[0].dim, collected[0].is_backward) if collected else (0, False)
         found.append(Result(index=index, every=every, dim=dim, is_backward=is_backward))
     return found
 
 
-def first_reader(graph: Graph, loop: Loop) -> fx.Node:
+def first_reader(graph: Graph, loop: UnrolledLoop) -> fx.Node:
     """The first call after the loop that reads one of its results."""
     order, inside = {node: i for i, node in enumerate(graph.fx.nodes)}, set(loop.nodes)
     readers = [user for node in loop.nodes for user in node.users if user not in inside]
@@ -61,8 +61,8 @@ def first_reader(graph: Graph, loop: Loop) -> fx.Node:
 
 def launch(
     graph: Graph,
-    loop: Loop,
-    kernel: Generated,
+    loop: UnrolledLoop,
+    kernel: GeneratedSource,
     inputs: Sequence[fx.Node],
     results: Sequence[Result],
     before: fx.Node,
@@ -78,7 +78,7 @@ def launch(
     graph.drop_unused()
 
 
-def _like_of(graph: Graph, loop: Loop, result: Result) -> torch.Tensor:
+def _like_of(graph: Graph, loop: UnrolledLoop, result: Result) -> torch.Tensor:
     """The fake value of one operation's results: of all steps in one tensor, or of the last."""
     value: torch.Tensor = graph.val(loop.steps[1][result.index])
     shape = list(value.shape)
@@ -88,16 +88,16 @@ def _like_of(graph: Graph, loop: Loop, result: Result) -> torch.Tensor:
         return value.new_empty(shape)
 
 
-def redirect(graph: Graph, loop: Loop, result: Result, part: fx.Node, before: fx.Node) -> None:
+def redirect(graph: Graph, loop: UnrolledLoop, result: Result, part: fx.Node, before: fx.Node) -> None:
     """Readers of the steps read the new tensor: whole where they collect it, else slice by slice."""
     if not result.every:
         loop.steps[-1][result.index].replace_all_uses_with(part)
         return
     nodes = [step[result.index] for step in loop.steps]
     done, last = set(loop.nodes), loop.length - 1
-    for collected in _collected(graph, nodes):
+    for collected in _find_collected(graph, nodes):
         where = collected.nodes[0]
-        where.replace_all_uses_with(_moved(graph, part, result, collected, where))
+        where.replace_all_uses_with(_move_layout(graph, part, result, collected, where))
         done.update(node for node in collected.nodes if set(node.users) <= done)
     for t, node in enumerate(nodes):
         if any(user not in done for user in node.users):
@@ -106,7 +106,9 @@ def redirect(graph: Graph, loop: Loop, result: Result, part: fx.Node, before: fx
             node.replace_all_uses_with(piece, delete_user_cb=lambda user: user not in done)
 
 
-def _moved(graph: Graph, part: fx.Node, result: Result, collected: _Collected, before: fx.Node) -> fx.Node:
+def _move_layout(
+    graph: Graph, part: fx.Node, result: Result, collected: _Collected, before: fx.Node
+) -> fx.Node:
     """The same results in the layout of another tensor that collects them."""
     if collected.is_backward != result.is_backward:
         part = graph.call(aten.flip.default, (part, [result.dim]), before=before)
@@ -116,12 +118,12 @@ def _moved(graph: Graph, part: fx.Node, result: Result, collected: _Collected, b
     return graph.call(aten.contiguous.default, (moved,), before=before)
 
 
-def _collected(graph: Graph, nodes: list[fx.Node]) -> list[_Collected]:
+def _find_collected(graph: Graph, nodes: list[fx.Node]) -> list[_Collected]:
     """Every tensor that consists of the results of all steps, in order or turned around."""
     found = []
     for user in graph.users(nodes[0]):
         if is_op(user, aten.unsqueeze):
-            items, dim, calls = _joined(graph, user)
+            items, dim, calls = _find_joined(graph, user)
         elif is_op(user, aten.stack):
             items, dim, calls = list(user.args[0]), int(argument(user, "dim", 0)), (user,)
         else:
@@ -140,7 +142,7 @@ def _collected(graph: Graph, nodes: list[fx.Node]) -> list[_Collected]:
     return found
 
 
-def _joined(graph: Graph, wider: fx.Node) -> tuple[list[fx.Node], int, tuple[fx.Node, ...]]:
+def _find_joined(graph: Graph, wider: fx.Node) -> tuple[list[fx.Node], int, tuple[fx.Node, ...]]:
     """What is given a new dimension and concatenated along it; nothing when it is something else."""
     whole = graph.only_user(wider)
     if whole is None or not is_op(whole, aten.cat):

@@ -13,17 +13,43 @@ from torch import fx
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.aliasing import may_alias
-from kernel_lsp.rewrite.facts import Fact
-from kernel_lsp.rewrite.generated import Generated, Match, Miss, Wrapper
+from kernel_lsp.rewrite.facts import TensorFact
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch, Miss, Wrapper
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
 from kernel_lsp.rewrite.statements import helper_source
 from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
-    "DROPOUTS", "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Miss", "Node", "Proof",
-    "Wrapper", "argument", "aten", "clamp_bounds", "cost", "dims_of", "drops", "filled", "flattened",
-    "has_effect", "helper_source", "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof",
-    "scale_of", "tensor", "without_gradients",
+    "DROPOUTS",
+    "EXACT_DTYPES",
+    "NONFINITE",
+    "GeneratedSource",
+    "Graph",
+    "GraphMatch",
+    "Miss",
+    "Node",
+    "Proof",
+    "TensorFact",
+    "Wrapper",
+    "argument",
+    "aten",
+    "clamp_bounds",
+    "cost",
+    "dims_of",
+    "drops",
+    "flatten_channels",
+    "has_effect",
+    "helper_source",
+    "insert_full",
+    "is_number",
+    "is_op",
+    "is_random",
+    "may_alias",
+    "nonfinite",
+    "proof",
+    "scale_of",
+    "tensor",
+    "without_gradients",
 ]  # fmt: skip
 
 aten = torch.ops.aten
@@ -83,14 +109,14 @@ NONFINITE = {"nonfinite": ["keep", "ignore"]}
 """Search space of a rewrite whose only difference is what happens to infinity and NaN."""
 
 
-def flattened(graph: Graph, other: fx.Node, here: fx.Node) -> fx.Node:
+def flatten_channels(graph: Graph, other: fx.Node, here: fx.Node) -> fx.Node:
     """One value for each channel, or one: what was (C, 1, 1) is (C,), inserted before ``here``."""
     if len(graph.fact(other).shape) == 1:
         return other
     return graph.call(aten.flatten.using_ints, (other,), before=here)
 
 
-def filled(graph: Graph, like: fx.Node, number: float) -> fx.Node:
+def insert_full(graph: Graph, like: fx.Node, number: float) -> fx.Node:
     """A tensor of the node's shape and dtype full of ``number``, inserted before it."""
     value = graph.val(like)
     kwargs = {"dtype": value.dtype, "device": value.device}

@@ -119,7 +119,7 @@ def _mv(graph: Graph, node: fx.Node) -> Call | None:
 def _addmm(graph: Graph, node: fx.Node) -> Call | None:
     """A bias, a matrix and a transposed weight are a linear layer."""
     bias, left, right = node.args[:3]
-    weight = _untransposed(right)
+    weight = _find_untransposed(right)
     plain = argument(node, "alpha", 1) == argument(node, "beta", 1) == 1
     fits = weight is not None and tuple(graph.val(bias).shape) == (graph.val(right).shape[1],)
     return (aten.linear.default, (left, weight, bias)) if plain and fits else None
@@ -128,7 +128,7 @@ def _addmm(graph: Graph, node: fx.Node) -> Call | None:
 TRANSPOSES = (aten.t, aten.numpy_T, aten.mT, aten.transpose, aten.permute)
 
 
-def _untransposed(node: Any) -> fx.Node | None:
+def _find_untransposed(node: Any) -> fx.Node | None:
     """The matrix whose transpose the node is."""
     if not is_op(node, *TRANSPOSES) or _rank(node) != 2:
         return None
@@ -159,7 +159,7 @@ def _diagflat(graph: Graph, node: fx.Node) -> Call | None:
 VIEWS = (aten.flatten, aten.view, aten.reshape)
 
 
-def _unflattened(graph: Graph, node: fx.Node) -> Call | None:
+def _find_unflattened(graph: Graph, node: fx.Node) -> Call | None:
     """The same numbers, reduced where they were before they were put into a row. Strides that a view would
     refuse are reduced too."""
     dims, view = argument(node, "dim"), node.args[0]
@@ -185,16 +185,16 @@ def _norm(graph: Graph, node: fx.Node) -> Call | None:
     return aten.linalg_vector_norm.default, (x, 2 if order is None else order, dims, keepdim)
 
 
-def _restored(graph: Graph, node: fx.Node) -> Call | None:
+def _find_restored(graph: Graph, node: fx.Node) -> Call | None:
     """The dimension that a reduction took away comes back, with one element."""
     base = node.args[0]
     before, after = tuple(graph.val(base).shape), tuple(graph.val(node).shape)
-    dim = _reduced(base)
+    dim = _reduced_dim(base)
     fits = dim is not None and dim <= len(before) and after == (*before[:dim], 1, *before[dim:])
     return (aten.unsqueeze.default, (base, dim)) if fits else None
 
 
-def _reduced(node: Any) -> int | None:
+def _reduced_dim(node: Any) -> int | None:
     """The only dimension of a reduction that lies behind the node, with operations on elements between."""
     for _ in range(MOST_BETWEEN):
         if not isinstance(node, fx.Node) or node.op != "call_function" or not node.all_input_nodes:
@@ -241,7 +241,7 @@ RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
     aten.linalg_diagonal: _linalg_diagonal,
     aten.diagflat: _diagflat,
     aten.linalg_norm: _norm,
-    aten.view: _restored,
-    aten.reshape: _restored,
-    **dict.fromkeys(REDUCTIONS, _unflattened),
+    aten.view: _find_restored,
+    aten.reshape: _find_restored,
+    **dict.fromkeys(REDUCTIONS, _find_unflattened),
 }

@@ -16,18 +16,18 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.results import Result, first_reader, redirect
-from kernel_lsp.rewrite.spreading import last_of, spread, spreads, walked
+from kernel_lsp.rewrite.spreading import last_of, spread, spreads, stack_walk
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
+class StepSplit:
     """Numbers of operations of a step, each in order."""
 
-    loop: Loop
+    loop: UnrolledLoop
     dim: int
     """Where the steps lie in the tensors of all steps."""
     head: tuple[int, ...]
@@ -35,7 +35,7 @@ class Split:
     tail: tuple[int, ...]
 
 
-def split_of(graph: Graph, loop: Loop) -> Split | None:
+def split_of(graph: Graph, loop: UnrolledLoop) -> StepSplit | None:
     """None where all of a step is the state's own way, and where something of it cannot be split off."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     if order[first_reader(graph, loop)] < max(order[node] for node in loop.nodes):
@@ -47,11 +47,11 @@ def split_of(graph: Graph, loop: Loop) -> Split | None:
     return None
 
 
-def _split(graph: Graph, loop: Loop, dim: int) -> Split | None:
+def _split(graph: Graph, loop: UnrolledLoop, dim: int) -> StepSplit | None:
     step = loop.steps[1]
     every = {node for walk in loop.walks for node in walk.slices[1]}
     changing = {*every, *step, *loop.steps[0]}
-    kept, head, core, tail = _kept(loop), list[int](), list[int](), list[int]()
+    kept, head, core, tail = _state_operations(loop), list[int](), list[int](), list[int]()
     for index, node in enumerate(step):
         if spreads(graph, node, every, changing, dim):
             every.add(node)
@@ -66,10 +66,10 @@ def _split(graph: Graph, loop: Loop, dim: int) -> Split | None:
     handed_on = {index for _, index in loop.carried}
     if not core or not (head or tail) or not handed_on <= set(core):
         return None
-    return Split(loop=loop, dim=dim, head=tuple(head), core=tuple(core), tail=tuple(tail))
+    return StepSplit(loop=loop, dim=dim, head=tuple(head), core=tuple(core), tail=tuple(tail))
 
 
-def _kept(loop: Loop) -> set[fx.Node]:
+def _state_operations(loop: UnrolledLoop) -> set[fx.Node]:
     """Operations of step 1 on which the next state depends."""
     step = set(loop.steps[1])
     found = {loop.steps[1][index] for _, index in loop.carried}
@@ -81,7 +81,7 @@ def _kept(loop: Loop) -> set[fx.Node]:
     return found
 
 
-def _exists(loop: Loop, found: Split, order: dict[fx.Node, int]) -> bool:
+def _exists(loop: UnrolledLoop, found: StepSplit, order: dict[fx.Node, int]) -> bool:
     """What is done in front of the loop reads nothing that its first step makes."""
     first, here = loop.steps[0], order[loop.steps[0][found.core[0]]]
     slices = {node for walk in loop.walks for node in walk.slices[0]}
@@ -90,13 +90,13 @@ def _exists(loop: Loop, found: Split, order: dict[fx.Node, int]) -> bool:
     return all(order[item] < here for item in [*read, *(walk.base for walk in loop.walks)])
 
 
-def split(graph: Graph, found: Split) -> Loop | None:
+def split(graph: Graph, found: StepSplit) -> UnrolledLoop | None:
     """The loop that is left. The tensors of all steps are known by what step 0 made of them."""
     loop, dim, first = found.loop, found.dim, found.loop.steps[0]
     here, behind = first[found.core[0]], first_reader(graph, loop)
     every = dict[fx.Node, fx.Node]()
     for walk in loop.walks:
-        tensor = walked(graph, walk, dim, here)
+        tensor = stack_walk(graph, walk, dim, here)
         every |= dict.fromkeys(walk.slices[0], tensor)
     for index in found.head:
         every[first[index]] = spread(graph, first[index], every, dim, here)
@@ -118,10 +118,10 @@ def split(graph: Graph, found: Split) -> Loop | None:
     return next((left for left in loops_of(graph) if state in left.nodes), None)
 
 
-def _read_slices(graph: Graph, found: Split, every: dict[fx.Node, fx.Node]) -> None:
+def _read_slices(graph: Graph, found: StepSplit, every: dict[fx.Node, fx.Node]) -> None:
     """Let the state's own way read slices of what was done for all steps, as wide as the state."""
     first, here = found.loop.steps[0], found.loop.steps[0][found.core[0]]
-    wide = {index: _widened(graph, every[first[index]], found, here) for index in found.head}
+    wide = {index: _widen(graph, every[first[index]], found, here) for index in found.head}
     for t, step in enumerate(found.loop.steps):
         inside = {step[index] for index in found.core}
         for index in found.head:
@@ -130,7 +130,7 @@ def _read_slices(graph: Graph, found: Split, every: dict[fx.Node, fx.Node]) -> N
                 step[index].replace_all_uses_with(piece, delete_user_cb=lambda user, own=inside: user in own)
 
 
-def _widened(graph: Graph, tensor: fx.Node, found: Split, before: fx.Node) -> fx.Node:
+def _widen(graph: Graph, tensor: fx.Node, found: StepSplit, before: fx.Node) -> fx.Node:
     """As wide as the state where it has as many dimensions: slices that are narrower are no walk."""
     sizes = list(graph.val(found.loop.steps[0][found.core[0]]).shape)
     sizes.insert(found.dim, found.loop.length)

@@ -16,7 +16,7 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, op_name
 from kernel_lsp.rewrite.graph import Graph, argument, is_op, is_random
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.walks import SliceWalk
 
 aten = torch.ops.aten
 CHANNELS = ("prelu", "broadcast_part")
@@ -78,7 +78,7 @@ def spread(
     return made
 
 
-def walked(graph: Graph, walk: Walk, dim: int, before: fx.Node) -> fx.Node:
+def stack_walk(graph: Graph, walk: SliceWalk, dim: int, before: fx.Node) -> fx.Node:
     """What the loop reads, in the order of the steps along ``dim``."""
     node = walk.base
     if not walk.is_whole:

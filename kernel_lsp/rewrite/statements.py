@@ -21,17 +21,17 @@ from kernel_lsp.rewrite.capture import shape_of_call
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
 from kernel_lsp.rewrite.naming import Statements
 from kernel_lsp.rewrite.observing import module_path
-from kernel_lsp.rewrite.place import Place
+from kernel_lsp.rewrite.place import TargetPlace
 from kernel_lsp.rewrite.printing import ATOM, Printer
 
 LINE_LENGTH = 100
 INLINE_LENGTH = 60
 
 
-class Writer:
+class StatementWriter:
     """One statement per node, single-use helpers of the same statement inlined."""
 
-    def __init__(self, graph: Graph, place: Place) -> None:
+    def __init__(self, graph: Graph, place: TargetPlace) -> None:
         self.graph = graph
         self.place = place
         self.nodes = graph.nodes

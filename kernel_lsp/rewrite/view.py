@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.records import Form, GraphView, Layout, Operation, OperationRole
-from kernel_lsp.rewrite.facts import unknown
+from kernel_lsp.rewrite.facts import unknown_fact
 from kernel_lsp.rewrite.graph import Graph
 
 KERNEL = "kernel"
@@ -84,7 +84,7 @@ def _form(value: torch.Tensor) -> Form:
 def _layout(value: torch.Tensor) -> Layout:
     if value.layout is not torch.strided:
         return Layout.STRIDED
-    fact = unknown(value)
+    fact = unknown_fact(value)
     if fact.contiguous:
         return Layout.CONTIGUOUS
     if fact.channels_last:

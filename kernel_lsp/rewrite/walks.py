@@ -1,6 +1,6 @@
 """Tensors that a program reads slice by slice, in order: what a loop over time walks through.
 
-`walks_of(graph, order) -> list[Reading]`. Dimension and direction are numbers of a `Walk`: `x[:, t]`,
+`walks_of(graph, order) -> list[Reading]`. Dimension and direction are numbers of a `SliceWalk`: `x[:, t]`,
 `x.unbind(1)[t]`, `x.transpose(0, 1)[t]` and `x.flip(1)[:, T - 1 - t]` are the same slice of the same `x`, so
 that a loop reads `x` itself, and the transposed, turned or copied tensor is needed no more.
 Not covered: every second slice, slices of more than one step (`x[:, t : t + 2]`).
@@ -27,7 +27,7 @@ Reads: TypeAlias = dict[int, set[int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Walk:
+class SliceWalk:
     """``slices[step]`` are the nodes that are slice ``indices[step]`` of ``base`` along ``dim``."""
 
     base: fx.Node
@@ -49,7 +49,7 @@ class Walk:
 class Reading:
     """A walk as one operation of every step reads it, each as far behind the one before."""
 
-    walk: Walk
+    walk: SliceWalk
     starts: tuple[int, ...]
     """Where that operation stands in the order, step by step."""
 
@@ -80,7 +80,9 @@ def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
             t: {position[u] for n in same for u in n.users if u in position} for t, same in nodes.items()
         }
         for indices, starts in _progressions(reads):
-            walk = Walk(base=base, dim=dim, indices=indices, slices=tuple(tuple(nodes[t]) for t in indices))
+            walk = SliceWalk(
+                base=base, dim=dim, indices=indices, slices=tuple(tuple(nodes[t]) for t in indices)
+            )
             made.append(Reading(walk=walk, starts=starts))
     return sorted(made, key=lambda reading: reading.starts)
 
@@ -130,14 +132,14 @@ def _behind(graph: Graph, node: fx.Node, dim: int, index: int) -> Slice | None:
         turned = [d % rank for d in node.args[1]] == [dim]
         return (base, dim, size - 1 - index) if turned else None
     if is_op(node, aten.slice):
-        return _sliced(graph, node, dim, index)
+        return _read_slice(graph, node, dim, index)
     order = _permutation(node, rank)
     if order is None or (rest := [d for d in order if d != order[dim]]) != sorted(rest):
         return None  # a slice has its dimensions in another order
     return base, order[dim], index
 
 
-def _sliced(graph: Graph, node: fx.Node, dim: int, index: int) -> Slice | None:
+def _read_slice(graph: Graph, node: fx.Node, dim: int, index: int) -> Slice | None:
     base, along = node.args[0], argument(node, "dim", 0)
     size, start = graph.val(base).shape[dim], argument(node, "start") or 0
     if along % graph.val(base).dim() != dim or argument(node, "step", 1) != 1:

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from kernel_lsp import wire
 from kernel_lsp.errors import ArchiveError
 from kernel_lsp.records import Attempt, Candidate, Exchange, Json, SkillDraft
-from kernel_lsp.search.ledger import Ledger
+from kernel_lsp.search.ledger import MemoryArchive
 
 SCHEMA = 1
 APPLICATION = 0x6B6C7370
@@ -47,7 +47,7 @@ Row = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
 
 
-class SqliteArchive(Ledger):
+class SqliteArchive(MemoryArchive):
     """Open it with :meth:`open`; one process at a time has it."""
 
     def __init__(self, database: sqlite3.Connection, lock: FileLock, notes: Sequence[str] = ()) -> None:
@@ -59,7 +59,7 @@ class SqliteArchive(Ledger):
             self._load()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             database.close()
-            raise _Unusable("damaged", f"is damaged ({type(error).__name__})") from error
+            raise _UnusableArchive("damaged", f"is damaged ({type(error).__name__})") from error
 
     @property
     def seed(self) -> int:
@@ -74,18 +74,18 @@ class SqliteArchive(Ledger):
         another schema is moved aside and named in `problems`; so is any when ``fresh``. Raises ArchiveError:
         another process has it, it cannot be written, it is no archive, or it belongs to another search.
         """
-        lock = _locked(path)
+        lock = _lock(path)
         try:
             notes = []
             if fresh and path.exists():
                 _refuse_foreign(path)
                 notes = [f"the archive before this one is kept as {_aside(path, 'old')}"]
             try:
-                return SqliteArchive(_opened(path, identity), lock, notes)
-            except _Unusable as unusable:
+                return SqliteArchive(_open_database(path, identity), lock, notes)
+            except _UnusableArchive as unusable:
                 aside = _aside(path, unusable.suffix)
                 note = f"{path} {unusable}: it was moved to {aside}, and the search begins anew"
-            return SqliteArchive(_opened(path, identity), lock, (note,))
+            return SqliteArchive(_open_database(path, identity), lock, (note,))
         except (sqlite3.Error, OSError) as error:
             lock.release()
             raise ArchiveError(f"the search archive {path} cannot be used: {error}", REMEDY) from error
@@ -104,7 +104,7 @@ class SqliteArchive(Ledger):
             return earlier
         body = wire.dumps({"attempt": attempt, "candidate": candidate})
         row = (attempt.number, candidate.id, BEGUN, body)
-        self._write([(INSERT_ATTEMPT, row), *_said(attempt.number, exchanges, drafts)])
+        self._write([(INSERT_ATTEMPT, row), *_exchange_rows(attempt.number, exchanges, drafts)])
         return None
 
     def add(
@@ -113,7 +113,7 @@ class SqliteArchive(Ledger):
         super().add(attempt)
         name = attempt.candidate.id if attempt.candidate else None
         row = (attempt.number, name, DONE, wire.dumps(attempt))
-        self._write([(INSERT_ATTEMPT, row), *_said(attempt.number, exchanges, drafts)])
+        self._write([(INSERT_ATTEMPT, row), *_exchange_rows(attempt.number, exchanges, drafts)])
 
     def close(self) -> None:
         """Write what is left and let others have it. Safe to call twice."""
@@ -154,7 +154,7 @@ class SqliteArchive(Ledger):
                 super().begin(attempt, wire.from_json(Candidate, data["candidate"]))
 
 
-class _Unusable(Exception):
+class _UnusableArchive(Exception):
     """An archive of ours that cannot be read on; ``suffix`` is for the name under which it is kept."""
 
     def __init__(self, suffix: str, problem: str) -> None:
@@ -162,7 +162,7 @@ class _Unusable(Exception):
         self.suffix = suffix
 
 
-def _said(number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraft]) -> list[Row]:
+def _exchange_rows(number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraft]) -> list[Row]:
     said = [(INSERT_EXCHANGE, (number, one.agent, wire.dumps(one))) for one in exchanges]
     return [*said, *((INSERT_DRAFT, (number, wire.dumps(one))) for one in drafts)]
 
@@ -170,7 +170,7 @@ def _said(number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraf
 # --- the file -----------------------------------------------------------------------------------
 
 
-def _locked(path: Path) -> FileLock:
+def _lock(path: Path) -> FileLock:
     lock = FileLock(f"{path}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -183,7 +183,7 @@ def _locked(path: Path) -> FileLock:
     return lock
 
 
-def _opened(path: Path, identity: Json) -> sqlite3.Connection:
+def _open_database(path: Path, identity: Json) -> sqlite3.Connection:
     """A connection to an archive of our schema and this identity. Raises _Unusable or ArchiveError."""
     _refuse_foreign(path)
     database = sqlite3.connect(path, isolation_level=None)
@@ -196,7 +196,7 @@ def _opened(path: Path, identity: Json) -> sqlite3.Connection:
         raise
     except sqlite3.DatabaseError as error:
         database.close()
-        raise _Unusable("damaged", f"is damaged ({error})") from error
+        raise _UnusableArchive("damaged", f"is damaged ({error})") from error
     except BaseException:
         database.close()
         raise
@@ -210,10 +210,10 @@ def _prepare(database: sqlite3.Connection, path: Path, identity: Json) -> None:
     if ours != APPLICATION:  # nothing was written yet: _refuse_foreign has looked
         _begin(database, identity)
     elif schema != SCHEMA:
-        raise _Unusable(f"v{schema}", f"has schema {schema}, and this kernel-lsp writes {SCHEMA}")
+        raise _UnusableArchive(f"v{schema}", f"has schema {schema}, and this kernel-lsp writes {SCHEMA}")
     ((state,), *_) = database.execute("PRAGMA quick_check(1)").fetchall()
     if state != "ok":
-        raise _Unusable("damaged", f"is damaged ({state})")
+        raise _UnusableArchive("damaged", f"is damaged ({state})")
     ((known,),) = database.execute("SELECT value FROM meta WHERE name = 'identity'").fetchall()
     if known != (told := _text(identity)):
         before, now = json.loads(known), json.loads(told)

@@ -6,16 +6,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kernel_lsp.records import Attempt, Candidate, Context, Cost, Draft, Json, Judged, Move, Proposal, Verdict
+from kernel_lsp.records import (
+    Attempt,
+    Candidate,
+    Context,
+    Cost,
+    Json,
+    Move,
+    Proposal,
+    ProposedDraft,
+    SearchJudgement,
+    Verdict,
+)
 from kernel_lsp.search import features
 from kernel_lsp.search.fitness import EAGER, fitness
-from kernel_lsp.search.ledger import Ledger
+from kernel_lsp.search.ledger import MemoryArchive
 
-Digest = Callable[[Judged], Json]
+Digest = Callable[[SearchJudgement], Json]
 """What a next turn is told of a verdict."""
 
 
-def begun(proposer: str, context: Context, draft: Draft) -> Attempt:
+def begin_attempt(proposer: str, context: Context, draft: ProposedDraft) -> Attempt:
     """Before anything was judged."""
     return Attempt(
         number=context.number,
@@ -31,7 +42,7 @@ def begun(proposer: str, context: Context, draft: Draft) -> Attempt:
     )
 
 
-def stamped(candidate: Candidate, attempt: Attempt, context: Context, search: str) -> Candidate:
+def stamp_candidate(candidate: Candidate, attempt: Attempt, context: Context, search: str) -> Candidate:
     """With where it comes from: evidence, cards and the journal show it."""
     parent = context.parent.candidate if context.parent else None
     return replace(
@@ -44,8 +55,8 @@ def stamped(candidate: Candidate, attempt: Attempt, context: Context, search: st
     )
 
 
-def done(
-    attempt: Attempt, found: Judged, digest: Digest, *, full: bool, seconds: float, gpu: bool
+def finish_attempt(
+    attempt: Attempt, found: SearchJudgement, digest: Digest, *, full: bool, seconds: float, gpu: bool
 ) -> Attempt:
     """With its verdict, and what that has cost: ``seconds`` of wall time."""
     spent = Cost(evaluations=1, evaluation_s=seconds, gpu_s=seconds if gpu else 0.0)
@@ -60,7 +71,7 @@ def done(
     )
 
 
-def enter(archive: Ledger, seeds: Sequence[Proposal], digest: Digest) -> None:
+def enter(archive: MemoryArchive, seeds: Sequence[Proposal], digest: Digest) -> None:
     """The initial population: what the quick search has judged. What is known already is passed over."""
     known = {attempt.candidate.id for attempt in archive.attempts if attempt.candidate}
     known |= {candidate.id for _, candidate in archive.unfinished}
@@ -78,7 +89,7 @@ def _seed(number: int, proposal: Proposal, digest: Digest) -> Attempt:
         proposer=proposal.candidate.proposer,
         proposal=proposal,
         complete=proposal.verdict is Verdict.FASTER or bool(evaluation.speedups.keys() - {EAGER}),
-        feedback=digest(Judged(proposal=proposal)),
+        feedback=digest(SearchJudgement(proposal=proposal)),
         fitness=fitness(evaluation),
         cell=features.cell(proposal.candidate),
         created=proposal.created,

@@ -31,7 +31,7 @@ QUARTER = 0.25
 """The largest variance of gains between 0 and 1 (UCB1-Tuned's bound); gains here are logs, mostly below 1."""
 
 
-class Arms:
+class BanditArms:
     """A `SkillArms`."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -65,7 +65,7 @@ class Arms:
     def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None:
         """Once per judgement, however often it is told."""
         proposal = attempt.proposal
-        if proposal is None or _unknown(attempt, proposal.evaluation.status):
+        if proposal is None or _is_unknown(attempt, proposal.evaluation.status):
             return
         steps = [step.skill for step in proposal.candidate.steps]
         skills = tuple(dict.fromkeys(steps or proposal.candidate.advice))
@@ -75,7 +75,7 @@ class Arms:
         self._tallies.add([(mark, rows)])
 
 
-def _unknown(attempt: Attempt, status: EvalStatus) -> bool:
+def _is_unknown(attempt: Attempt, status: EvalStatus) -> bool:
     """Nobody knows whether it is faster: it could not be judged, or was right and not timed."""
     return status is EvalStatus.NOT_RUN or (status is EvalStatus.PASSED and attempt.fitness is None)
 

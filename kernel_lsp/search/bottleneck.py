@@ -7,7 +7,7 @@ statistics: it proves nothing and no rewrite rests on it.
 from __future__ import annotations
 
 from kernel_lsp.evaluator import roofline
-from kernel_lsp.records import Bottleneck, Evaluation, Task
+from kernel_lsp.records import Bottleneck, Evaluation, SearchTask
 
 LAUNCH_SHARE = 0.5
 """Of a call's time that is gone when its kernels are replayed without launches."""
@@ -24,7 +24,7 @@ SMALL_BYTES = 2**20
 EAGER = "eager"
 
 
-def of(task: Task, evaluation: Evaluation | None) -> Bottleneck:
+def of(task: SearchTask, evaluation: Evaluation | None) -> Bottleneck:
     """``evaluation``: of any right candidate, for the times of eager; None: nothing was timed."""
     if task.read_bytes is None:
         return Bottleneck.UNKNOWN

@@ -25,7 +25,7 @@ model that answered faster than the gate and repeated itself made 97 attempts in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
+class SpentBudget:
     limits: SearchBudget
     begun: int = 0
     """Number of this run's first attempt."""
@@ -35,9 +35,9 @@ class Budget:
         limits, attempts, cost = self.limits, archive.attempts, archive.cost
         checks = (
             (StopReason.ROOFLINE, at_the_roof(attempts)),
-            (StopReason.CANDIDATES, judged(attempts) >= limits.candidates),
+            (StopReason.CANDIDATES, count_judged(attempts) >= limits.candidates),
             (StopReason.STAGNATION, stagnant(attempts, self.begun) >= limits.stagnation),
-            (StopReason.STAGNATION, wasted(attempts, self.begun) >= WASTED),
+            (StopReason.STAGNATION, count_wasted(attempts, self.begun) >= WASTED),
             (StopReason.SECONDS, limits.seconds is not None and archive.seconds >= limits.seconds),
             (StopReason.TOKENS, limits.tokens is not None and cost.tokens >= limits.tokens),
             (
@@ -52,7 +52,7 @@ class Budget:
         return None if self.limits.seconds is None else max(0.0, self.limits.seconds - archive.seconds)
 
 
-def judged(attempts: Sequence[Attempt]) -> int:
+def count_judged(attempts: Sequence[Attempt]) -> int:
     """Candidates that this search has judged."""
     return sum(1 for attempt in attempts if was_judged(attempt))
 
@@ -70,7 +70,7 @@ def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
     return sum(1.0 if was_judged(attempt) else REPEATED for attempt in later)
 
 
-def wasted(attempts: Sequence[Attempt], begun: int = 0) -> int:
+def count_wasted(attempts: Sequence[Attempt], begun: int = 0) -> int:
     """The newest attempts, from number ``begun`` on, that had nothing to judge."""
     useless = itertools.takewhile(
         lambda a: a.number >= begun and a.move is not Move.SEED and not was_judged(a), reversed(attempts)

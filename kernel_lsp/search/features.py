@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from kernel_lsp.records import Candidate, Cell
+from kernel_lsp.records import ArchiveCell, Candidate
 
 CHARACTERS, MOST = 200, 9
 """Bin 0 ends at 200 characters, every further one at twice as many."""
@@ -17,11 +17,11 @@ OUTERMOST = {"torch.compile(": "compile", "CUDAGraph(": "graph"}
 KERNEL, DOT = "@triton.jit", "tl.dot("
 
 
-def cell(candidate: Candidate) -> Cell:
+def cell(candidate: Candidate) -> ArchiveCell:
     """Of the edit; of the whole program where there is none."""
     text = _text(candidate)
     complexity = min(MOST, int(math.log2(1 + len(text) / CHARACTERS)))
-    return Cell(complexity=complexity, strategy=_strategy(text))
+    return ArchiveCell(complexity=complexity, strategy=_strategy(text))
 
 
 def _text(candidate: Candidate) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernel_lsp.records import Attempt, Cell, Move
+from kernel_lsp.records import ArchiveCell, Attempt, Move
 from kernel_lsp.search.fitness import speed
 
 ISLANDS = 4
@@ -39,9 +39,9 @@ def top(members: Sequence[Attempt]) -> list[Attempt]:
     return ordered[: max(1, round(BEST_SHARE * len(ordered)))]
 
 
-def elites(members: Sequence[Attempt]) -> Mapping[Cell, Attempt]:
+def elites(members: Sequence[Attempt]) -> Mapping[ArchiveCell, Attempt]:
     """The fastest of every cell; of equals the older keeps its place."""
-    found: dict[Cell, Attempt] = {}
+    found: dict[ArchiveCell, Attempt] = {}
     for attempt in members:
         if attempt.cell and (attempt.cell not in found or speed(attempt) > speed(found[attempt.cell])):
             found[attempt.cell] = attempt

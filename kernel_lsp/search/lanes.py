@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 GENERATE, JUDGE = "generate", "judge"
 
 
-class Lanes:
+class SearchWorkers:
     """How many of each kind, and turns between them when they must keep ``apart``."""
 
     def __init__(self, *, judges: int = 1, samples: int = 1, apart: bool = False) -> None:

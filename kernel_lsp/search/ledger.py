@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kernel_lsp.records import Attempt, Candidate, Cell, Cost, Exchange, SkillDraft
+from kernel_lsp.records import ArchiveCell, Attempt, Candidate, Cost, Exchange, SkillDraft
 from kernel_lsp.search import islands
 
 Clock = Callable[[], float]
 
 
-class Ledger:
+class MemoryArchive:
     """An `Archive` that forgets everything when it goes: for replays, and below the one on disk."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class Ledger:
     def problems(self) -> tuple[str, ...]:
         return tuple(self._problems)
 
-    def elites(self, island: int) -> Mapping[Cell, Attempt]:
+    def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]:
         return islands.elites(islands.population(self.attempts, island))
 
     def reserve(self) -> int:

@@ -21,24 +21,24 @@ from kernel_lsp.records import (
     Attempt,
     Candidate,
     Context,
-    Draft,
-    Judge,
-    Judged,
     Move,
     Progress,
     Proposal,
+    ProposedDraft,
     Proposer,
     Report,
+    SearchJudge,
+    SearchJudgement,
+    SearchTask,
     StopReason,
     Strategy,
-    Task,
     Verdict,
 )
 from kernel_lsp.search import attempts
-from kernel_lsp.search.budget import Budget, judged
+from kernel_lsp.search.budget import SpentBudget, count_judged
 from kernel_lsp.search.fitness import best, looks_better
-from kernel_lsp.search.lanes import Lanes, Signal
-from kernel_lsp.search.ledger import Ledger
+from kernel_lsp.search.lanes import SearchWorkers, Signal
+from kernel_lsp.search.ledger import MemoryArchive
 
 RETRY_S = (2.0, 10.0, 30.0)
 """After these waits a proposer that failed is asked again; then it is out for this search."""
@@ -52,11 +52,11 @@ Job = tuple[Attempt, Candidate]
 
 
 class Recall(Protocol):
-    async def __call__(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> Judged | None:
+    async def __call__(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
         """The verdict that a killed process had reached; None: it had not."""
 
 
-async def nothing(attempt: Attempt, candidate: Candidate, *, full: bool) -> Judged | None:
+async def nothing(attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
     return None
 
 
@@ -71,19 +71,19 @@ class _Health:
 
 
 @dataclass(kw_only=True)
-class Loop:
+class SearchLoop:
     """One search of one target; run it once."""
 
-    task: Task
+    task: SearchTask
     strategy: Strategy
     proposers: Sequence[Proposer]
     """Slow ones."""
     moves: Mapping[Move, Proposer]
     """Quick ones, by what they do."""
-    judge: Judge
-    archive: Ledger
-    budget: Budget
-    lanes: Lanes
+    judge: SearchJudge
+    archive: MemoryArchive
+    budget: SpentBudget
+    lanes: SearchWorkers
     report: Report = lambda progress: None
     digest: attempts.Digest = lambda judged: {}
     recall: Recall = nothing
@@ -225,7 +225,7 @@ class Loop:
     def _chosen(self, *, slow: bool) -> Context | None:
         return self.strategy.choose(self.archive, self.archive.reserve(), slow=slow)
 
-    async def _asked(self, proposer: Proposer, context: Context, health: _Health) -> Draft | None:
+    async def _asked(self, proposer: Proposer, context: Context, health: _Health) -> ProposedDraft | None:
         """None: it has nothing to propose, or failed."""
         before = health.failures
         async with self.lanes.generating():
@@ -237,7 +237,7 @@ class Loop:
                     self._failed(proposer, health, error)
                 return None
             except RewriteError as error:
-                return Draft(complaint=str(error))
+                return ProposedDraft(complaint=str(error))
             finally:
                 self._generating -= 1
         health.failures = 0
@@ -264,7 +264,7 @@ class Loop:
                     return job
         return None
 
-    async def _moved(self, context: Context) -> tuple[Proposer, Context, Draft] | None:
+    async def _moved(self, context: Context) -> tuple[Proposer, Context, ProposedDraft] | None:
         """What the chosen move makes of it, or else the others."""
         for move in sorted(self.moves, key=lambda move: move is not context.move):
             tried = replace(context, move=move)
@@ -272,12 +272,12 @@ class Loop:
                 return self.moves[move], tried, draft
         return None
 
-    def _noted(self, proposer: Proposer, context: Context, draft: Draft) -> Job | None:
+    def _noted(self, proposer: Proposer, context: Context, draft: ProposedDraft) -> Job | None:
         """What is to be judged of a draft; one that is of no use is an attempt all the same."""
-        attempt = attempts.begun(proposer.name, context, draft)
+        attempt = attempts.begin_attempt(proposer.name, context, draft)
         said = draft.exchanges, draft.drafts
         if draft.candidate is not None:
-            candidate = attempts.stamped(draft.candidate, attempt, context, self.archive.id)
+            candidate = attempts.stamp_candidate(draft.candidate, attempt, context, self.archive.id)
             if (earlier := self.archive.begin(attempt, candidate, *said)) is None:
                 return attempt, candidate
             attempt = replace(attempt, complaint=f"same as attempt {earlier.number}")
@@ -290,7 +290,7 @@ class Loop:
     async def _lane(self) -> None:
         while self._going():
             seen = self._changed.count
-            if judged(self.archive.attempts) + self._judging >= self.budget.limits.candidates:
+            if count_judged(self.archive.attempts) + self._judging >= self.budget.limits.candidates:
                 await self._rest(seen)
                 continue
             self._judging += 1  # before the quick proposers are waited for: the limit is exact
@@ -339,11 +339,13 @@ class Loop:
             found = await self.judge(candidate, full=full)
             return self._done(attempt, found, full=full, seconds=time.monotonic() - start)
 
-    def _done(self, attempt: Attempt, found: Judged, *, full: bool, seconds: float | None = None) -> Attempt:
+    def _done(
+        self, attempt: Attempt, found: SearchJudgement, *, full: bool, seconds: float | None = None
+    ) -> Attempt:
         """``seconds``: of wall time; None: as the verdict says."""
         taken = found.proposal.evaluation.seconds or 0.0 if seconds is None else seconds
         gpu = self.task.device == "cuda"
-        return attempts.done(attempt, found, self.digest, full=full, seconds=taken, gpu=gpu)
+        return attempts.finish_attempt(attempt, found, self.digest, full=full, seconds=taken, gpu=gpu)
 
     # --- words ------------------------------------------------------------------------------
 
@@ -354,7 +356,7 @@ class Loop:
         self._say(self._state(), attempt.proposal if faster else None)
 
     def _say(self, message: str, proposal: Proposal | None = None) -> None:
-        done, total = judged(self.archive.attempts), self.budget.limits.candidates
+        done, total = count_judged(self.archive.attempts), self.budget.limits.candidates
         self.report(Progress(phase="search", message=message, done=done, total=total, proposal=proposal))
 
     def _state(self) -> str:
@@ -363,7 +365,7 @@ class Loop:
         leader = best(known)
         shown = leader.proposal.evaluation.speedup if leader and leader.proposal else None
         parts = (
-            f"round {judged(known)}",
+            f"round {count_judged(known)}",
             f"{self._generating} generating, {self._judging} judging" if self.proposers else "",
             f"best {shown.mid:.2f}x ({shown.low:.2f}–{shown.high:.2f})" if shown else "nothing faster yet",
             f"{tokens / 1000:.0f}k tokens" if tokens else "",

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from kernel_lsp import wire
 from kernel_lsp.agents.offers import Offers
-from kernel_lsp.agents.plan import MAX_CHAIN, ranked
+from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.records import Archive, Context, Draft, Site, Step, Task, Workshop
-from kernel_lsp.rewrite.choices import searched
-from kernel_lsp.search.space import MOST_LISTED, Axis, Point, Space, promises, seen
+from kernel_lsp.records import Archive, Context, ProposedDraft, SearchTask, Site, Step, Workshop
+from kernel_lsp.rewrite.choices import free_parameters
+from kernel_lsp.search.space import MOST_LISTED, Point, SearchAxis, SearchSpace, judged_speeds, promises
 
 MOST_REFUSED = 12
 """Combinations that the engine may refuse before a proposer gives up on this starting point."""
@@ -39,7 +39,7 @@ class Mutate:
         """Chains that were asked for, refused ones included."""
         self._offers = Offers(workshop)
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         parent = context.parent.candidate if context.parent else None
         if parent is None or not parent.steps:
             return None
@@ -55,10 +55,10 @@ class Mutate:
                 made = await self._workshop.apply(steps)
             except RewriteError:  # a combination that the skill refuses
                 continue
-            return Draft(candidate=made)
+            return ProposedDraft(candidate=made)
         return None
 
-    async def _space(self, steps: Sequence[Step]) -> Space | None:
+    async def _space(self, steps: Sequence[Step]) -> SearchSpace | None:
         """None: nothing can be chosen, or a step is no longer offered."""
         axes = []
         for place, step in enumerate(steps):
@@ -66,13 +66,13 @@ class Mutate:
             site = next((s for s in offered if (s.skill, s.site) == (step.skill, step.site)), None)
             if site is None:
                 return None
-            choices = searched(site.parameters)
-            axes += [Axis(step=place, name=n, choices=tuple(c)) for n, c in choices.items()]
-        return Space(steps=tuple(steps), axes=tuple(axes)) if axes else None
+            choices = free_parameters(site.parameters)
+            axes += [SearchAxis(step=place, name=n, choices=tuple(c)) for n, c in choices.items()]
+        return SearchSpace(steps=tuple(steps), axes=tuple(axes)) if axes else None
 
-    def _promising(self, space: Space, center: Point, draw: random.Random) -> list[Point]:
+    def _promising(self, space: SearchSpace, center: Point, draw: random.Random) -> list[Point]:
         """Untried combinations, near ones before far ones, the most promising first."""
-        known = seen(space, self._archive.attempts)
+        known = judged_speeds(space, self._archive.attempts)
         for points in (space.near(center, 2), space.all() if space.size <= MOST_LISTED else ()):
             fresh = [p for p in points if p not in known and wire.dumps(space.at(p)) not in self._asked]
             if fresh:
@@ -82,7 +82,7 @@ class Mutate:
         return []
 
 
-class Chain:
+class ChainProposer:
     """A step more, a step less, or a rival in a step's place."""
 
     name = "chain/1"
@@ -92,7 +92,7 @@ class Chain:
         self._workshop, self._order, self._archive = workshop, order, archive
         self._asked: set[str] = set()
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         parent = context.parent.candidate if context.parent else None
         if parent is not None and not parent.steps:
             return None
@@ -103,7 +103,7 @@ class Chain:
         for _, chain in sorted(zip(keys, options, strict=True), key=lambda pair: pair[0])[:MOST_REFUSED]:
             self._asked.add(wire.dumps(chain))
             try:
-                return Draft(candidate=await self._workshop.apply(chain))
+                return ProposedDraft(candidate=await self._workshop.apply(chain))
             except RewriteError:  # a later step needed what is gone
                 continue
         return None
@@ -112,7 +112,7 @@ class Chain:
         made = (attempt.candidate for attempt in self._archive.attempts)
         return self._asked | {wire.dumps(candidate.steps) for candidate in made if candidate}
 
-    async def _options(self, task: Task, steps: tuple[Step, ...]) -> list[tuple[Step, ...]]:
+    async def _options(self, task: SearchTask, steps: tuple[Step, ...]) -> list[tuple[Step, ...]]:
         without = [steps[:place] + steps[place + 1 :] for place in range(len(steps))]
         after = await self._open(task, steps)
         more = [(*steps, _first(site)) for site in after] if len(steps) < MAX_CHAIN else []
@@ -123,10 +123,10 @@ class Chain:
             instead += [(*steps[:place], _first(rival), *steps[place + 1 :]) for rival in rivals]
         return [chain for chain in (*more, *instead, *without) if chain and _once(chain)]
 
-    async def _open(self, task: Task, steps: Sequence[Step]) -> list[Site]:
+    async def _open(self, task: SearchTask, steps: Sequence[Step]) -> list[Site]:
         """What may follow these steps, by the bandit's order of skills and then by estimated saving."""
         try:
-            found = ranked(await self._workshop.sites(steps))
+            found = rank_sites(await self._workshop.sites(steps))
         except RewriteError:
             return []
         found = [site for site in found if site.plain or task.triton]

@@ -36,7 +36,7 @@ Point = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class SearchAxis:
     step: int
     """Place in the chain."""
     name: str
@@ -44,11 +44,11 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class SearchSpace:
     """A chain of steps and what may be chosen in it."""
 
     steps: tuple[Step, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[SearchAxis, ...]
 
     @property
     def size(self) -> int:
@@ -91,7 +91,7 @@ class Space:
         return itertools.product(*(range(len(axis.choices)) for axis in self.axes))
 
 
-def seen(space: Space, attempts: Sequence[Attempt]) -> dict[Point, float]:
+def judged_speeds(space: SearchSpace, attempts: Sequence[Attempt]) -> dict[Point, float]:
     """Log speed of every combination that was judged."""
     found: dict[Point, float] = {}
     failed = []

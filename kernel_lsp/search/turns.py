@@ -28,7 +28,7 @@ def is_single(plan: SearchPlan) -> bool:
     return plan.budget.candidates <= MOST_TURNS
 
 
-class Turns:
+class TurnsStrategy:
     """A `Strategy` for models alone. A turn begins when the one before it in its rollout was judged."""
 
     def __init__(self, plan: SearchPlan, seed: int) -> None:
@@ -43,7 +43,7 @@ class Turns:
             if busy:
                 return None
             return self._going_on([*rollouts.values()], number, draw) if rollouts else _fresh(number, draw)
-        idle = [turns for name, turns in rollouts.items() if name not in busy and not finished(turns)]
+        idle = [turns for name, turns in rollouts.items() if name not in busy and not is_finished(turns)]
         if idle and _refine(archive.attempts, draw):
             return self._going_on(idle, number, draw)
         return _fresh(number, draw)
@@ -78,7 +78,7 @@ def _is_right(turn: Attempt) -> bool:
     return turn.proposal is not None and turn.proposal.evaluation.status is EvalStatus.PASSED
 
 
-def finished(turns: Sequence[Attempt]) -> bool:
+def is_finished(turns: Sequence[Attempt]) -> bool:
     """It has had its turns, or the last ones brought nothing. The first is what others are compared with."""
     if len(turns) >= MOST_TURNS:
         return True
@@ -89,7 +89,7 @@ def finished(turns: Sequence[Attempt]) -> bool:
     return since >= PATIENCE
 
 
-def improved(attempts: Sequence[Attempt]) -> dict[Move, tuple[int, int]]:
+def count_improvements(attempts: Sequence[Attempt]) -> dict[Move, tuple[int, int]]:
     """Move -> (tries, those that gave a new best of the search)."""
     found = {Move.RESTART: (0, 0), Move.REFINE: (0, 0)}
     best = 1.0
@@ -106,7 +106,7 @@ def _refine(attempts: Sequence[Attempt], draw: random.Random) -> bool:
     """Thompson sampling: one draw from each move's posterior Beta(1 + wins, 1 + others)."""
     drawn = {
         move: draw.betavariate(1 + wins, 1 + tries - wins)
-        for move, (tries, wins) in improved(attempts).items()
+        for move, (tries, wins) in count_improvements(attempts).items()
     }
     return drawn[Move.REFINE] > drawn[Move.RESTART]
 

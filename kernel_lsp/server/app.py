@@ -24,7 +24,7 @@ from pygls.lsp.server import LanguageServer
 
 from kernel_lsp import __version__, config, documents, session, wire
 from kernel_lsp.config import Settings
-from kernel_lsp.consent import Answer, Consents
+from kernel_lsp.consent import ConsentAnswer, Consents
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.hostclient import HostClient
 from kernel_lsp.positions import Positions
@@ -33,7 +33,7 @@ from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.server.protocol import Protocol, strict_converter
-from kernel_lsp.session import Dismissal, Document, How, Session
+from kernel_lsp.session import Dismissal, Document, EditorSession, How
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ BUCKETS_MS = (10, 50, 100, 200, 500)
 """Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
 
 
-class Server(LanguageServer):
+class KernelServer(LanguageServer):
     """One client's server."""
 
     protocol: Protocol
@@ -66,7 +66,7 @@ class Server(LanguageServer):
             notebook_document_sync=NOTEBOOKS,
         )
         self.abilities = Abilities()
-        self.session = Session()
+        self.session = EditorSession()
         self.editor_settings: dict[str, Any] = {}
         self.folder_settings: dict[str, dict[str, Any]] = {}
         """What the editor says of single workspace folders, over `editor_settings`."""
@@ -122,7 +122,7 @@ class Server(LanguageServer):
     def start(self, abilities: Abilities, editor_settings: dict[str, Any], *, trusted: bool) -> None:
         """Once the client has introduced itself."""
         self.abilities, self.editor_settings, self.trusted = abilities, editor_settings, trusted
-        self.session = Session(client=abilities.name, name=uuid.uuid4().hex)
+        self.session = EditorSession(client=abilities.name, name=uuid.uuid4().hex)
         data_dir = self.settings(self.root).data_dir
         self.consents = Consents(data_dir)
         module = os.environ.get("KERNEL_LSP_HOST", "kernel_lsp.host")  # tests inject faults here
@@ -313,7 +313,7 @@ class Server(LanguageServer):
         ]
         settings = self.settings(document.folder)
         answer = self.consents.answer(document.folder, setting=settings.consent)
-        if not unknown or not self.trusted or answer is not Answer.ALLOW:
+        if not unknown or not self.trusted or answer is not ConsentAnswer.ALLOW:
             return  # even asking the project's interpreter for its versions runs code of the folder
         self._asked.update(target.fingerprint for target in unknown)
         jobs = [self.job(uri, target.qualname) for target in unknown]
@@ -417,12 +417,12 @@ class Server(LanguageServer):
             self.loop.call_soon_threadsafe(self.on_disk, paths)
 
 
-def timed(name: str) -> Callable[[F], F]:
+def count_time(name: str) -> Callable[[F], F]:
     """Count how long a handler took, for kernel-lsp.status."""
 
     def wrap(handler: F) -> F:
         @functools.wraps(handler)
-        def run(ls: Server, *arguments: Any) -> Any:
+        def run(ls: KernelServer, *arguments: Any) -> Any:
             started = time.perf_counter()
             try:
                 return handler(ls, *arguments)

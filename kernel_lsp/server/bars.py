@@ -10,17 +10,17 @@ from lsprotocol import types
 
 from kernel_lsp.presenter import lsp
 from kernel_lsp.records import Outcome, Progress
-from kernel_lsp.server.app import Server
+from kernel_lsp.server.app import KernelServer
 
 log = logging.getLogger("kernel_lsp")
 VISIBLE_AFTER_S = 0.3
 CREATE_TIMEOUT_S = 2.0
 
 
-class Bar:
+class ProgressBar:
     """The progress of one job: appears late, ends once, and its button cancels the job."""
 
-    def __init__(self, ls: Server, title: str, task: asyncio.Task[Outcome | None]) -> None:
+    def __init__(self, ls: KernelServer, title: str, task: asyncio.Task[Outcome | None]) -> None:
         self._ls, self._title, self._task = ls, title, task
         self._token = uuid.uuid4().hex
         self._begun = False

@@ -18,7 +18,7 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import TextEdit
 from kernel_lsp.records import Finding, Snapshot, Span
-from kernel_lsp.server.app import DEBOUNCE_S, Server
+from kernel_lsp.server.app import DEBOUNCE_S, KernelServer
 from kernel_lsp.session import examine, finding_hint
 
 
@@ -34,7 +34,7 @@ class _Shown:
 class Notebooks:
     """All open notebooks of one client."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._shown: dict[str, dict[str, _Shown]] = {}
@@ -137,16 +137,16 @@ class Notebooks:
         return Positions(source, str(getattr(encoding, "value", encoding)))
 
 
-def register(ls: Server) -> Notebooks:
+def register(ls: KernelServer) -> Notebooks:
     open_ones = Notebooks(ls)
 
-    def on_open(ls: Server, params: types.DidOpenNotebookDocumentParams) -> None:
+    def on_open(ls: KernelServer, params: types.DidOpenNotebookDocumentParams) -> None:
         open_ones.schedule(params.notebook_document.uri, delay_s=0.0)
 
-    def on_change(ls: Server, params: types.DidChangeNotebookDocumentParams) -> None:
+    def on_change(ls: KernelServer, params: types.DidChangeNotebookDocumentParams) -> None:
         open_ones.schedule(params.notebook_document.uri)
 
-    def on_close(ls: Server, params: types.DidCloseNotebookDocumentParams) -> None:
+    def on_close(ls: KernelServer, params: types.DidCloseNotebookDocumentParams) -> None:
         open_ones.close(params.notebook_document.uri)
 
     ls.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(on_open)
@@ -157,7 +157,9 @@ def register(ls: Server) -> Notebooks:
     return open_ones
 
 
-def _in_cells(findings: tuple[Finding, ...], program: notebooks.Program) -> Iterator[tuple[int, Finding]]:
+def _in_cells(
+    findings: tuple[Finding, ...], program: notebooks.NotebookProgram
+) -> Iterator[tuple[int, Finding]]:
     """(number of the cell, finding with its span and its fix in the cell's text)."""
     for finding in findings:
         part = program.part(finding.span.start)

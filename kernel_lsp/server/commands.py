@@ -16,24 +16,24 @@ from lsprotocol import types
 
 from kernel_lsp import config, interpreter, origins, wire
 from kernel_lsp.config import Settings
-from kernel_lsp.consent import Answer, remote_origin
+from kernel_lsp.consent import ConsentAnswer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
 from kernel_lsp.server import entries, prompts
-from kernel_lsp.server.app import Server
-from kernel_lsp.server.jobs import Jobs
+from kernel_lsp.server.app import KernelServer
+from kernel_lsp.server.jobs import ServerJobs
 from kernel_lsp.server.protocol import BadArguments, RequestFailed
 from kernel_lsp.server.reads import edit_for
 
-Handler = Callable[[Server, Jobs, Json], Any]
+Handler = Callable[[KernelServer, ServerJobs, Json], Any]
 
 
-def register(ls: Server, jobs: Jobs) -> None:
+def register(ls: KernelServer, jobs: ServerJobs) -> None:
     for name, handler in COMMANDS.items():
         ls.command(f"kernel-lsp.{name}")(_adapter(ls, jobs, handler))
 
 
-def _adapter(ls: Server, jobs: Jobs, handler: Handler) -> Callable[..., Any]:
+def _adapter(ls: KernelServer, jobs: ServerJobs, handler: Handler) -> Callable[..., Any]:
     """Clients send one object, nothing at all, or positional rubbish: only the first is an argument."""
 
     async def run(*arguments: Any) -> Any:
@@ -47,7 +47,7 @@ def _adapter(ls: Server, jobs: Jobs, handler: Handler) -> Callable[..., Any]:
     return run
 
 
-async def apply(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+async def apply(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Applies a rewrite, for clients that cannot resolve code actions: checks again, then asks for the edit.
 
     Arguments: `uri`, `proposal`, as the code action holds them.
@@ -67,7 +67,7 @@ async def apply(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"applied": reply.applied}
 
 
-def chosen(ls: Server, jobs: Jobs, arguments: Json) -> None:
+def record_choice(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> None:
     """Notes that a rewrite was chosen; runs after the client applied the edit, a sign and no proof.
 
     Arguments: `uri`, `proposal`, as the code action holds them.
@@ -75,7 +75,7 @@ def chosen(ls: Server, jobs: Jobs, arguments: Json) -> None:
     ls.record(ls.session.chosen(_text(arguments, "uri"), _text(arguments, "proposal")))
 
 
-def optimize(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def optimize(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Measures one target: seconds to a minute. The answer comes before it begins.
 
     Arguments: `uri`, `qualname`.
@@ -86,7 +86,7 @@ def optimize(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"started": qualname}
 
 
-def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Searches on in the background, or goes on where a search ended.
 
     Arguments: `uri`, `qualname`; optional `mode` (`evolve`, `turns`, `best`), the limits `candidates`,
@@ -109,7 +109,7 @@ def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 
 
-def cancel(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def cancel(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Stops the jobs that match; without arguments everything that runs.
 
     Arguments, all optional: `uri`, `qualname`, `kind` (`quick` or `search`).
@@ -118,7 +118,7 @@ def cancel(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"cancelled": found}
 
 
-async def show_prompt(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+async def show_prompt(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Opens what a language model would be sent about a target, redacted; sends nothing.
 
     Arguments: `uri`, `qualname`.
@@ -128,7 +128,7 @@ async def show_prompt(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return await prompts.show(ls, uri, qualname)
 
 
-def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def allow_remote(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Answers whether prompts with code of a folder may go to a model's server.
 
     Arguments: `folder`, `origin`, `answer` (true or false).
@@ -141,7 +141,7 @@ def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"folder": folder, "origin": origin, "allowed": answer}
 
 
-def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def status(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Returns which interpreter, settings and consent each folder has, what runs, and how fast we answered.
 
     Takes no arguments. `problems` are settings that could not be used; `device` is what measured last,
@@ -176,7 +176,7 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     }
 
 
-async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+async def show_evidence(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Opens the full report where the client can show a document, and returns it in any case.
 
     Arguments: `uri`, `proposal`.
@@ -196,7 +196,7 @@ async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"title": card.title, "report": card.report, "path": str(path)}
 
 
-def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
+def dismiss(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> None:
     """Silences a hint.
 
     Arguments: `uri`; `qualname`, or `fingerprint` of a finding without a target; `code`; `scope`
@@ -216,7 +216,7 @@ def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
     ls.shown_changed(uri)
 
 
-def list_kernels(ls: Server, jobs: Jobs, arguments: Json) -> list[Json]:
+def list_kernels(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> list[Json]:
     """Returns all targets of the open documents, also those beyond the number of hints per file; first
     what takes most of a recorded run.
 
@@ -237,7 +237,7 @@ def list_kernels(ls: Server, jobs: Jobs, arguments: Json) -> list[Json]:
     return sorted(rows, key=lambda row: -(row["share"] or 0.0))
 
 
-async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+async def entry_points(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Returns the workspace's programs, each with the lines that record and optimize it in a terminal; runs
     nothing.
 
@@ -250,10 +250,10 @@ async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     if configurations is not None and not isinstance(configurations, list):
         raise BadArguments("configurations is no list")
     folder = _folder(ls, arguments, ls.place(uri)[0] if uri else None)
-    return await entries.listed(ls, folder, uri, configurations)
+    return await entries.list_entries(ls, folder, uri, configurations)
 
 
-async def record_run(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+async def record_run(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Asks the editor to offer the programs and a terminal; where it cannot, says the line to run.
 
     Arguments: as of `kernel-lsp.entryPoints`.
@@ -264,23 +264,23 @@ async def record_run(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return found
 
 
-def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def trust(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Answers whether code of a folder may run, without being asked.
 
     Arguments: `folder`, `answer` (`allow`, `on_request`, `never`).
     """
     folder = _folder(ls, arguments)
     try:
-        answer = Answer(arguments.get("answer", "allow"))
+        answer = ConsentAnswer(arguments.get("answer", "allow"))
     except ValueError as error:
-        raise BadArguments(f"{error}; allowed: {', '.join(Answer)}") from error
+        raise BadArguments(f"{error}; allowed: {', '.join(ConsentAnswer)}") from error
     jobs.grant(folder, answer)
     return {"folder": folder, "answer": answer.value}
 
 
 COMMANDS: dict[str, Handler] = {
     "apply": apply,
-    "chosen": chosen,
+    "chosen": record_choice,
     "optimize": optimize,
     "benchmark": optimize,
     "searchDeeper": search_deeper,
@@ -297,7 +297,7 @@ COMMANDS: dict[str, Handler] = {
 }
 
 
-def _target(ls: Server, arguments: Json) -> tuple[str, str]:
+def _target(ls: KernelServer, arguments: Json) -> tuple[str, str]:
     uri, qualname = _text(arguments, "uri"), _text(arguments, "qualname")
     if uri not in ls.session.documents:
         raise RequestFailed(f"{uri} is not open as a Python document: open it in the editor first")
@@ -326,7 +326,7 @@ def _count(arguments: Json, key: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _folder(ls: Server, arguments: Json, otherwise: str | None = None) -> str:
+def _folder(ls: KernelServer, arguments: Json, otherwise: str | None = None) -> str:
     folder = arguments.get("folder") or otherwise or ls.root
     if not isinstance(folder, str) or "\0" in folder:
         raise BadArguments(f"folder {folder!r} is no path")

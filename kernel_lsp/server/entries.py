@@ -16,7 +16,7 @@ from typing import Any
 
 from kernel_lsp import documents, entries, interpreter
 from kernel_lsp.records import EntryPoint, EntryPoints, Json
-from kernel_lsp.server.app import Server
+from kernel_lsp.server.app import KernelServer
 from kernel_lsp.server.protocol import RequestFailed
 
 OURS = (sys.executable, "-P", "-m", "kernel_lsp")
@@ -25,7 +25,7 @@ OURS = (sys.executable, "-P", "-m", "kernel_lsp")
 OPTIMIZE = (*OURS, "optimize", "--")
 
 
-async def listed(ls: Server, folder: str, uri: str | None, debug: Sequence[Any] | None) -> Json:
+async def list_entries(ls: KernelServer, folder: str, uri: str | None, debug: Sequence[Any] | None) -> Json:
     """The entry points of a workspace, each with its lines, and how lines begin. Raises RequestFailed.
 
     ``debug``: configurations that the editor has read.
@@ -34,14 +34,14 @@ async def listed(ls: Server, folder: str, uri: str | None, debug: Sequence[Any] 
         raise RequestFailed(f"{folder} is not trusted: trust it in the editor before its programs are run")
     root = Path(folder)
     open_file = documents.path_of(uri) if uri is not None else None
-    found: EntryPoints = await asyncio.to_thread(entries.found, root, debug, open_file)
+    found: EntryPoints = await asyncio.to_thread(entries.find_entries, root, debug, open_file)
     python = interpreter.find(folder, ls.settings(folder).python).path
     return {
         "folder": folder,
         "record": line(_record(root)),
         "optimize": line(OPTIMIZE),
         "python": line([python]),
-        "points": [_told(one, root, python) for one in found.points],
+        "points": [_entry_json(one, root, python) for one in found.points],
         "problems": list(found.problems),
         "complete": found.complete,
     }
@@ -57,7 +57,7 @@ def advice(found: Json) -> str:
     return f"to record {first['name']}{more}, run in a terminal in {first['path']}: {first['record']}"
 
 
-def _told(one: EntryPoint, root: Path, python: str) -> Json:
+def _entry_json(one: EntryPoint, root: Path, python: str) -> Json:
     """``path``: of the folder that the line is for."""
     program = (one.python or python, *one.words)
     return {

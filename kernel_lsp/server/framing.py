@@ -81,7 +81,7 @@ def frames(read: Callable[[int], bytes]) -> Iterator[Any]:
         if fault:
             yield Damaged(fault)
             continue
-        value, rest = _decoded(body)
+        value, rest = _decode(body)
         if rest is not None:
             buffer[:0] = rest
         lost = isinstance(value, Damaged)
@@ -117,7 +117,7 @@ def _begins_with_a_body(header: bytes) -> bool:
     )
 
 
-def _decoded(body: bytes) -> tuple[Any, bytes | None]:
+def _decode(body: bytes) -> tuple[Any, bytes | None]:
     """(the JSON value or `Damaged`, what of the body belongs to the stream again)."""
     try:
         return _plain_text(json.loads(body.decode("utf-8"), parse_constant=_refuse), body), None
@@ -156,7 +156,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-class Outbox:
+class FrameWriter:
     """What is sent, on a thread of its own: a client that does not read holds nobody up."""
 
     def __init__(self, write: Callable[[bytes], object], on_broken: Callable[[], None]) -> None:
@@ -199,7 +199,7 @@ class Outbox:
                 return
 
 
-class Inbox:
+class FrameReader:
     """Reads on a thread of its own; ``deliver`` is called for each value, and whoever has dealt with it calls
     `done`; ``ended`` is called once, when nothing more comes."""
 
@@ -209,7 +209,7 @@ class Inbox:
         *,
         deliver: Callable[[Any], object],
         ended: Callable[[], None],
-        outbox: Outbox,
+        outbox: FrameWriter,
     ) -> None:
         self._read, self._deliver, self._ended, self._outbox = read, deliver, ended, outbox
         self._waiting = threading.BoundedSemaphore(MAX_WAITING)

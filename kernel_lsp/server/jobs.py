@@ -15,13 +15,13 @@ from enum import StrEnum
 
 from lsprotocol import types
 
-from kernel_lsp.consent import Answer, remote_origin
+from kernel_lsp.consent import ConsentAnswer, remote_origin
 from kernel_lsp.errors import Busy, ConfigError, ConsentRequired, KernelLspError, WorkerLost
 from kernel_lsp.presenter import searches
 from kernel_lsp.records import Job, Outcome, Progress, SearchPlan, Target
 from kernel_lsp.server import prompts
-from kernel_lsp.server.app import Server
-from kernel_lsp.server.bars import Bar
+from kernel_lsp.server.app import KernelServer
+from kernel_lsp.server.bars import ProgressBar
 from kernel_lsp.server.questions import Questions
 from kernel_lsp.server.retries import Retries
 from kernel_lsp.session import Document, examine
@@ -31,7 +31,7 @@ IDLE_S = 1.5
 """Measure in the background only after that long without a keystroke."""
 
 
-class Kind(StrEnum):
+class JobKind(StrEnum):
     QUICK = "quick"
     SEARCH = "search"
 
@@ -42,16 +42,16 @@ class Key:
 
     uri: str
     qualname: str
-    kind: Kind = Kind.QUICK
+    kind: JobKind = JobKind.QUICK
 
     def matches(self, uri: str | None, qualname: str | None, kind: str | None) -> bool:
         return uri in (None, self.uri) and qualname in (None, self.qualname) and kind in (None, self.kind)
 
 
-class Jobs:
+class ServerJobs:
     """All jobs of one server."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
         self.questions = Questions(ls)
         self._running: dict[Key, asyncio.Task[Outcome | None]] = {}
@@ -66,7 +66,7 @@ class Jobs:
 
     @property
     def queue(self) -> list[str]:
-        return [key.qualname + " (search)" * (key.kind is Kind.SEARCH) for key in self._running]
+        return [key.qualname + " (search)" * (key.kind is JobKind.SEARCH) for key in self._running]
 
     def start(self, uri: str, qualname: str) -> asyncio.Task[Outcome | None]:
         """Measure because the user asked; a second request joins the first."""
@@ -74,10 +74,10 @@ class Jobs:
 
     def search(self, uri: str, qualname: str, plan: SearchPlan) -> asyncio.Task[Outcome | None]:
         """Go on where the quick search ends; a second request joins the first, whatever its plan."""
-        return self._start(Key(uri=uri, qualname=qualname, kind=Kind.SEARCH), asked=True, plan=plan)
+        return self._start(Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH), asked=True, plan=plan)
 
     def searching(self, uri: str, qualname: str) -> bool:
-        return Key(uri=uri, qualname=qualname, kind=Kind.SEARCH) in self._running
+        return Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH) in self._running
 
     def cancel(self, uri: str | None = None, qualname: str | None = None, kind: str | None = None) -> int:
         """Cancel the jobs that match; returns how many."""
@@ -125,7 +125,7 @@ class Jobs:
         ls, document = self._ls, self._ls.session.documents[key.uri]
         task = asyncio.current_task()
         assert task is not None
-        bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
+        bar = ProgressBar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
         try:
             await self.require_consent(document.folder, asked=asked, path=document.path)
             origin = await self._allowed_origin(document.folder, key) if asked else None
@@ -149,7 +149,7 @@ class Jobs:
         finally:
             bar.end("stopped")
 
-    async def _outcome(self, job: Job, key: Key, fingerprint: str | None, bar: Bar) -> Outcome:
+    async def _outcome(self, job: Job, key: Key, fingerprint: str | None, bar: ProgressBar) -> Outcome:
         ls = self._ls
 
         def report(progress: Progress) -> None:
@@ -176,7 +176,7 @@ class Jobs:
         return next((t.fingerprint for t in found.targets if t.qualname == qualname), None)
 
     def _failed(self, key: Key, error: KernelLspError, *, asked: bool) -> None:
-        doing = "searched to the end" if key.kind is Kind.SEARCH else "measured"
+        doing = "searched to the end" if key.kind is JobKind.SEARCH else "measured"
         text = f"{key.qualname} was not {doing}: {error}"
         self._rest = ("warning", text)
         self._ls.set_status(*self._rest)
@@ -217,7 +217,10 @@ class Jobs:
         if document is None or not self._ls.settings(document.folder).background:
             return
         targets = [target for target in document.analysis.targets if self._unknown(document, target)]
-        if not targets or await self.questions.consent(document.folder, document.path) is not Answer.ALLOW:
+        if (
+            not targets
+            or await self.questions.consent(document.folder, document.path) is not ConsentAnswer.ALLOW
+        ):
             return
         for target in sorted(targets, key=lambda one: -document.shares.get(one.qualname, 0.0)):
             if uri not in self._ls.session.documents or not document.current:
@@ -248,7 +251,7 @@ class Jobs:
     async def require_consent(self, folder: str, *, asked: bool, path: str | None = None) -> None:
         """Raises ConsentRequired when code of the folder may not run, or not for this, or not this file's."""
         answer = await self.questions.consent(folder, path)
-        if answer is Answer.ALLOW or (asked and answer is Answer.ON_REQUEST):
+        if answer is ConsentAnswer.ALLOW or (asked and answer is ConsentAnswer.ON_REQUEST):
             return
         cause = f"code of {folder} may not be run" if answer else f"nobody allowed to run code of {folder}"
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder}")
@@ -268,11 +271,11 @@ class Jobs:
         allowed = await self.questions.remote(folder, origin, show)
         return origin if allowed else None
 
-    def grant(self, folder: str, answer: Answer) -> None:
+    def grant(self, folder: str, answer: ConsentAnswer) -> None:
         self.questions.forget(folder)
         self._ls.consents.record(folder, answer)
 
 
 def _words(outcome: Outcome) -> str:
     found = outcome.note or "a verified rewrite is offered"
-    return f"{searches.ended(outcome.search)}; {found}" if outcome.search else found
+    return f"{searches.end_message(outcome.search)}; {found}" if outcome.search else found

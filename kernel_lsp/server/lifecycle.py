@@ -17,8 +17,8 @@ from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.plain import plain
 from kernel_lsp.server import abilities, cells, commands, framing, reads, sync
-from kernel_lsp.server.app import Server, log
-from kernel_lsp.server.jobs import Jobs
+from kernel_lsp.server.app import KernelServer, log
+from kernel_lsp.server.jobs import ServerJobs
 from kernel_lsp.server.protocol import RequestFailed
 
 PARENT_POLL_S = 2.0
@@ -35,9 +35,9 @@ class _PlainLines(logging.Formatter):
         return plain(super().format(record))
 
 
-def make_server() -> Server:
-    ls = Server()
-    jobs = Jobs(ls)
+def make_server() -> KernelServer:
+    ls = KernelServer()
+    jobs = ServerJobs(ls)
 
     def on_initialize(params: types.InitializeParams) -> None:
         settings, trusted = _options(params.initialization_options)
@@ -91,7 +91,7 @@ def serve(tcp: tuple[str, int] | None = None) -> None:
     _end(ls.protocol.exit_code())
 
 
-async def _converse(ls: Server, given: int, taken: int) -> None:
+async def _converse(ls: KernelServer, given: int, taken: int) -> None:
     """Until the client says `exit`, or one of the two descriptors ends; then the process does."""
     loop, protocol = asyncio.get_running_loop(), ls.protocol
 
@@ -104,8 +104,8 @@ async def _converse(ls: Server, given: int, taken: int) -> None:
             protocol.receive(value)
         inbox.done()
 
-    outbox = framing.Outbox(framing.descriptor_writer(taken), gone)
-    inbox = framing.Inbox(
+    outbox = framing.FrameWriter(framing.descriptor_writer(taken), gone)
+    inbox = framing.FrameReader(
         framing.descriptor_reader(given),
         deliver=lambda value: loop.call_soon_threadsafe(handle, value),
         ended=gone,

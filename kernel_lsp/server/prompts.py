@@ -8,10 +8,10 @@ from pathlib import Path
 from lsprotocol import types
 
 from kernel_lsp.records import Json
-from kernel_lsp.server.app import Server
+from kernel_lsp.server.app import KernelServer
 
 
-async def show(ls: Server, uri: str, qualname: str) -> Json:
+async def show(ls: KernelServer, uri: str, qualname: str) -> Json:
     """Shown where the client can show a document, and returned in any case. Raises KernelLspError."""
     document = ls.session.documents[uri]
     settings = ls.settings(document.folder)

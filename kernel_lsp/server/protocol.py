@@ -234,7 +234,7 @@ class Protocol(LanguageServerProtocol):
 
     def _serialize_message(self, data: Any) -> Any:
         """Whatever a client shows goes out here: no escape sequence, control character or direction mark."""
-        return plain.shown(super()._serialize_message(data))
+        return plain.make_plain(super()._serialize_message(data))
 
     def send_request(self, method: str, params: Any = None, callback: Any = None, msg_id: Any = None) -> Any:
         future = super().send_request(method, params, callback, msg_id)

@@ -15,17 +15,17 @@ from lsprotocol import types
 
 from kernel_lsp import consented, signatures
 from kernel_lsp.config import Settings
-from kernel_lsp.confinement.held import Held, tried
+from kernel_lsp.confinement.held import Held, try_layers
 from kernel_lsp.confinement.layers import GUARANTEES
-from kernel_lsp.consent import Answer
+from kernel_lsp.consent import ConsentAnswer
 from kernel_lsp.errors import ConfigError, KernelLspError
-from kernel_lsp.server.app import Server
+from kernel_lsp.server.app import KernelServer
 
 log = logging.getLogger("kernel_lsp")
 ANSWER_TIMEOUT_S = 600.0
 MAX_SKILLS = 50
 ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
-_ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
+_ANSWERS = {ALLOW: ConsentAnswer.ALLOW, ON_REQUEST: ConsentAnswer.ON_REQUEST, NEVER: ConsentAnswer.NEVER}
 SHOW, NO = "Show first", "No"
 DRIVER = "calls of a GPU's driver, and attacks on the kernel itself"
 
@@ -43,9 +43,9 @@ def question(folder: str, held: Held) -> str:
 class Questions:
     """The questions of one server."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
-        self._asking: dict[str, asyncio.Task[Answer | None]] = {}
+        self._asking: dict[str, asyncio.Task[ConsentAnswer | None]] = {}
         self._trying: asyncio.Task[Held] | None = None
         self._asking_remote: dict[tuple[str, str], asyncio.Task[bool | None]] = {}
 
@@ -55,17 +55,17 @@ class Questions:
         for key in [key for key in self._asking_remote if key[0] == folder]:
             del self._asking_remote[key]
 
-    async def consent(self, folder: str, path: str | None = None) -> Answer | None:
+    async def consent(self, folder: str, path: str | None = None) -> ConsentAnswer | None:
         """May its code run, of this file: the stored answer, or the user's; None when there is none.
 
         Asked again when other things lie there, or less holds here than the answer rests on.
         """
         ls = self._ls
         if not ls.trusted:
-            return Answer.NEVER
+            return ConsentAnswer.NEVER
         setting = ls.settings(folder).consent
         answer = ls.consents.answer(folder, setting=setting, path=path)
-        if answer is Answer.NEVER or (answer is not None and setting == "always"):
+        if answer is ConsentAnswer.NEVER or (answer is not None and setting == "always"):
             return answer
         if answer is not None:
             held = await self._held()
@@ -100,7 +100,7 @@ class Questions:
         except ConfigError as error:
             self._ls.say(str(error), types.MessageType.Warning)
 
-    async def _ask(self, folder: str) -> Answer | None:
+    async def _ask(self, folder: str) -> ConsentAnswer | None:
         ls = self._ls
         ls.consents.count_attempt(folder)
         ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
@@ -114,7 +114,7 @@ class Questions:
             self.record(folder, answer, held)
         return answer
 
-    def record(self, folder: str, answer: Answer, held: Held) -> None:
+    def record(self, folder: str, answer: ConsentAnswer, held: Held) -> None:
         """With what holds here: the question has named it."""
         accepted = frozenset(GUARANTEES) - held.promise
         try:
@@ -125,7 +125,7 @@ class Questions:
     async def _held(self) -> Held:
         """Tried once: a machine's layers do not change while a server runs."""
         if self._trying is None:
-            self._trying = self._ls.spawn(tried())
+            self._trying = self._ls.spawn(try_layers())
         return await asyncio.shield(self._trying)
 
     async def _ask_remote(

@@ -14,14 +14,14 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
-from kernel_lsp.server.app import Server, timed
+from kernel_lsp.server.app import KernelServer, count_time
 from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
 
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
 
 
-def register(ls: Server) -> None:
+def register(ls: KernelServer) -> None:
     """All is announced; what the settings of a document's folder switch off answers nothing at once, so that
     a switch counts without a restart and may differ between folders."""
     options = types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
@@ -32,8 +32,8 @@ def register(ls: Server) -> None:
     ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
 
 
-@timed("hover")
-def on_hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
+@count_time("hover")
+def on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).hover:
@@ -45,8 +45,10 @@ def on_hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
     return lsp.hover(found[1], found[0], positions, plain=not ls.abilities.markdown)
 
 
-@timed("codeAction")
-def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
+@count_time("codeAction")
+def on_code_action(
+    ls: KernelServer, params: types.CodeActionParams
+) -> list[types.CodeAction | types.Command]:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None:
@@ -68,8 +70,8 @@ def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.Cod
     return [item.command for item in wanted if item.command is not None]
 
 
-@timed("codeAction/resolve")
-def on_resolve(ls: Server, action: types.CodeAction) -> types.CodeAction:
+@count_time("codeAction/resolve")
+def on_resolve(ls: KernelServer, action: types.CodeAction) -> types.CodeAction:
     """The edit, made on the text as it is now, or a refusal that says why."""
     data = action.data if isinstance(action.data, dict) else {}
     if "proposal" not in data:
@@ -78,8 +80,8 @@ def on_resolve(ls: Server, action: types.CodeAction) -> types.CodeAction:
     return action
 
 
-@timed("codeLens")
-def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+@count_time("codeLens")
+def on_code_lens(ls: KernelServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).code_lens:
@@ -89,8 +91,8 @@ def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLen
     return [lsp.lens(item, uri, positions) for item in ls.session.lenses(uri)]
 
 
-@timed("inlayHint")
-def on_inlay_hint(ls: Server, params: types.InlayHintParams) -> list[types.InlayHint] | None:
+@count_time("inlayHint")
+def on_inlay_hint(ls: KernelServer, params: types.InlayHintParams) -> list[types.InlayHint] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).inlay_hints:
@@ -100,7 +102,7 @@ def on_inlay_hint(ls: Server, params: types.InlayHintParams) -> list[types.Inlay
     return [lsp.inlay(span, text, positions) for span, text in ls.session.inlays(uri)]
 
 
-def edit_for(ls: Server, uri: str, proposal: str) -> types.WorkspaceEdit:
+def edit_for(ls: KernelServer, uri: str, proposal: str) -> types.WorkspaceEdit:
     """Raises RequestFailed when the code is not what was measured."""
     try:
         snapshot, edits = ls.session.resolve(uri, proposal)
@@ -111,7 +113,7 @@ def edit_for(ls: Server, uri: str, proposal: str) -> types.WorkspaceEdit:
 
 
 def _rewrite(
-    ls: Server, uri: str, action: Action, params: types.CodeActionParams, *, single: bool
+    ls: KernelServer, uri: str, action: Action, params: types.CodeActionParams, *, single: bool
 ) -> types.CodeAction:
     """With an edit to be resolved where the client can, else with a command that applies it."""
     only = params.context.only or []
@@ -130,7 +132,7 @@ def _rewrite(
     return item
 
 
-def _fixes(ls: Server, uri: str, where: Span, params: types.CodeActionParams) -> list[types.CodeAction]:
+def _fixes(ls: KernelServer, uri: str, where: Span, params: types.CodeActionParams) -> list[types.CodeAction]:
     """What mends a finding, with its edit at once: nothing has to be measured for it."""
     snapshot = ls.session.documents[uri].snapshot
     positions = ls.positions(snapshot)
@@ -151,7 +153,7 @@ def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:
     ]
 
 
-def _optimize(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
+def _optimize(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
     """For the innermost target: record a run where nobody has called it, measure it, or why nothing is
     offered; to search deeper in any case."""
     items = []
@@ -171,7 +173,7 @@ def _optimize(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[t
     return items
 
 
-def _measure(ls: Server, target: Target, arguments: Json) -> list[types.CodeAction]:
+def _measure(ls: KernelServer, target: Target, arguments: Json) -> list[types.CodeAction]:
     outcome = ls.session.outcome(target.fingerprint)
     title = f"Optimize {target.qualname}" + (" again" if outcome is not None else "")
     items = []
@@ -182,7 +184,7 @@ def _measure(ls: Server, target: Target, arguments: Json) -> list[types.CodeActi
     return [*items, lsp.command_action(title, "kernel-lsp.optimize", arguments)]
 
 
-def _silence(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
+def _silence(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
     """Two ways to hear no more of the first thing that is shown here."""
     document = ls.session.documents[uri]
     found: list[tuple[str | None, str, str | None]] = []

@@ -10,7 +10,7 @@ from lsprotocol import types
 
 from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
-from kernel_lsp.server.app import Server, log
+from kernel_lsp.server.app import KernelServer, log
 from kernel_lsp.session import How
 
 SECTION = "kernel-lsp"
@@ -18,7 +18,7 @@ TICK_S = 1.0
 WATCH_AFTER_S = 0.3
 
 
-def register(ls: Server) -> None:
+def register(ls: KernelServer) -> None:
     ls.on_disk = lambda paths: on_disk(ls, paths)
     ls.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
     ls.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
@@ -29,7 +29,7 @@ def register(ls: Server) -> None:
     ls.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(on_watched)
 
 
-async def on_initialized(ls: Server, params: types.InitializedParams) -> None:
+async def on_initialized(ls: KernelServer, params: types.InitializedParams) -> None:
     ls.spawn(_tick(ls))
     if ls.abilities.watched_files:
         ls.spawn(_register_watchers(ls))
@@ -39,10 +39,10 @@ async def on_initialized(ls: Server, params: types.InitializedParams) -> None:
     ls.set_status("ok", None)
 
 
-def on_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+def on_open(ls: KernelServer, params: types.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     python = item.language_id == "python" or item.uri.endswith(".py")
-    if not python or not documents.wanted(item.uri, item.text):
+    if not python or not documents.is_wanted(item.uri, item.text):
         _forget(ls, item.uri)  # it may have been Python before
         return
     folder, path = ls.place(item.uri)
@@ -52,14 +52,14 @@ def on_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
     ls.spawn(_watch(ls, [Path(folder), (Path(folder) / path).parent]))
 
 
-def on_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+def on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> None:
     uri = params.text_document.uri
     if uri not in ls.session.documents:
         return
     text = ls.session.documents[uri].snapshot.text
     changes = [_change(change) for change in params.content_changes]
-    text = positions.edited(text, ls.position_encoding, changes)
-    if not documents.wanted(uri, text):
+    text = positions.apply_edits(text, ls.position_encoding, changes)
+    if not documents.is_wanted(uri, text):
         _forget(ls, uri)
         return
     ls.session.change(Snapshot(uri=uri, text=text, version=params.text_document.version))
@@ -75,13 +75,13 @@ def _change(
     return (start.line, start.character), (end.line, end.character), change.text
 
 
-def _forget(ls: Server, uri: str) -> None:
+def _forget(ls: KernelServer, uri: str) -> None:
     if uri in ls.session.documents:
         ls.withdraw(uri)
         ls.session.close(uri)
 
 
-def on_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+def on_save(ls: KernelServer, params: types.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None:
@@ -92,7 +92,7 @@ def on_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
         ls.schedule(uri, how="save")
 
 
-def on_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+def on_close(ls: KernelServer, params: types.DidCloseTextDocumentParams) -> None:
     """From here on the disk is the truth, so look there once."""
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
@@ -102,7 +102,7 @@ def on_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
         ls.spawn(look_at_disk(ls, document.folder, document.path, "close"))
 
 
-async def on_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
+async def on_configuration(ls: KernelServer, params: types.DidChangeConfigurationParams) -> None:
     if ls.abilities.configuration:
         await _fetch_settings(ls)
         return
@@ -112,7 +112,7 @@ async def on_configuration(ls: Server, params: types.DidChangeConfigurationParam
     ls.reconfigure_all()
 
 
-async def on_folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+async def on_folders(ls: KernelServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
     """Documents may belong to another root now, and a new root may have settings of its own."""
     if ls.abilities.configuration:
         await _fetch_settings(ls)
@@ -123,12 +123,12 @@ async def on_folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
     ls.spawn(_watch(ls, [Path(root) for root in ls.roots()]))
 
 
-def on_watched(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+def on_watched(ls: KernelServer, params: types.DidChangeWatchedFilesParams) -> None:
     paths = [documents.path_of(change.uri) for change in params.changes]
     on_disk(ls, frozenset(path for path in paths if path is not None))
 
 
-def on_disk(ls: Server, paths: frozenset[Path]) -> None:
+def on_disk(ls: KernelServer, paths: frozenset[Path]) -> None:
     """git checkout, a formatter: told by the client or seen by our own watch."""
     if any(path.name == "pyproject.toml" for path in paths):
         ls.reconfigure_all()
@@ -141,7 +141,7 @@ def on_disk(ls: Server, paths: frozenset[Path]) -> None:
             ls.spawn(look_at_disk(ls, folder, relative, "disk"))
 
 
-async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
+async def look_at_disk(ls: KernelServer, folder: str, path: str, how: How) -> None:
     file = Path(folder) / path
     snapshot = await ls.off_loop(documents.read, file.as_uri(), folder)
     if snapshot is None and await ls.off_loop(file.exists):
@@ -151,7 +151,7 @@ async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
     ls.record(ls.session.observe_text(folder, path, text, how))
 
 
-async def _fetch_settings(ls: Server) -> None:
+async def _fetch_settings(ls: KernelServer) -> None:
     """Of the client, and of each workspace folder, which may have others."""
     roots = ls.roots()
     scopes = [None, *(Path(root).as_uri() for root in roots)]
@@ -172,7 +172,7 @@ async def _fetch_settings(ls: Server) -> None:
         ls.reconfigure_all()
 
 
-async def _register_watchers(ls: Server) -> None:
+async def _register_watchers(ls: KernelServer) -> None:
     watchers = [
         types.FileSystemWatcher(glob_pattern=pattern)
         for pattern in ("**/*.py", "**/pyproject.toml", "**/SKILL.md", "**/.kernel-lsp/*.toml")
@@ -188,7 +188,7 @@ async def _register_watchers(ls: Server) -> None:
         log.info("the client does not watch files for us: %s", error)
 
 
-async def _watch(ls: Server, folders: list[Path]) -> None:
+async def _watch(ls: KernelServer, folders: list[Path]) -> None:
     """Off the loop: adding a watch reads folders, which may lie on a slow disk. Hints go first."""
     await asyncio.sleep(WATCH_AFTER_S)
     skills: list[Path] = []
@@ -204,7 +204,7 @@ async def _watch(ls: Server, folders: list[Path]) -> None:
         ls.reconfigure_all()  # changed between the first look and the watch
 
 
-async def _tick(ls: Server) -> None:
+async def _tick(ls: KernelServer) -> None:
     """Choices whose proof never came become refusals."""
     while True:
         await asyncio.sleep(TICK_S)

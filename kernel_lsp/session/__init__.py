@@ -27,8 +27,8 @@ __all__ = [
     "NO_WORKLOAD",
     "Dismissal",
     "Document",
+    "EditorSession",
     "How",
-    "Session",
     "examine",
     "finding_hint",
     "fingerprint_of",
@@ -39,7 +39,7 @@ __all__ = [
 _REVERIFY = "nothing was edited; it is measured again when you ask or when the editor is idle"
 
 
-class Session(Fates):
+class EditorSession(Fates):
     """All open documents of one client, and what is shown of them."""
 
     # --- what is shown -----------------------------------------------------------------------

@@ -88,7 +88,7 @@ def has_workload(snapshot: Snapshot, target: Target, folder: str, data_dir: str)
     path = path_of(snapshot.uri)
     if path is None or target.kind is not TargetKind.MODULE:
         return False
-    return target.qualname in store.opened(Path(data_dir), path)
+    return target.qualname in store.recorded_targets(Path(data_dir), path)
 
 
 def shares_of(path: str, folder: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from kernel_lsp import analysis
-from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, offer_of, silenced
+from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, is_silenced, offer_of
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Analysis, Event, EventKind, Finding, Json, Proposal, Snapshot, Target
 from kernel_lsp.session.document import Document
@@ -129,7 +129,7 @@ class Fates(Verdicts):
         return None if offer is None or self._silenced(document, offer) else best
 
     def _silenced(self, document: Document, offer: Offer) -> bool:
-        return silenced(offer, self._dismissals.get(document.folder, ()), time.time())
+        return is_silenced(offer, self._dismissals.get(document.folder, ()), time.time())
 
     def _finding_silenced(self, document: Document, rule: str, fingerprint: str | None) -> bool:
         identity = Identity(folder=document.folder, path=document.path, qualname="")

@@ -241,14 +241,14 @@ def _are_parameters(data: Any) -> bool:
 def as_data(asked: Requirements | None, steps: Sequence[RecipeStep]) -> Json:
     """The two fields as they stand in the front matter, without empty parts."""
     found: Json = {}
-    if asked is not None and (told := _told(asked)):
+    if asked is not None and (told := _requirements_json(asked)):
         found["requires"] = told
     if steps:
         found["recipe"] = [_step(step) for step in steps]
     return found
 
 
-def _told(asked: Requirements) -> Json:
+def _requirements_json(asked: Requirements) -> Json:
     told: Json = {"device": asked.device} if asked.device else {}
     told |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
     ends = {name: getattr(asked, name) for name in _BOUNDS if getattr(asked, name) is not None}

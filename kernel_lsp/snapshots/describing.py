@@ -115,7 +115,7 @@ class Tensors:
 
 def summary(tensor: Any, torch: Any) -> dict[str, Any]:
     """Range, mean and spread of its finite values, and the share of zeros, of a sample."""
-    sample = _sampled(tensor).to(torch.float64)
+    sample = _sample_values(tensor).to(torch.float64)
     finite = sample.isfinite()
     count = finite.sum()
     kept = sample.masked_fill(~finite, 0.0)
@@ -140,7 +140,7 @@ def structure(tensor: Any) -> dict[str, Any]:
     return found
 
 
-def _sampled(tensor: Any) -> Any:
+def _sample_values(tensor: Any) -> Any:
     while tensor.numel() > SAMPLED:
         dim = max(range(tensor.dim()), key=tensor.size)
         step = min(tensor.size(dim), -(-tensor.numel() // SAMPLED))

@@ -41,7 +41,7 @@ class NotKept(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class WrittenSnapshot:
     """A snapshot that was written."""
 
     name: str
@@ -55,7 +55,9 @@ class Keeper:
     def __init__(self, folder: str, cloudpickle: Any, torch: Any) -> None:
         self._folder, self._cloudpickle, self._torch = Path(folder), cloudpickle, torch
 
-    def keep(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: dict[str, Any]) -> Kept:
+    def keep(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: dict[str, Any]
+    ) -> WrittenSnapshot:
         """Snapshot of ``target(*args, **kwargs)``, which is about to be called.
 
         ``about``: plain values for the header. Raises NotKept, and OSError when nothing can be written.
@@ -76,7 +78,7 @@ class Keeper:
             except BaseException:
                 fresh.unlink(missing_ok=True)
                 raise
-        return Kept(name=path.name, size=len(content))
+        return WrittenSnapshot(name=path.name, size=len(content))
 
     def _pickled(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -95,7 +97,7 @@ class Keeper:
         except _Full as error:
             raise NotKept(f"what it holds besides tensors takes over {MAX_PICKLE_BYTES >> 20} MB") from error
         except Exception as error:  # objects may refuse to be pickled in any way
-            raise NotKept(f"it holds what cannot be pickled ({_said(error)})") from error
+            raise NotKept(f"it holds what cannot be pickled ({_describe_error(error)})") from error
         pickles = stream.getvalue()
         found = self._globals(tensors)
         parts = {"target": pickles[:first], "arguments": pickles[first:], **tensors.blobs, **found}
@@ -255,7 +257,7 @@ def _program(torch: Any) -> dict[str, Any]:
     }
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Kind and first line of an error, short: it may quote the program's own data."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__

@@ -29,7 +29,7 @@ class Drawn:
         return torch.device(self.place) if name.startswith("cuda") else torch.device(name)
 
     def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
-        return strided(spec, self._dtype(spec), room, self.device(spec["device"]))
+        return make_strided(spec, self._dtype(spec), room, self.device(spec["device"]))
 
     def fill(self, tensor: torch.Tensor, spec: Spec, values: torch.Tensor | None) -> None:
         core = one_of_each(tensor)
@@ -37,7 +37,7 @@ class Drawn:
             core.copy_(one_of_each(values.as_strided(tensor.shape, _strides_of(values, tensor))))
         else:
             generator = torch.Generator(tensor.device).manual_seed(self._seed + spec["storage"])
-            core.copy_(drawn(spec, core, generator))
+            core.copy_(draw_values(spec, core, generator))
 
     def _dtype(self, spec: Spec) -> torch.dtype:
         dtype = dtype_of(spec)
@@ -46,7 +46,9 @@ class Drawn:
         return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
 
-def strided(spec: Spec, dtype: torch.dtype, room: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+def make_strided(
+    spec: Spec, dtype: torch.dtype, room: torch.Tensor | None, device: torch.device
+) -> torch.Tensor:
     """An empty tensor of the recorded shape, strides and alignment; in ``room``, where it shares memory."""
     shape, stride, offset = spec["shape"], spec["stride"], spec["offset"]
     if room is not None and dtype == dtype_of(spec):
@@ -75,7 +77,7 @@ def _strides_of(values: torch.Tensor, like: torch.Tensor) -> tuple[int, ...]:
     return tuple(0 if b == 0 else a for a, b in zip(values.stride(), like.stride(), strict=True))
 
 
-def drawn(spec: Spec, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def draw_values(spec: Spec, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Numbers with the recorded range, mean, spread and share of zeros, in the shape of ``like``."""
     if not (like.is_floating_point() or like.is_complex()):
         return _integers(spec.get("structure", {}), like, generator)

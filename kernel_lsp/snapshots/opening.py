@@ -38,7 +38,7 @@ CLOUDPICKLE = "_kernel_lsp_cloudpickle"
 SCRIPT = "kernel_lsp_script"
 
 
-class Maker(Protocol):
+class TensorMaker(Protocol):
     """Makes the tensors of a call."""
 
     def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
@@ -71,7 +71,7 @@ class OpenedCall:
     _memo: Any
     _state: dict[int, torch.Tensor]
     _places: tuple[int, ...]
-    _maker: Maker
+    _maker: TensorMaker
     _script: _Script
 
     def bind(self, tensors: Sequence[torch.Tensor]) -> Arguments:
@@ -88,7 +88,7 @@ def header_of(home: Home) -> dict[str, Any]:
     return _read(home).header
 
 
-def open_call(home: Home, source: str, maker: Maker) -> OpenedCall:
+def open_call(home: Home, source: str, maker: TensorMaker) -> OpenedCall:
     """Raises SnapshotError, with cause and remedy, also for what the program's code raises meanwhile."""
     contents = _read(home)
     _enter(home, source)
@@ -96,12 +96,12 @@ def open_call(home: Home, source: str, maker: Maker) -> OpenedCall:
     program = _Script(home, source, contents, tensors)
     namespace = _namespace(home, program)
     unpickler = _Unpickler(contents.parts["target"], tensors.get, maker, program)
-    target = _loaded(unpickler, "the object that is called")
+    target = _load(unpickler, "the object that is called")
     state, memo = dict(tensors.made), unpickler.memo.copy()
     arguments = contents.parts["arguments"]
     first = _Arguments(arguments, tensors.get, maker, program)
     first.memo = dict(memo)  # type: ignore[attr-defined]
-    _loaded(first, "its arguments")
+    _load(first, "its arguments")
     places = tuple(place for place in tensors.made if place not in state)
     return OpenedCall(
         target=target,
@@ -127,7 +127,7 @@ def _read(home: Home) -> format.Contents:
         ) from error
 
 
-def _loaded(unpickler: Any, what: str) -> Any:
+def _load(unpickler: Any, what: str) -> Any:
     try:
         return unpickler.load()
     except SnapshotError:
@@ -136,7 +136,7 @@ def _loaded(unpickler: Any, what: str) -> Any:
         raise _not_found(error) from error
     except (Exception, SystemExit) as error:  # the program's own code runs here
         raise SnapshotError(
-            f"{what} could not be opened: {_said(error)}",
+            f"{what} could not be opened: {_describe_error(error)}",
             "record the program again; what it changes in its own modules after importing them is not kept",
         ) from error
 
@@ -173,7 +173,7 @@ def _namespace(home: Home, program: _Script) -> dict[str, Any]:
         raise _not_found(error) from error
     except (Exception, SystemExit) as error:  # the program's own code runs here
         raise SnapshotError(
-            f"{home.module} could not be imported: {_said(error)}",
+            f"{home.module} could not be imported: {_describe_error(error)}",
             "run `python -c 'import …'` in the program's folder to see the full error",
         ) from error
 
@@ -185,7 +185,7 @@ def _not_found(error: ModuleNotFoundError) -> SnapshotError:
     )
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     line = (str(error).strip().splitlines() or [""])[0][:300]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
@@ -223,7 +223,9 @@ class _Script:
             tree = script.definitions(text)
             code = compile(tree, self._path, "exec", dont_inherit=True)
         except (OSError, SyntaxError, ValueError, RecursionError) as error:
-            raise SnapshotError(f"{self._path} cannot be read: {_said(error)}", "mend the file") from error
+            raise SnapshotError(
+                f"{self._path} cannot be read: {_describe_error(error)}", "mend the file"
+            ) from error
         sources.remember_lines(self._path, text)
         module = types.ModuleType(SCRIPT)
         module.__file__ = self._path
@@ -238,7 +240,7 @@ class _Script:
             raise _not_found(error) from error
         except (Exception, SystemExit) as error:  # the program's own code runs here
             raise SnapshotError(
-                f"the definitions of {self._path} could not be run by themselves: {_said(error)}",
+                f"the definitions of {self._path} could not be run by themselves: {_describe_error(error)}",
                 "keep what a class or function needs at its definition in constants above it",
             ) from error
         return module
@@ -260,7 +262,7 @@ class _Script:
 class _Tensors:
     """The tensors of a snapshot, each made when it is first asked for."""
 
-    def __init__(self, contents: format.Contents, maker: Maker) -> None:
+    def __init__(self, contents: format.Contents, maker: TensorMaker) -> None:
         self.maker = maker
         self.made: dict[int, torch.Tensor] = {}
         self._specs: list[Spec] = contents.header["tensors"]
@@ -274,7 +276,7 @@ class _Tensors:
             made = self.maker.make(place, spec, self._room(spec))
             with torch.no_grad():
                 self.maker.fill(made.detach(), spec, self._values(spec))
-            self.made[place] = _dressed(made, spec)
+            self.made[place] = _restore_kind(made, spec)
         return self.made[place]
 
     def _room(self, spec: Spec) -> torch.Tensor | None:
@@ -322,7 +324,7 @@ def _end(spec: Spec) -> int:
     return int((spec["offset"] + last + 1) * dtype_of(spec).itemsize)
 
 
-def _dressed(made: torch.Tensor, spec: Spec) -> torch.Tensor:
+def _restore_kind(made: torch.Tensor, spec: Spec) -> torch.Tensor:
     """As the program's was: a parameter, a buffer, with the program's own attributes."""
     needs = bool(spec["requires_grad"])
     if spec["class"] == "parameter":
@@ -343,7 +345,7 @@ class _Named:
         self,
         pickled: bytes,
         tensor: Callable[[int], torch.Tensor],
-        maker: Maker,
+        maker: TensorMaker,
         program: _Script,
     ) -> None:
         super().__init__(io.BytesIO(pickled))  # type: ignore[call-arg]

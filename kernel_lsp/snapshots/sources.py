@@ -20,8 +20,8 @@ from types import CodeType, ModuleType
 
 def serve(texts: Mapping[str, str]) -> None:
     """Serve these texts from now on, instead of those that were served before."""
-    known = next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
-    finder = known or _Finder()
+    known = next((finder for finder in sys.meta_path if isinstance(finder, _ServedSourceFinder)), None)
+    finder = known or _ServedSourceFinder()
     if known is None:
         sys.meta_path.insert(0, finder)
     finder.texts = {os.path.realpath(path): text for path, text in texts.items()}
@@ -55,7 +55,7 @@ def _is_own(name: str, file: str) -> bool:
     return file.endswith(".py") and not installed and not file.startswith(folders)
 
 
-class _Finder:
+class _ServedSourceFinder:
     """Gives the modules of served files another loader; everything else is found as ever."""
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class _Finder:
     def _served(self, spec: ModuleSpec) -> ModuleSpec:
         text = self.texts.get(os.path.realpath(spec.origin)) if spec.origin else None
         if text is not None and spec.origin is not None:
-            spec.loader = _Text(spec.name, spec.origin, text)
+            spec.loader = _ServedText(spec.name, spec.origin, text)
             spec.cached = None
         return spec
 
 
-class _Text(SourceFileLoader):
+class _ServedText(SourceFileLoader):
     """Compiles the text it was given; neither reads nor writes compiled files."""
 
     def __init__(self, name: str, path: str, text: str) -> None:

@@ -33,7 +33,7 @@ Table = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class ProgramRecording:
     """One recorded run of a program."""
 
     folder: Path
@@ -118,20 +118,20 @@ def finish(folder: Path, table: Table) -> None:
     _make_room(folder.parent.parent, keep=folder)
 
 
-def recordings(data_dir: Path, root: Path | None = None) -> tuple[Recording, ...]:
+def recordings(data_dir: Path, root: Path | None = None) -> tuple[ProgramRecording, ...]:
     """Complete recordings of programs of this workspace (None: of all), the newest first."""
     found = [read(folder) for folder in _folders(data_dir / FOLDER)]
     wanted = [one for one in found if one is not None and (root is None or Path(one.root) == root)]
     return tuple(sorted(wanted, key=lambda one: one.created, reverse=True))
 
 
-def read(folder: Path) -> Recording | None:
+def read(folder: Path) -> ProgramRecording | None:
     """None for what is incomplete, of another version, or damaged."""
     try:
         table = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         if not (folder / "complete").exists() or table["format"] != FORMAT:
             return None
-        return Recording(
+        return ProgramRecording(
             folder=folder,
             program=str(table["program"]),
             root=str(table["root"]),
@@ -147,18 +147,20 @@ def read(folder: Path) -> Recording | None:
         return None
 
 
-def opened(data_dir: Path, path: Path) -> frozenset[str]:
+def recorded_targets(data_dir: Path, path: Path) -> frozenset[str]:
     """Qualified names of a file's targets that a recorded call can be opened of."""
     names: set[str] = set()
     real = str(path.resolve())
     for folder in _folders(data_dir / FOLDER):
         with contextlib.suppress(OSError):
-            names |= _kept(folder, (folder / "index.json").stat().st_mtime_ns).get(real, frozenset())
+            names |= _recorded_names(folder, (folder / "index.json").stat().st_mtime_ns).get(
+                real, frozenset()
+            )
     return frozenset(names)
 
 
 @functools.lru_cache(maxsize=64)
-def _kept(folder: Path, mtime_ns: int) -> dict[str, frozenset[str]]:
+def _recorded_names(folder: Path, mtime_ns: int) -> dict[str, frozenset[str]]:
     """Real path -> names. Kept, because every file that is typed in is asked about again."""
     found: dict[str, set[str]] = {}
     recording = read(folder)

@@ -15,16 +15,16 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads.launched import busy, launches, launching, shares_in
 from kernel_lsp.workloads.pragma import pragmas
-from kernel_lsp.workloads.recorded import RECORD_A_RUN, by_hand, recorded
+from kernel_lsp.workloads.recorded import RECORD_A_RUN, by_hand, recorded_workloads
 
 __all__ = [
     "RECORD_A_RUN",
     "busy",
+    "is_written",
     "launches",
-    "recorded",
+    "recorded_workloads",
     "shares_in",
     "workloads_for",
-    "written",
 ]
 
 _MAKERS = ("get_inputs", "get_init_inputs")
@@ -34,7 +34,7 @@ def workloads_for(
     snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """Every known workload of the target, best first, and what was wrong with the others."""
-    from_files, file_problems = recorded(snapshot, target, folder)
+    from_files, file_problems = recorded_workloads(snapshot, target, folder)
     if folder and target.kind is TargetKind.TRITON_KERNEL:
         seen, unreadable = launching(snapshot, target, folder)
         from_files, file_problems = (*from_files, *seen), (*file_problems, *unreadable)
@@ -43,7 +43,7 @@ def workloads_for(
     return (*from_files, *from_comments, *own), (*file_problems, *comment_problems)
 
 
-def written(snapshot: Snapshot, target: Target, folder: str | None) -> bool:
+def is_written(snapshot: Snapshot, target: Target, folder: str | None) -> bool:
     """Whether people have said themselves what the target is called with."""
     return bool(pragmas(snapshot, target)[0] or by_hand(snapshot, target, folder))
 
@@ -89,13 +89,13 @@ def _outline(text: str) -> _Outline | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return _Outline(
-        defined=frozenset(name for statement in body for name in _defined(statement)),
+        defined=frozenset(name for statement in body for name in _defined_names(statement)),
         has_class=any(isinstance(statement, ast.ClassDef) for statement in body),
         users=tuple((s.name, _names(s)) for s in body if isinstance(s, ast.ClassDef | ast.FunctionDef)),
     )
 
 
-def _defined(statement: ast.stmt) -> list[str]:
+def _defined_names(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.ClassDef | ast.FunctionDef):
         return [statement.name]
     targets = statement.targets if isinstance(statement, ast.Assign) else []

@@ -18,7 +18,7 @@ SEEN_KEYS = {"device", "alignment", "values", "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """An entry of a file, for messages."""
 
     path: Path
@@ -34,7 +34,7 @@ class Place:
             raise self.wrong(unknown[0], "is unknown", f"known keys: {', '.join(sorted(known))}")
 
 
-def arguments(place: Place, entry: dict[str, Any], key: str) -> tuple[ArgSpec, ...] | None:
+def arguments(place: FilePlace, entry: dict[str, Any], key: str) -> tuple[ArgSpec, ...] | None:
     """The specs of an array of tables; None where it is absent. Raises WorkloadError."""
     given = entry.get(key)
     if given is None:
@@ -44,7 +44,7 @@ def arguments(place: Place, entry: dict[str, Any], key: str) -> tuple[ArgSpec, .
     return tuple(_argument(place, item) for item in given)
 
 
-def _argument(place: Place, item: dict[str, Any]) -> ArgSpec:
+def _argument(place: FilePlace, item: dict[str, Any]) -> ArgSpec:
     place.refuse_unknown(item, KEYS | SEEN_KEYS)
     name = item.get("name")
     if not isinstance(name, str | None):
@@ -77,7 +77,7 @@ def _argument(place: Place, item: dict[str, Any]) -> ArgSpec:
     )
 
 
-def _sizes(place: Place, item: dict[str, Any], key: str) -> tuple[int, ...] | None:
+def _sizes(place: FilePlace, item: dict[str, Any], key: str) -> tuple[int, ...] | None:
     given = item.get(key)
     if given is None:
         return None
@@ -86,7 +86,7 @@ def _sizes(place: Place, item: dict[str, Any], key: str) -> tuple[int, ...] | No
     return tuple(given)
 
 
-def _values(place: Place, item: dict[str, Any]) -> ValueSummary | None:
+def _values(place: FilePlace, item: dict[str, Any]) -> ValueSummary | None:
     if "values" not in item:
         return None
     try:
@@ -95,7 +95,7 @@ def _values(place: Place, item: dict[str, Any]) -> ValueSummary | None:
         raise place.wrong("values", f"cannot be read: {error}", "record it again") from error
 
 
-def _distribution(place: Place, item: dict[str, Any], values: ValueSummary | None, dtype: str) -> str:
+def _distribution(place: FilePlace, item: dict[str, Any], values: ValueSummary | None, dtype: str) -> str:
     if "distribution" not in item and values is not None:
         return _as_seen(values, dtype)
     given = str(item.get("distribution", "normal"))

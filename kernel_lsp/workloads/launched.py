@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, Busy, Launch, Snapshot, Target, Workload, WorkloadOrigin
-from kernel_lsp.workloads.arguments import Place, arguments
+from kernel_lsp.records import ArgSpec, BusyShare, RecordedLaunch, Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.workloads.arguments import FilePlace, arguments
 from kernel_lsp.workloads.recorded import relative, target_of
 from kernel_lsp.workloads.tables import files, tables
 
 
-def launches(folder: str) -> tuple[tuple[Launch, ...], tuple[WorkloadError, ...]]:
+def launches(folder: str) -> tuple[tuple[RecordedLaunch, ...], tuple[WorkloadError, ...]]:
     """Every recorded launch in a workspace, the largest share first, and what could not be read."""
-    found: list[Launch] = []
+    found: list[RecordedLaunch] = []
     problems: list[WorkloadError] = []
     for path in files(folder):
         try:
@@ -43,7 +43,7 @@ def launches(folder: str) -> tuple[tuple[Launch, ...], tuple[WorkloadError, ...]
             continue
         for index, entry in entries:
             try:
-                found.append(_launch(Place(path, "launch", index), entry))
+                found.append(_launch(FilePlace(path, "launch", index), entry))
             except WorkloadError as error:  # one launch with a dtype that is unknown here costs no other
                 problems.append(error)
     return tuple(sorted(found, key=lambda one: -(one.busy.share or 0.0))), tuple(problems)
@@ -66,14 +66,14 @@ def launching(
     return tuple(made), problems
 
 
-def busy(folder: str) -> dict[str, Busy]:
+def busy(folder: str) -> dict[str, BusyShare]:
     """``path::qualname`` -> its part of the recorded runs, the largest where several know it. Never raises:
     what cannot be read is told where workloads are asked for."""
-    found: dict[str, Busy] = {}
+    found: dict[str, BusyShare] = {}
     for path in files(folder):
         try:
             for index, entry in enumerate(tables(path, "seen"), 1):
-                target, seen = target_of(Place(path, "seen", index), entry), _busy(entry)
+                target, seen = target_of(FilePlace(path, "seen", index), entry), _busy(entry)
                 if target not in found or (seen.share or 0.0) > (found[target].share or 0.0):
                     found[target] = seen
         except (WorkloadError, TypeError, ValueError):
@@ -94,15 +94,15 @@ def shares_in(path: Path, root: Path) -> dict[str, float]:
     }
 
 
-def _busy(entry: dict[str, Any]) -> Busy:
-    return Busy(
+def _busy(entry: dict[str, Any]) -> BusyShare:
+    return BusyShare(
         calls=int(entry.get("calls", 0)),
         share=None if "share" not in entry else float(entry["share"]),
         mean_us=None if "mean_us" not in entry else float(entry["mean_us"]),
     )
 
 
-def _called_with(place: Place, entry: dict[str, Any]) -> tuple[ArgSpec, ...] | None:
+def _called_with(place: FilePlace, entry: dict[str, Any]) -> tuple[ArgSpec, ...] | None:
     given = [one for one in entry.get("called_with", ()) if not _is_context(one, entry)]
     if any("unknown" in one for one in given):
         return None
@@ -115,10 +115,10 @@ def _is_context(one: dict[str, Any], entry: dict[str, Any]) -> bool:
     return len(name) > 1 and name[-1] == "forward" and one.get("unknown") == f"{name[-2]}Backward"
 
 
-def _launch(place: Place, entry: dict[str, Any]) -> Launch:
+def _launch(place: FilePlace, entry: dict[str, Any]) -> RecordedLaunch:
     path, _, kernel = target_of(place, entry).rpartition("::")
     try:
-        return Launch(
+        return RecordedLaunch(
             kernel=kernel,
             path=path,
             arguments=arguments(place, entry, "arguments") or (),

@@ -44,7 +44,7 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
             key = (site["kind"], site["target"])
             targets.setdefault(key, _Target()).add(site)
     ways = [
-        _numbered({"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed)
+        _number_way({"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed)
         for (kind, target), found in targets.items()
         for way in found.ways.values()
     ]
@@ -54,7 +54,7 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
         devices=tuple(dict.fromkeys(part["device"] for part in parts if part.get("device"))),
         versions=parts[0]["versions"] if parts else {},
         notes=tuple(dict.fromkeys(note for part in parts for note in part["notes"])),
-        seen=sorted((_seen(key, found, elapsed) for key, found in targets.items()), key=_rank),
+        seen=sorted((_seen_table(key, found, elapsed) for key, found in targets.items()), key=_rank),
         ways=sorted(ways, key=_rank),
     )
 
@@ -114,13 +114,13 @@ def _seconds(way: Table) -> float | None:
     return way["calls"] * way["seconds"] / way["timed"] if way["timed"] else None
 
 
-def _numbered(entry: Table, way: Table, elapsed_s: float) -> Table:
+def _number_way(entry: Table, way: Table, elapsed_s: float) -> Table:
     seconds = _seconds(way)
     told = {name: value for name, value in entry.items() if name not in NUMBERS}
     return told | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
 
 
-def _seen(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
+def _seen_table(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
     times = [(way["calls"], seconds) for way in found.ways.values() if (seconds := _seconds(way)) is not None]
     timed = sum(calls for calls, _ in times)
     seconds = sum(seconds for _, seconds in times) * (found.calls / timed if timed else 0) if times else None
@@ -130,13 +130,13 @@ def _seen(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
 def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
     told: Table = {"calls": shown}
     if seconds is not None and calls:
-        told["mean_us"] = _rounded(1e6 * seconds / calls)
+        told["mean_us"] = _round_digits(1e6 * seconds / calls)
         if elapsed_s > 0:
-            told["share"] = min(1.0, _rounded(seconds / elapsed_s))
+            told["share"] = min(1.0, _round_digits(seconds / elapsed_s))
     return told
 
 
-def _rounded(number: float) -> float:
+def _round_digits(number: float) -> float:
     """Three digits: more would be noise that changes the file at every run."""
     return float(f"{number:.3g}")
 

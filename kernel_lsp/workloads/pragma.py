@@ -97,14 +97,14 @@ def _items(words: list[str]) -> tuple[ArgSpec, ...]:
     specs: list[ArgSpec] = []
     for word in words:
         if word == "grad" or word in DISTRIBUTIONS:
-            specs[-1:] = [_marked(specs[-1] if specs else None, word)]
+            specs[-1:] = [_apply_mark(specs[-1] if specs else None, word)]
         else:
             specs.append(_item(word))
     _check_names(specs)
     return tuple(specs)
 
 
-def _marked(spec: ArgSpec | None, mark: str) -> ArgSpec:
+def _apply_mark(spec: ArgSpec | None, mark: str) -> ArgSpec:
     if spec is None or spec.dtype is None:
         raise WorkloadError(f"`{mark}` must follow a tensor", "e.g. x=f32[128,64] grad")
     if mark != "grad":

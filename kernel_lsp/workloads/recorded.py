@@ -35,7 +35,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Setting, Snapshot, Target, Workload, WorkloadOrigin
-from kernel_lsp.workloads.arguments import Place, arguments
+from kernel_lsp.workloads.arguments import FilePlace, arguments
 from kernel_lsp.workloads.tables import files, tables
 
 BY_HAND = "workloads.toml"
@@ -45,7 +45,7 @@ _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
 _WORKLOAD_KEYS = {"target", "name", "training", "inference", "inputs", "init", *_SEEN_KEYS}
 
 
-def recorded(
+def recorded_workloads(
     snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of time."""
@@ -73,7 +73,7 @@ def _workloads_in(
             problems.append(error)
             continue
         for index, entry in entries:
-            place = Place(path, "workload", index)
+            place = FilePlace(path, "workload", index)
             try:
                 if target_of(place, entry) == key:
                     found.append((_share(place, entry), _workload(place, entry)))
@@ -91,14 +91,14 @@ def relative(uri: str, folder: str) -> str:
     return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else absolute.as_posix()
 
 
-def target_of(place: Place, entry: dict[str, Any]) -> str:
+def target_of(place: FilePlace, entry: dict[str, Any]) -> str:
     target = entry.get("target")
     if not isinstance(target, str) or "::" not in target:
         raise place.wrong("target", f"is {target!r}", 'write "path/file.py::QualifiedName"')
     return target
 
 
-def _share(place: Place, entry: dict[str, Any]) -> float:
+def _share(place: FilePlace, entry: dict[str, Any]) -> float:
     """What people wrote is worth more than any share."""
     if place.path.name == BY_HAND:
         return 2.0
@@ -108,7 +108,7 @@ def _share(place: Place, entry: dict[str, Any]) -> float:
     return float(share)
 
 
-def _refuse_unusable(place: Place, entry: dict[str, Any]) -> None:
+def _refuse_unusable(place: FilePlace, entry: dict[str, Any]) -> None:
     """A way of calling that was recorded and cannot be judged. Raises WorkloadError."""
     if entry.get("autocast") is not None:
         what = f"was recorded under autocast ({entry['autocast']}), which a workload cannot say"
@@ -124,7 +124,7 @@ def _refuse_unusable(place: Place, entry: dict[str, Any]) -> None:
 REMEDY = f"{RECORD_A_RUN} on this machine, which keeps such calls, or write get_inputs() beside the target"
 
 
-def _workload(place: Place, entry: dict[str, Any]) -> Workload:
+def _workload(place: FilePlace, entry: dict[str, Any]) -> Workload:
     _refuse_unusable(place, entry)
     place.refuse_unknown(entry, _WORKLOAD_KEYS)
     training = entry.get("training")
@@ -143,7 +143,7 @@ def _workload(place: Place, entry: dict[str, Any]) -> Workload:
     )
 
 
-def _inference(place: Place, entry: dict[str, Any]) -> bool:
+def _inference(place: FilePlace, entry: dict[str, Any]) -> bool:
     """Whether nobody differentiates these calls: people say so, or a run recorded no gradients."""
     said = entry.get("inference", entry.get("gradients") is False)
     if not isinstance(said, bool):

@@ -91,7 +91,7 @@ def run(
     except WorkloadError:
         _remove(folder)
         raise
-    recorded = _written(root, folder, program, out, status)  # where this fails, the next run can
+    recorded = _write_recording(root, folder, program, out, status)  # where this fails, the next run can
     _remove(folder)
     return recorded
 
@@ -111,7 +111,7 @@ def recover(root: Path, data_dir: Path) -> list[Recorded]:
         if not is_ours or _alive(pid):
             continue
         with contextlib.suppress(WorkloadError):  # no room still: what was seen stays where it is
-            found.append(_written(root, folder, program, out, status=-1))
+            found.append(_write_recording(root, folder, program, out, status=-1))
             _remove(folder)
     return found
 
@@ -184,7 +184,7 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _written(root: Path, folder: Path, program: str, out: Path, status: int) -> Recorded:
+def _write_recording(root: Path, folder: Path, program: str, out: Path, status: int) -> Recorded:
     merged = merge(list(_parts(folder)), program)
     if not merged.seen:
         return Recorded(status=status, path=None, merged=merged)

@@ -24,13 +24,13 @@ def files(folder: str) -> list[Path]:
 
 def tables(path: Path, name: str) -> list[dict[str, Any]]:
     """An array of tables of a file, empty when it has none. Raises WorkloadError with the way out."""
-    entries = _parsed(path).get(name, [])
+    entries = _parse(path).get(name, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise WorkloadError(f"{path}: {name} is no array of tables", f"write [[{name}]] with two brackets")
     return entries
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     try:
         stat = path.stat()
         data = _read(path, stat.st_mtime_ns, stat.st_size)

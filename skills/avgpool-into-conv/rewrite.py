@@ -8,7 +8,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, aten, cost, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, aten, cost, proof
 
 parameters: dict[str, list[object]] = {}
 
@@ -32,14 +32,14 @@ class Merged:
     """Zeros around the weight before it is averaged; negative: taps cut off."""
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         pool = pools.average(node)
         made = conv.read(pool.input) if pool is not None else None
         if pool is None or made is None:
             continue
-        axes = [_merged(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)]
+        axes = [_merge_axis(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)]
         saved = 0.0
         if all(axes):
             rates = cost.rates(graph)
@@ -50,7 +50,7 @@ def match(graph: Graph) -> list[Match]:
             ) / rates.bytes_per_s
             saved = gone - max(work, moved) - 4 * rates.overhead_s
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(made.node, node),
                 label=graph.label(made.node, node),
                 summary="merge average pooling into the convolution before it",
@@ -61,7 +61,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     made, pool, axes = (match.data[key] for key in ("convolution", "pool", "axes"))
     dtype = graph.fact(made.node).dtype
     steps = [(a.stride, a.dilation) for a in made.axes]
@@ -87,12 +87,12 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return proofs
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     made: conv.Convolution = match.data["convolution"]
     axes: list[Merged] = match.data["axes"]
     here = match.nodes[1]
-    weight = _averaged(graph, made, axes, here)
-    value, padding = _padded(graph, made.input, axes, here)
+    weight = _average_weight(graph, made, axes, here)
+    value, padding = _pad_input(graph, made.input, axes, here)
     rest = ([a.stride for a in axes], padding, [1] * len(axes), made.groups)
     op = conv.PLAIN[len(axes) - 1].default
     result = graph.call(op, (value, weight, made.bias, *rest), before=here)
@@ -104,7 +104,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph.replace(here, result)
 
 
-def _merged(axis: conv.Axis, pool: pools.Axis, transposed: bool) -> Merged | None:
+def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool) -> Merged | None:
     """None when strides and dilations do not fit.
 
     A transposed convolution meets output o with ``i * stride - padding + k = o``, and output j of the pool
@@ -141,7 +141,7 @@ def _merged(axis: conv.Axis, pool: pools.Axis, transposed: bool) -> Merged | Non
     )
 
 
-def _averaged(graph: Graph, made: conv.Convolution, axes: list[Merged], here: Node) -> Node:
+def _average_weight(graph: Graph, made: conv.Convolution, axes: list[Merged], here: Node) -> Node:
     """The merged weight (out, in / groups, *kernel)."""
     weight = made.weight
     if made.transposed:
@@ -161,7 +161,7 @@ def _averaged(graph: Graph, made: conv.Convolution, axes: list[Merged], here: No
     return weight
 
 
-def _padded(graph: Graph, value: Node, axes: list[Merged], here: Node) -> tuple[Node, list[int]]:
+def _pad_input(graph: Graph, value: Node, axes: list[Merged], here: Node) -> tuple[Node, list[int]]:
     """(input, padding): the input is padded by itself only where one side needs more than the other."""
     if not any(axis.missing for axis in axes):
         return value, [axis.padding for axis in axes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.codegen.conv_facts import KEPT
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.space import REDUCE, SOFTMAX
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, is_op, proof
 
 CONVOLUTIONS = {
     aten.conv1d: 1, aten.conv2d: 2, aten.conv3d: 3,
@@ -21,7 +21,7 @@ ALONE = 1e-3
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     if graph.device != "cuda":  # on a CPU the library adds the bias where it sums
         return []
     if graph.generated:  # too late: what could take the addition is a kernel already
@@ -34,7 +34,7 @@ def match(graph: Graph) -> list[Match]:
         large = value.numel() * value.element_size() >= LEAST_BYTES and value.dtype in FLOATS
         takers = [reader for reader in graph.users(node) if _takes(reader, node)]
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"add the bias of {node.target._opname} in the kernel of what follows",
@@ -44,7 +44,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     (node,) = match.nodes
     bias, shape = argument(node, "bias"), graph.val(node).shape
     rank = next(count for op, count in CONVOLUTIONS.items() if is_op(node, op))
@@ -58,7 +58,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     (node,) = match.nodes
     bias = argument(node, "bias")
     rank = next(count for op, count in CONVOLUTIONS.items() if is_op(node, op))

@@ -11,14 +11,14 @@ from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     NONFINITE,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
     aten,
     cost,
     dims_of,
-    flattened,
+    flatten_channels,
     is_number,
     is_op,
     nonfinite,
@@ -42,11 +42,11 @@ class Shift:
     from_layer: bool
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     return {} if is_number(match.data["shift"].other) else dict(NONFINITE)
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         shift = _shift(graph, node)
@@ -54,18 +54,18 @@ def match(graph: Graph) -> list[Match]:
             continue
         what = "the bias of " + shift.base.target._opname if shift.from_layer else "a shift"
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(shift.value, node),
                 label=graph.label(shift.value, node),
                 summary=f"drop {what} that {_word(node)} subtracts again",
-                benefit=cost.share(graph, _saved(graph, shift, node)),
+                benefit=cost.share(graph, _saved_seconds(graph, shift, node)),
                 data={"shift": shift},
             )
         )
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     value, node = match.nodes
     readers = set(graph.users(value)) <= {node, _average(node)} and not graph.is_output(value)
     dtype = graph.fact(node).dtype
@@ -78,7 +78,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     shift: Shift = match.data["shift"]
     node = match.nodes[1]
     base = _without_bias(graph, shift.base) if shift.from_layer else shift.base
@@ -167,7 +167,7 @@ def _over(graph: Graph, node: Node) -> str:
     return "dimensions along which a number does not vary"
 
 
-def _saved(graph: Graph, shift: Shift, node: Node) -> float:
+def _saved_seconds(graph: Graph, shift: Shift, node: Node) -> float:
     """One pass over the value: library convolutions add their bias in a pass of its own."""
     rates = cost.rates(graph)
     passes = 2 * cost.moved_bytes_of(graph, shift.value) / rates.bytes_per_s + rates.overhead_s
@@ -207,7 +207,7 @@ def _bias(graph: Graph, shift: Shift, node: Node, parameters: dict[str, Any]) ->
         without_gradients(graph, "a bias that is left out gets no gradient, eager gives it zeros")
         graph.caveat("an infinite or NaN shift no longer makes its channel NaN")
         return bias
-    flat = flattened(graph, shift.other, node)
+    flat = flatten_channels(graph, shift.other, node)
     kept = graph.call(aten.sub.Tensor, (flat, flat), before=node, name="shift")
     graph.note(kept, "Zero, unless the shift is infinite or NaN: then its channel is NaN, as it was.")
     return kept if bias is None else graph.call(aten.add.Tensor, (bias, kept), before=node, name="bias")
@@ -227,7 +227,7 @@ def _correct_running_mean(graph: Graph, shift: Shift, node: Node) -> None:
     if is_number(shift.other):
         made = graph.call(aten.add_.Scalar, (stored, shift.other * factor), before=node)
     else:
-        part = graph.call(aten.detach.default, (flattened(graph, shift.other, node),), before=node)
+        part = graph.call(aten.detach.default, (flatten_channels(graph, shift.other, node),), before=node)
         part = graph.call(aten.mul.Tensor, (part, factor), before=node)
         made = graph.call(aten.add_.Tensor, (stored, part), before=node)
     graph.note(made, "The running mean stays that of the shifted value: the norm scales what is stored.")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from kernel_lsp.rewrite import layout
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
 
 LEAST_CHANNELS = 16  # below, the direct kernels for contiguous inputs win
 CONVERSION_S = 2.5e-6  # of a weight, on each call: a densely connected block lost 40 % to them on an H200
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     convolutions = [n for n in graph.nodes if is_op(n, *layout.CONVOLUTIONS)]
     if not convolutions or any(_is_channels_last(item) for n in convolutions for item in n.args[:2]):
         return []
@@ -25,7 +25,7 @@ def match(graph: Graph) -> list[Match]:
     copies += 2 * cost.moved_bytes_of(graph, convolutions[0].args[0])
     launches = CONVERSION_S * len(convolutions) if graph.device == "cuda" else 0.0
     return [
-        Match(
+        GraphMatch(
             nodes=tuple(convolutions),
             label=graph.label(convolutions[0]),
             summary="run the convolutions in channels_last",
@@ -34,7 +34,7 @@ def match(graph: Graph) -> list[Match]:
     ]
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     channels = [graph.fact(n).shape[1] for n in match.nodes]
     sensitive = [
         n.name for n in graph.nodes if is_op(n, aten.view, aten.as_strided) and _reads(n, match.nodes)
@@ -51,7 +51,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     last = {"memory_format": torch.channels_last}
     for node in match.nodes:
         moved = [graph.call(aten.contiguous.default, (item,), last, before=node) for item in node.args[:2]]

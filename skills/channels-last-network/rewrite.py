@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite import layout
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, cost, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, cost, proof
 
 LEAST_CHANNELS = 16
 SPARED = 0.25
@@ -15,18 +15,18 @@ LEAST_GAIN = 0.05
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = layout.convolutions(graph)
     if graph.device != "cuda" or graph.gradients or not found:
         return []
     gain = sum(
         SPARED * layout.seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS
     )
-    moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied(graph))
+    moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied_values(graph))
     spent = moved / cost.rates(graph).bytes_per_s + sum(_weight_seconds(node) for node in found)
     share = (gain - spent) / max(_total(graph), 1e-9)
     return [
-        Match(
+        GraphMatch(
             nodes=tuple(found),
             label=graph.label(found[0], found[-1]) if len(found) > 1 else graph.label(found[0]),
             summary=f"run {len(found)} convolutions and what follows them in channels-last memory",
@@ -35,7 +35,7 @@ def match(graph: Graph) -> list[Match]:
     ]
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     found = layout.convolutions(graph)
     grouped = [node.name for node in found if argument(node, "groups", 1) != 1]
     odd = [
@@ -52,7 +52,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     layout.to_channels_last(graph)
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, cost, has_effect, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, cost, has_effect, proof
 
 UNWRITTEN = ("empty", "new_empty")
 """How the names begin of operations whose results are not values yet."""
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
-    again = _repeated(graph)
+def match(graph: Graph) -> list[GraphMatch]:
+    again = _find_repeats(graph)
     saved = sum(cost.seconds(graph, node) for node in again)
     if any(has_effect(node) for node in graph.nodes) or saved <= 0:
         return []
     working = [node for node in again if cost.seconds(graph, node) > 0]
     words = ", ".join(dict.fromkeys(str(getattr(n.target, "_opname", "")) for n in working[:4]))
     return [
-        Match(
+        GraphMatch(
             nodes=tuple(again),
             label=graph.label(*working[-3:]),
             summary=f"compute {words} once where it is written twice",
@@ -30,7 +30,7 @@ def match(graph: Graph) -> list[Match]:
     ]
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     again: dict[Node, Node] = match.data["again"]
     pure = not any(has_effect(node) for node in graph.nodes)
     pairs = ", ".join(f"{node.name} is {first.name}" for node, first in list(again.items())[:4])
@@ -40,20 +40,20 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     for node, first in match.data["again"].items():
         if node in graph.nodes:  # what only a dropped call read is gone already
             graph.replace(node, first)
 
 
-def _repeated(graph: Graph) -> dict[Node, Node]:
+def _find_repeats(graph: Graph) -> dict[Node, Node]:
     """Call -> the earlier call with the same result, in the order of the graph."""
     seen: dict[Any, Node] = {}
     again: dict[Node, Node] = {}
     for node in graph.nodes:
         if not _is_plain(node):
             continue
-        key = node.target, _numbered(node.args, again), _numbered(node.kwargs, again)
+        key = node.target, _argument_key(node.args, again), _argument_key(node.kwargs, again)
         first = seen.setdefault(key, node)
         if first is not node:
             again[node] = first
@@ -67,12 +67,12 @@ def _is_plain(node: Node) -> bool:
     return node.op == "call_function" and (known or node.target is operator.getitem)
 
 
-def _numbered(value: Any, again: dict[Node, Node]) -> Any:
+def _argument_key(value: Any, again: dict[Node, Node]) -> Any:
     """Arguments as a key: tensors by who computed them first, numbers by type and value."""
     if isinstance(value, Node):
         return again.get(value, value)
     if isinstance(value, (list, tuple)):
-        return tuple(_numbered(item, again) for item in value)
+        return tuple(_argument_key(item, again) for item in value)
     if isinstance(value, dict):
-        return tuple(sorted((name, _numbered(item, again)) for name, item in value.items()))
+        return tuple(sorted((name, _argument_key(item, again)) for name, item in value.items()))
     return type(value).__name__, repr(value)

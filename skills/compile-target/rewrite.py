@@ -8,7 +8,7 @@ from kernel_lsp.rewrite import replay
 from kernel_lsp.rewrite.loops import is_unrolled
 from kernel_lsp.rewrite.skill import (
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     Wrapper,
@@ -60,7 +60,7 @@ def _replayed_compiled(module, steps, *arguments):
 '''
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     module = graph.origin.module
     made = [_default(graph)] if _compiles_alone(graph) else []
     if (
@@ -85,19 +85,19 @@ def _compiles_alone(graph: Graph) -> bool:
     return graph.device == "cuda" and whole and has_tensors and not is_unrolled(graph)
 
 
-def _default(graph: Graph) -> Match:
+def _default(graph: Graph) -> GraphMatch:
     """Timed by the gate as a baseline in any case, so that no estimate is needed."""
     nodes = [next(node for item in graph.inputs if (node := item.node) is not None), graph.nodes[-1]]
     return _match(graph, nodes, "default mode", None, "default")
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
     found = [proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")]
     return [*found, *(replay.proofs(graph) if match.data["mode"] == "replay" else [])]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     mode = match.data["mode"]
     replayed, plain = mode == "replay", mode in ("replay", "default")
     source = SOURCE.replace("{mode}", "" if plain else f', mode="{mode}"')
@@ -114,8 +114,8 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph.require("not torch.compiler.is_compiling()", "a compiler that runs already needs no second one")
 
 
-def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> Match:
-    return Match(
+def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> GraphMatch:
+    return GraphMatch(
         nodes=() if mode == "default" else tuple(graph.nodes),
         label=graph.label(*nodes),
         summary=f"torch.compile of the target, {how}",

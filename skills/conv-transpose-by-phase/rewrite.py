@@ -8,7 +8,7 @@ from typing import Any
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
 from kernel_lsp.rewrite.codegen.conv_facts import KEPT
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
 
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
 MOST_WASTE = 2.5
@@ -17,7 +17,7 @@ LEAST_OUTPUT = 1 << 20
 """Elements of an output for which five launches instead of two are nothing."""
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         made = conv.read(node) if KEPT not in node.meta else None
@@ -26,11 +26,11 @@ def match(graph: Graph) -> list[Match]:
         tail = phase_tail.tail_of(graph, node)
         words = "".join(f", {name}" for name in dict.fromkeys(item.target._opname for item in tail))
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(node, *tail),
                 label=graph.label(node),
                 summary=f"compute {node.target._opname} as one convolution and interleave its phases{words}",
-                benefit=_share(graph, made, _saved(graph, made, tail)),
+                benefit=_share(graph, made, _saved_seconds(graph, made, tail)),
                 plain=False,
                 data={"convolution": made, "tail": tail},
             )
@@ -38,7 +38,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     made: conv.Convolution = match.data["convolution"]
     strides = [axis.stride for axis in made.axes]
     dilations = [axis.dilation for axis in made.axes]
@@ -56,7 +56,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     made: conv.Convolution = match.data["convolution"]
     tail: tuple[Node, ...] = match.data["tail"]
     last = match.nodes[-1]
@@ -93,7 +93,7 @@ def _share(graph: Graph, made: conv.Convolution, saved: float) -> float:
     return max(0.0, min(1.0, saved / whole))
 
 
-def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
+def _saved_seconds(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
     rates = cost.rates(graph)
     if _folds_first(graph, made.node):
         return 0.0

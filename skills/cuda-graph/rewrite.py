@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite import calltime, replay
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 NOTE = (
     "Many small kernels: launching them takes longer than running them, so they are replayed from a CUDA"
@@ -13,11 +13,11 @@ handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     if not replay.fits(graph) or not graph.nodes:
         return []
     return [
-        Match(
+        GraphMatch(
             nodes=tuple(graph.nodes),
             label=graph.label(*[item.node for item in graph.inputs if item.node is not None][:1]),
             summary=f"replay {calltime.launches(graph)} launches as one CUDA graph",
@@ -27,9 +27,9 @@ def match(graph: Graph) -> list[Match]:
     ]
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return replay.proofs(graph)
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     replay.wrap(graph, "_replayed", NOTE)

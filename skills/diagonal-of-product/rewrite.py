@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -18,14 +18,14 @@ from kernel_lsp.rewrite.skill import (
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         if not _is_diagonal(graph, node) or (product := _product(graph, node)) is None:
             continue
-        saved = _saved(graph, product, node)
+        saved = _saved_seconds(graph, product, node)
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(product, node),
                 label=graph.label(product, node),
                 summary=f"{node.target._opname} of a product without the product",
@@ -36,7 +36,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     product, node = match.nodes
     dtypes = {graph.fact(item).dtype for item in (product, *product.args[:2])}
     ranks = [len(graph.fact(item).shape) for item in product.args[:2]]
@@ -49,7 +49,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     product, node = match.nodes
     left, right = product.args[:2]
     rows, cols = graph.fact(left).shape[-2], graph.fact(right).shape[-1]
@@ -87,7 +87,7 @@ def _product(graph: Graph, node: Node) -> Node | None:
     return product if plain and min(len(graph.fact(item).shape) for item in product.args[:2]) >= 2 else None
 
 
-def _saved(graph: Graph, product: Node, node: Node) -> float:
+def _saved_seconds(graph: Graph, product: Node, node: Node) -> float:
     """The product, less one pass that multiplies and one that adds."""
     rates = cost.rates(graph)
     terms = max(cost.moved_bytes_of(graph, item) for item in product.args[:2])

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof, tensor
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_op,
+    proof,
+    tensor,
+)
 
 parameters: dict[str, list[object]] = {}
 
@@ -20,14 +31,14 @@ class Product:
     """Order of the product's dimensions."""
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for softmax in graph.nodes:
         pair = _around(graph, softmax)
         if pair is None:
             continue
         found.append(
-            Match(
+            GraphMatch(
                 nodes=pair,
                 label=graph.label(*pair),
                 summary="write the attention's two einsums as matrix products",
@@ -38,7 +49,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return [
         proof(
             "the equation is one matrix product for each batch",
@@ -49,15 +60,15 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     for node in match.data["pair"]:
         form = product(node)
         assert form is not None
         left, right = argument(node, "tensors")
-        factors = (_ordered(graph, left, form.left, node), _ordered(graph, right, form.right, node))
+        factors = (_order_dims(graph, left, form.left, node), _order_dims(graph, right, form.right, node))
         made = graph.call(aten.matmul.default, factors, before=node)
         graph.note(made, f"This is einsum({argument(node, 'equation')!r}).")
-        graph.replace(node, _ordered(graph, made, form.result, node))
+        graph.replace(node, _order_dims(graph, made, form.result, node))
 
 
 def product(node: Node) -> Product | None:
@@ -107,7 +118,7 @@ def _around(graph: Graph, softmax: Node) -> tuple[Node, Node] | None:
     return (first, second) if last and whole else None
 
 
-def _ordered(graph: Graph, factor: Node, order: tuple[int, ...], before: Node) -> Node:
+def _order_dims(graph: Graph, factor: Node, order: tuple[int, ...], before: Node) -> Node:
     plain = tuple(range(len(order)))
     if order == plain:
         return factor

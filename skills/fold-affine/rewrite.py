@@ -10,13 +10,13 @@ from kernel_lsp.rewrite.algebra import monotone
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
     aten,
     cost,
-    flattened,
+    flatten_channels,
     is_number,
     is_op,
     proof,
@@ -47,7 +47,7 @@ class Step:
     """A number, or a node with one value for each channel (or one for all)."""
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         layer = _layer(graph, node)
@@ -64,7 +64,7 @@ def match(graph: Graph) -> list[Match]:
         made = weight + rates.overhead_s * (len(chain) + scaled)
         where = "weight and bias" if scaled else "bias"
         found.append(
-            Match(
+            GraphMatch(
                 nodes=tuple(nodes),
                 label=graph.label(*nodes),
                 summary=f"fold {_words(steps)} into the {where} of {node.target._opname}",
@@ -75,7 +75,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
     before = match.nodes[:-1]
@@ -90,7 +90,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
     first: Step | None = match.data["first"]
@@ -99,7 +99,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     weight, bias = layer.weight, argument(layer.node, "bias")
     number, tensors = 1.0 if first is None else _factor(first), list[tuple[str, Node]]()
     for step in chain:
-        other = flattened(graph, step.other, here) if isinstance(step.other, Node) else step.other
+        other = flatten_channels(graph, step.other, here) if isinstance(step.other, Node) else step.other
         if bias is None and step.kind in ("add", "sub"):
             bias = _first_bias(graph, layer, step.kind, other, here)
         elif bias is not None:

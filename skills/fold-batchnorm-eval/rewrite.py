@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite.algebra import convolution as conv
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, argument, aten, cost, is_op, proof
 
 PRODUCERS = {
     aten.conv1d: 3, aten.conv2d: 4, aten.conv3d: 5, aten.conv_transpose1d: 3, aten.conv_transpose2d: 4,
@@ -16,7 +16,7 @@ batch 32 lost 24 us for each fold, and one at batch 2 half of its speed."""
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         producer = node.args[0] if is_op(node, aten.batch_norm) else None
@@ -27,7 +27,7 @@ def match(graph: Graph) -> list[Match]:
         if graph.device == "cuda":
             folding += FOLDING_LAUNCHES * rates.overhead_s
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(producer, node),
                 label=graph.label(producer, node),
                 summary=f"fold batch norm into {producer.target._opname}",
@@ -37,7 +37,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     producer, norm = match.nodes
     features = len(graph.fact(norm).shape)
     channels_second = any(is_op(producer, op) and features == rank for op, rank in PRODUCERS.items())
@@ -60,7 +60,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     producer, norm = match.nodes
     weight, bias = argument(producer, "weight"), argument(producer, "bias")
     mean, variance = argument(norm, "running_mean"), argument(norm, "running_var")

@@ -7,10 +7,10 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen import cross_entropy, cross_entropy_maps, embedding, fuse, space, triplet
 from kernel_lsp.rewrite.misses import fusing
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
     classes = [*cross_entropy.matches(graph), *cross_entropy_maps.matches(graph)]
     return [*pairs, *classes, *triplet.matches(graph), *embedding.matches(graph)]
@@ -20,15 +20,15 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, space.LOSSES)
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     return fuse.parameters(graph, match)
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     if "cross_entropy" in match.data:
         cross_entropy.apply(graph, match, parameters)
     elif "cross_entropy_maps" in match.data:

@@ -8,10 +8,10 @@ from typing import Any
 from kernel_lsp.rewrite.codegen import fuse
 from kernel_lsp.rewrite.codegen.space import NORMS
 from kernel_lsp.rewrite.misses import fusing
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     return fuse.norm_matches(graph)
 
 
@@ -19,13 +19,13 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, NORMS)
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     return fuse.parameters(graph, match)
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     fuse.apply(graph, match, parameters)

@@ -7,11 +7,11 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen import recurrence
 from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.misses import loops as unfit
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof, cost, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof, cost, proof
 from kernel_lsp.rewrite.split_steps import split, split_of
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.walks import SliceWalk
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
 LAUNCH_S = 12e-6
@@ -19,10 +19,10 @@ handles_loops = True
 parameters: dict[str, list[Any]] = recurrence.PARAMETERS
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     matches = []
     for loop in loops_of(graph):
-        if (found := _found(graph, loop)) is not None:
+        if (found := _find_recurrence(graph, loop)) is not None:
             matches.append(_match(graph, found, loop, split=False))
         elif _may_split(graph, loop) and (found := _split_off(graph.copy(), loop.label(graph))) is not None:
             matches.append(_match(graph, found, loop, split=True))
@@ -30,10 +30,10 @@ def match(graph: Graph) -> list[Match]:
 
 
 def misses(graph: Graph) -> Iterable[Miss]:
-    return unfit.misses(graph, lambda loop: _found(graph, loop) is not None)
+    return unfit.misses(graph, lambda loop: _find_recurrence(graph, loop) is not None)
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     loop = match.data["found"].loop
     length = f"{loop.length} steps of {len(loop.steps[1])} operations"
     around = "the graph's edges: it is done for all steps, in front of them or behind"
@@ -46,7 +46,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     found = _split_off(graph, match.label) if match.data["split"] else match.data["found"]
     if found is None:
         graph.named(match.label)  # raises: it was there when the match was made
@@ -55,11 +55,11 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     graph.caveat("the state stays in float32 between steps; eager rounds it to the tensor's dtype")
 
 
-def _found(graph: Graph, loop: Loop) -> recurrence.Recurrence | None:
+def _find_recurrence(graph: Graph, loop: UnrolledLoop) -> recurrence.Recurrence | None:
     return recurrence.recurrence_of(graph, loop, unique_name(graph, "recurrence"))
 
 
-def _may_split(graph: Graph, loop: Loop) -> bool:
+def _may_split(graph: Graph, loop: UnrolledLoop) -> bool:
     """Asked first: a copy of the graph takes longer."""
     parts = split_of(graph, loop)
     return parts is not None and recurrence.acts_elementwise(loop.steps[1][index] for index in parts.core)
@@ -70,16 +70,16 @@ def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
     loop = next((loop for loop in loops_of(graph) if loop.label(graph) == label), None)
     parts = split_of(graph, loop) if loop is not None else None
     left = split(graph, parts) if parts is not None else None
-    return _found(graph, left) if left is not None else None
+    return _find_recurrence(graph, left) if left is not None else None
 
 
-def _match(graph: Graph, found: recurrence.Recurrence, whole: Loop, *, split: bool) -> Match:
+def _match(graph: Graph, found: recurrence.Recurrence, whole: UnrolledLoop, *, split: bool) -> GraphMatch:
     loop = found.loop
     eager = sum(cost.seconds(graph, node) for node in whole.nodes)
     moved = sum(_bytes(graph, walk) for walk in found.walks.values())
     moved += len(loop.listed) * cost.moved_bytes_of(graph, loop.steps[1][-1]) * loop.length
     ours = max(moved / cost.gpu_rates(graph).bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
-    return Match(
+    return GraphMatch(
         nodes=whole.nodes,
         label=whole.label(graph),
         summary=f"run the {loop.length} steps of the loop in one kernel",
@@ -89,6 +89,6 @@ def _match(graph: Graph, found: recurrence.Recurrence, whole: Loop, *, split: bo
     )
 
 
-def _bytes(graph: Graph, walk: Walk) -> int:
+def _bytes(graph: Graph, walk: SliceWalk) -> int:
     """What is moved for a tensor that is walked through; a copy reads it and writes it once more."""
     return cost.moved_bytes_of(graph, walk.base) * (1 if graph.val(walk.base).is_contiguous() else 3)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.launching import named
+from kernel_lsp.rewrite.codegen.launching import make_named
 from kernel_lsp.rewrite.skill import (
-    Generated,
+    GeneratedSource,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     aten,
@@ -27,7 +27,7 @@ LARGEST_BYTES = 64 * 1024 * 1024  # it stays in memory as long as the process
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     invariant = _invariant(graph)
     found = []
     for node in graph.nodes:
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[Match]:
             cost.seconds(graph, item) for item in group if all(u in group for u in item.users) or item is node
         )
         found.append(
-            Match(
+            GraphMatch(
                 nodes=tuple(group),
                 label=graph.label(node),
                 summary=f"build the constant {graph.fact(node).shape} tensor once instead of on each call",
@@ -49,7 +49,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     node = match.nodes[-1]
     size = cost.moved_bytes_of(graph, node)
     pure = not any(has_effect(item) or is_random(item) for item in match.nodes)
@@ -64,9 +64,9 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node = match.nodes[-1]
-    kernel = named(graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name))
+    kernel = make_named(graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name))
     made = graph.call_generated(
         kernel, (graph.val(node).device,), like=graph.val(node), before=node, name=graph.variable(node)
     )
@@ -78,13 +78,13 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph.replace(node, made)
 
 
-def _builder(graph: Graph, match: Match, name: str) -> Generated:
+def _builder(graph: Graph, match: GraphMatch, name: str) -> GeneratedSource:
     """The function that builds the constant, and keeps it."""
     decorators = (
         "@functools.cache  # one tensor per device, kept until the process ends",
         "@torch.inference_mode(False)  # an inference tensor would be useless in training later",
     )
-    return Generated(
+    return GeneratedSource(
         name=name,
         imports=("import functools", "import torch"),
         definitions=helper_source(graph, match.nodes, name, decorators=decorators),

@@ -8,28 +8,28 @@ from dataclasses import replace
 from kernel_lsp.rewrite.cells import complete
 from kernel_lsp.rewrite.hoist_places import places_of
 from kernel_lsp.rewrite.hoist_source import HoistedLoop
-from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.opened_cells import can_open, open_cells, require_kind
 from kernel_lsp.rewrite.results import first_reader, launch, results_of
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, cost, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, cost, proof
 
 SHORTEST_KERNEL_S = 2.5e-6
 handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = [made for loop in loops_of(graph) if (made := _match(graph, loop, loop.nodes)) is not None]
     if any(can_open(graph, node) for node in graph.nodes):
         found += _matches_of_cells(graph)
     return found
 
 
-def _match(graph: Graph, loop: Loop, nodes: Sequence[Node]) -> Match | None:
+def _match(graph: Graph, loop: UnrolledLoop, nodes: Sequence[Node]) -> GraphMatch | None:
     if not (places := places_of(graph, loop)) or not set(loop.final) <= {i for _, i in loop.carried}:
         return None
     each = cost.rates(graph).overhead_s + SHORTEST_KERNEL_S
-    return Match(
+    return GraphMatch(
         nodes=tuple(nodes),
         label=loop.label(graph),
         summary=f"one product for the inputs of all {loop.length} steps, before the loop",
@@ -38,12 +38,12 @@ def _match(graph: Graph, loop: Loop, nodes: Sequence[Node]) -> Match | None:
     )
 
 
-def _matches_of_cells(graph: Graph) -> list[Match]:
+def _matches_of_cells(graph: Graph) -> list[GraphMatch]:
     """Loops in which a product appears only once their cells are opened, in a copy of the graph."""
     own = {node.name: node for node in graph.nodes}
     found = []
     for label in _labels(twin := graph.copy()):
-        loop, cells = _opened(twin, label)
+        loop, cells = _open_loop(twin, label)
         if loop is None or (made := _match(twin, loop, ())) is None:
             continue
         nodes = [own[name] for name in (*cells, *(node.name for node in loop.nodes)) if name in own]
@@ -58,7 +58,7 @@ def _labels(graph: Graph) -> list[str]:
     return [loop.label(graph) for loop in loops]
 
 
-def _opened(graph: Graph, label: str) -> tuple[Loop | None, list[str]]:
+def _open_loop(graph: Graph, label: str) -> tuple[UnrolledLoop | None, list[str]]:
     """The loop of this label with its cells opened, in place, and what these were called."""
     for loop in loops_of(graph):
         if loop.label(graph) == label:
@@ -71,8 +71,8 @@ def _opened(graph: Graph, label: str) -> tuple[Loop | None, list[str]]:
     return None, []
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    loop: Loop = match.data["loop"]
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+    loop: UnrolledLoop = match.data["loop"]
     dtypes = {graph.val(loop.steps[1][i]).dtype for i in places_of(graph, loop)}
     dims = sorted({walk.dim for walk in loop.walks})
     return [
@@ -84,11 +84,11 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
-    loop: Loop | None = match.data["loop"]
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+    loop: UnrolledLoop | None = match.data["loop"]
     if (label := match.data["opened"]) is not None:
         complete(graph)
-        loop, _ = _opened(graph, label)
+        loop, _ = _open_loop(graph, label)
     if loop is None:
         graph.named(label)  # raises: it was there when the match was made
     writer = HoistedLoop(graph, loop)

@@ -6,7 +6,7 @@ import operator
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -24,9 +24,9 @@ SHARE = 0.1
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     return [
-        Match(
+        GraphMatch(
             nodes=(node,),
             label=graph.label(node),
             summary=f"take the {node.target._opname} without the indices that nobody reads",
@@ -38,7 +38,7 @@ def match(graph: Graph) -> list[Match]:
     ]
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     node, values = match.nodes[0], match.data["values"]
     fact = graph.fact(values[0])
     readers = ", ".join(value.name for value in values)
@@ -55,7 +55,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node, values = match.nodes[0], match.data["values"]
     kind = next(other for op, other in WITHOUT.items() if is_op(node, op))
     dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
@@ -75,11 +75,11 @@ def _cancels(graph: Graph, node: Node, values: list[Node]) -> bool:
     if all(is_op(user, aten.detach) for value in values for user in graph.users(value)):
         return True
     x, dim = node.args[0], argument(node, "dim") % graph.val(node.args[0]).dim()
-    shifts = [user for value in values for user in _kept(graph, value, dim)]
+    shifts = [user for value in values for user in _find_readers(graph, value, dim)]
     return bool(shifts) and all(_is_shift(user, x) and _is_softmax(graph, user, dim) for user in shifts)
 
 
-def _kept(graph: Graph, value: Node, dim: int) -> list[Node]:
+def _find_readers(graph: Graph, value: Node, dim: int) -> list[Node]:
     """Who reads a row's number, its dimension kept or brought back; nobody where it is missing."""
     reduction = value.args[0] if value.target is operator.getitem else value
     kept, found = bool(argument(reduction, "keepdim")), list[Node]()
@@ -108,7 +108,7 @@ def _is_softmax(graph: Graph, shifted: Node, dim: int) -> bool:
     total = next((user for user in graph.users(exponential) if is_op(user, aten.sum)), None)
     if total is None or dims_of(total) != (dim,) or argument(total, "dtype", None) is not None:
         return False
-    sums = _kept(graph, total, dim)
+    sums = _find_readers(graph, total, dim)
     others = [*graph.users(shifted), *graph.users(exponential)]
     rest = [user for user in others if user not in (exponential, total)]
     (result,) = rest if len(rest) == 1 else (None,)

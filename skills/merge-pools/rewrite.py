@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof, without_gradients
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, cost, proof, without_gradients
 
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         for read in (pools.maximum, pools.average):
@@ -23,18 +23,18 @@ def match(graph: Graph) -> list[Match]:
             moved = cost.moved_bytes_of(graph, inner.input) + cost.moved_bytes_of(graph, node)
             rates = cost.rates(graph)
             found.append(
-                Match(
+                GraphMatch(
                     nodes=(inner.node, node),
                     label=graph.label(inner.node, node),
                     summary="merge two pools into one",
                     benefit=cost.share(graph, gone - moved / rates.bytes_per_s - rates.overhead_s),
-                    data={"merged": _merged(inner, outer, average), "average": average},
+                    data={"merged": _merge_pools(inner, outer, average), "average": average},
                 )
             )
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     inner, _ = match.nodes
     merged = match.data["merged"]
     axes = merged[0] if merged is not None else None
@@ -50,7 +50,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     inner, outer = match.nodes
     (axes, counts), average = match.data["merged"], match.data["average"]
     op = (pools.AVERAGE if average else pools.MAXIMUM)[len(axes) - 1].default
@@ -65,7 +65,9 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     graph.replace(outer, made)
 
 
-def _merged(inner: pools.Pool, outer: pools.Pool, average: bool) -> tuple[list[pools.Axis], bool] | None:
+def _merge_pools(
+    inner: pools.PoolNode, outer: pools.PoolNode, average: bool
+) -> tuple[list[pools.PoolDim], bool] | None:
     """(axes of the merged pool, whether it counts its padding)."""
     for merged in (True, False):
         counts = (inner.counts_padding, outer.counts_padding, merged) if average else None

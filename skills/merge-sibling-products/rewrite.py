@@ -12,7 +12,7 @@ from kernel_lsp.rewrite.aliasing import root_of
 from kernel_lsp.rewrite.codegen.pointwise import is_pointwise
 from kernel_lsp.rewrite.skill import (
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -46,15 +46,15 @@ class Layer:
         return argument(self.product, "bias")
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for layers in _families(graph):
-        saved = _saved(graph, layers)
+        saved = _saved_seconds(graph, layers)
         nodes = [node for layer in layers for node in (layer.product, *layer.tail)]
         if saved <= 0 or not all(_is_inner(graph, layer.end) for layer in layers):
             continue
         found.append(
-            Match(
+            GraphMatch(
                 nodes=tuple(nodes),
                 label=graph.label(*(layer.product for layer in layers)),
                 summary=f"one product for {len(layers)} layers of the same input",
@@ -65,7 +65,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     layers: list[Layer] = match.data["layers"]
     one = len({layer.product.args[0] for layer in layers}) == 1
     first = layers[0]
@@ -83,7 +83,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     layers: list[Layer] = match.data["layers"]
     first, here = layers[0], layers[0].product
     weight = graph.call(
@@ -181,7 +181,7 @@ def _takes_strides(graph: Graph, user: Node, node: Node) -> bool:
     return True
 
 
-def _saved(graph: Graph, layers: Sequence[Layer]) -> float:
+def _saved_seconds(graph: Graph, layers: Sequence[Layer]) -> float:
     """Launches, and the input's way to the multiprocessors (twice more where it is split on it), less the
     joining of the weights."""
     rates, fewer = cost.rates(graph), len(layers) - 1

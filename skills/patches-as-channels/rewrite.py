@@ -6,7 +6,7 @@ import math
 
 from kernel_lsp.rewrite.codegen import conv_cost
 from kernel_lsp.rewrite.codegen.conv_facts import Conv, conv_of
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
 
 PRODUCT_FLOPS = 150e12
 """cuDNN in TF32 on a 1 x 1 filter in channels_last: assumed, half of what its products reach."""
@@ -15,7 +15,7 @@ LEAST_GAIN = 0.1
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         facts = conv_of(node) if is_op(node, aten.conv2d) and graph.device == "cuda" else None
@@ -23,7 +23,7 @@ def match(graph: Graph) -> list[Match]:
             continue
         window = " x ".join(map(str, facts.kernel))
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"compute {window} patches as one product over their pixels",
@@ -33,7 +33,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     facts = conv_of(match.nodes[0])
     assert facts is not None
     beside = facts.kernel == facts.stride and set(facts.dilation) == {1} and not any(facts.before)
@@ -51,7 +51,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     (node,) = match.nodes
     facts = conv_of(node)
     assert facts is not None

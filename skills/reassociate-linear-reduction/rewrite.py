@@ -8,7 +8,7 @@ from kernel_lsp.rewrite.algebra import monotone
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -56,7 +56,7 @@ class Chain:
         return bool(argument(self.reduction, "keepdim"))
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         chain = _chain(graph, node)
@@ -66,18 +66,18 @@ def match(graph: Graph) -> list[Match]:
         side = "matrix-vector product" if axis == "features" else "product of the reduced input"
         what = "mean" if chain.mean else "sum"
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(chain.product, *chain.steps, node),
                 label=graph.label(chain.product, node),
                 summary=f"turn {chain.product.target._opname} and {what} into a {side}",
-                benefit=cost.share(graph, _saved(graph, chain, axis)),
+                benefit=cost.share(graph, _saved_seconds(graph, chain, axis)),
                 data={"chain": chain, "axis": axis},
             )
         )
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     chain: Chain = match.data["chain"]
     dtype = graph.fact(chain.product).dtype
     alone = all(graph.only_user(node) is not None for node in (chain.product, *chain.steps))
@@ -92,7 +92,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     chain: Chain = match.data["chain"]
     made = _features(graph, chain) if match.data["axis"] == "features" else _rows(graph, chain)
     for node in chain.scales:
@@ -109,13 +109,13 @@ def _chain(graph: Graph, reduction: Node) -> Chain | None:
     while (scale := scale_of(node)) is not None and graph.only_user(node) is not None:
         scales.append(node)
         node = scale[0]
-    shift, product = _shifted(graph, node)
+    shift, product = _find_shift(graph, node)
     if not is_op(product, *PRODUCTS) or graph.only_user(product) is None:
         return None
     return Chain(product=product, shift=shift, scales=tuple(reversed(scales)), reduction=reduction)
 
 
-def _shifted(graph: Graph, node: Node) -> tuple[Node | None, Node]:
+def _find_shift(graph: Graph, node: Node) -> tuple[Node | None, Node]:
     """The addition of a vector of one value for each feature, and the product that it is added to."""
     step = monotone.affine(node)
     if step is None or step.kind != "add" or is_number(step.other) or graph.only_user(node) is None:
@@ -147,7 +147,7 @@ def _dims(graph: Graph, chain: Chain) -> tuple[int, ...]:
     return tuple(range(len(graph.fact(chain.product).shape))) if dims is None else dims
 
 
-def _saved(graph: Graph, chain: Chain, axis: str) -> float:
+def _saved_seconds(graph: Graph, chain: Chain, axis: str) -> float:
     """Seconds: what goes, less one pass over the operand that is reduced and one over the other."""
     gone = sum(cost.seconds(graph, node) for node in (chain.product, *chain.steps, chain.reduction))
     rates = cost.rates(graph)
@@ -161,7 +161,7 @@ def _saved(graph: Graph, chain: Chain, axis: str) -> float:
 
 def _features(graph: Graph, chain: Chain) -> Node:
     here, fold = chain.reduction, aten.mean.dim if chain.mean else aten.sum.dim_IntList
-    made = _folded(graph, chain)
+    made = _fold_product(graph, chain)
     if chain.bias is not None:
         whole = aten.mean.default if chain.mean else aten.sum.default
         total = graph.call(whole, (chain.bias,), before=here)
@@ -172,7 +172,7 @@ def _features(graph: Graph, chain: Chain) -> Node:
     return graph.call(fold, (made, rest, chain.keepdim), before=here) if rest else made
 
 
-def _folded(graph: Graph, chain: Chain) -> Node:
+def _fold_product(graph: Graph, chain: Chain) -> Node:
     """The product with the other factor's columns summed: the last dimension is gone."""
     left, right = chain.product.args[:2]
     here, fold = chain.reduction, aten.mean.dim if chain.mean else aten.sum.dim_IntList

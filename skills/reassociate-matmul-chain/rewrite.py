@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, aten, cost, is_op, proof
 
 PRODUCTS = (aten.matmul, aten.mm)
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for outer in graph.nodes:
         for side in (0, 1) if is_op(outer, *PRODUCTS) else ():
@@ -18,7 +18,7 @@ def match(graph: Graph) -> list[Match]:
             if (saved := _saved_flops(graph, inner, outer, side)) is not None:
                 seconds = saved / cost.rates(graph).flops_per_s
                 found.append(
-                    Match(
+                    GraphMatch(
                         nodes=(inner, outer),
                         label=graph.label(inner, outer),
                         summary="multiply a chain of matrices in the cheaper order",
@@ -29,7 +29,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     inner, outer = match.nodes
     dtype = graph.fact(outer).dtype
     return [
@@ -45,7 +45,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     inner, outer = match.nodes
     if match.data["side"] == 0:
         tail = graph.call(aten.matmul.default, (inner.args[1], outer.args[1]), before=outer)

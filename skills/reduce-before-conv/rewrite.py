@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.algebra import pools, tap_sums
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -48,12 +48,12 @@ class Chain:
         return math.prod(self.convolution.axes[a].out for a in self.reduced)
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     """``kernel``: one pass of a Triton kernel; ``plain``: PyTorch calls, which record gradients too."""
     return {"form": ["kernel", "plain"]} if _has_kernel(graph, match.data["chain"]) else {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         chain = _chain(graph, node)
@@ -62,11 +62,11 @@ def match(graph: Graph) -> list[Match]:
         done = "mean" if chain.mean else "sum"
         what = chain.convolution.node.target._opname
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(chain.convolution.node, *chain.scales, node),
                 label=graph.label(chain.convolution.node, node),
                 summary=f"take the {done} of {what} from sums of its input",
-                benefit=cost.share(graph, _saved(graph, chain)),
+                benefit=cost.share(graph, _saved_seconds(graph, chain)),
                 plain=not _has_kernel(graph, chain),
                 data={"chain": chain},
             )
@@ -74,7 +74,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     chain: Chain = match.data["chain"]
     made = chain.convolution
     alone = all(graph.only_user(node) is not None for node in (made.node, *chain.scales))
@@ -89,7 +89,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     chain: Chain = match.data["chain"]
     here = chain.reduction
     kernel = _has_kernel(graph, chain) and parameters.get("form", "kernel") == "kernel"
@@ -101,7 +101,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         _, kind, number = scale_of(node)  # type: ignore[misc]
         made = graph.call(getattr(aten, kind).Tensor, (made, number), before=here)
     graph.caveat("sums are taken in another order; infinite inputs can become NaN in other places")
-    graph.replace(here, _shaped(graph, chain, made))
+    graph.replace(here, _restore_shape(graph, chain, made))
 
 
 # --- what is matched ---------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _words(taps: tuple[range, ...]) -> str:
     )
 
 
-def _saved(graph: Graph, chain: Chain) -> float:
+def _saved_seconds(graph: Graph, chain: Chain) -> float:
     """Seconds: what goes, less one pass over input and weight (one a tap without the kernel)."""
     made, rates = chain.convolution, cost.rates(graph)
     gone = conv.library_seconds(graph, made)
@@ -278,10 +278,10 @@ def _product(graph: Graph, chain: Chain, sums: Node, weight: Node) -> Node:
             weight = graph.call(aten.transpose.int, (weight, 0, 1), before=here)
         weight = graph.call(aten.flatten.using_ints, (weight, 1), before=here)
         return graph.call(aten.linear.default, (sums, weight, bias), before=here)
-    return _grouped(graph, chain, sums, weight, bias)
+    return _group_sums(graph, chain, sums, weight, bias)
 
 
-def _grouped(graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None) -> Node:
+def _group_sums(graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None) -> Node:
     made, here, groups = chain.convolution, chain.reduction, chain.convolution.groups
     inside, outside = made.in_channels // groups, made.out_channels // groups
     sums = graph.call(aten.reshape.default, (sums, [-1, groups, inside, _taps(graph, sums)]), before=here)
@@ -323,7 +323,7 @@ def _smaller_convolution(graph: Graph, chain: Chain, sums: Node, weight: Node, b
     return graph.call(op, (sums, weight, bias, *rest), before=here)
 
 
-def _shaped(graph: Graph, chain: Chain, value: Node) -> Node:
+def _restore_shape(graph: Graph, chain: Chain, value: Node) -> Node:
     """Reduce batch or channels as well, and keep dimensions of size 1 where the program did."""
     here = chain.reduction
     if chain.others:

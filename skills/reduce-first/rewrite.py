@@ -9,7 +9,7 @@ from typing import Any
 from kernel_lsp.rewrite.algebra import monotone, pools
 from kernel_lsp.rewrite.skill import (
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -39,7 +39,7 @@ class Reduction:
     """Some windows hold zeros from outside."""
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         reduction = _reduction(graph, node)
@@ -51,7 +51,7 @@ def match(graph: Graph) -> list[Match]:
         left = sum(ratio * _moving(graph, item) + cost.rates(graph).overhead_s for item in chain)
         words = ", ".join(dict.fromkeys(item.target._opname for item in chain))
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(*chain, node),
                 label=graph.label(*chain, node),
                 summary=f"do {words} after {node.target._opname}, on fewer elements",
@@ -62,7 +62,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     chain, reduction = match.data["chain"], match.data["reduction"]
     names = ", ".join(item.name for item in chain)
     if reduction.kind == "extreme":
@@ -79,7 +79,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     chain: list[Node] = match.data["chain"]
     reduction: Reduction = match.data["reduction"]
     here = reduction.result
@@ -88,7 +88,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     for item in chain:
         args = tuple(made if arg is _operand(item) else arg for arg in item.args)
         made = graph.call(item.target, args, item.kwargs, before=here)
-    if _squeezed(reduction):
+    if _is_squeezed(reduction):
         for dim in sorted(reduction.dims, reverse=True):
             made = graph.call(aten.squeeze.dim, (made, dim), before=here)
     if reduction.kind == "extreme":
@@ -177,7 +177,7 @@ def _moving(graph: Graph, node: Node) -> float:
 # --- what is written ---------------------------------------------------------------------
 
 
-def _squeezed(reduction: Reduction) -> bool:
+def _is_squeezed(reduction: Reduction) -> bool:
     return not reduction.keepdim
 
 

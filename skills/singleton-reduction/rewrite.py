@@ -7,14 +7,14 @@ import operator
 from kernel_lsp.rewrite.skill import (
     NONFINITE,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
     aten,
     cost,
     dims_of,
-    filled,
+    insert_full,
     is_op,
     nonfinite,
     proof,
@@ -26,22 +26,22 @@ SELECTING = (aten.max, aten.min)
 NORMALIZING = {aten.softmax: 1.0, aten.log_softmax: 0.0}
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[object]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[object]]:
     exact = match.data["kind"] == "identity" or graph.fact(match.data["operand"]).finite
     return {} if exact else dict(NONFINITE)
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         kind = _kind(graph, node)
         if kind is None:
             continue
-        covered = _selected(graph, node) if is_op(node, *SELECTING) else node
+        covered = _selected_values(graph, node) if is_op(node, *SELECTING) else node
         if covered is None:
             continue
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"drop the {node.target._opname} over a dimension of size 1",
@@ -52,7 +52,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     node, value = match.nodes[0], graph.fact(match.data["operand"])
     if match.data["kind"] == "difference":
         return [proof("both operands are the same tensor", node.args[0] is node.args[1], "x - x")]
@@ -68,7 +68,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node, result = match.nodes[0], match.data["result"]
     operand = match.data["operand"]
     if match.data["kind"] == "identity":
@@ -76,7 +76,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
         return
     number = next((v for op, v in NORMALIZING.items() if is_op(node, op)), 0.0)
     if graph.fact(operand).finite or nonfinite(parameters):
-        made = filled(graph, node, number)
+        made = insert_full(graph, node, number)
         without_gradients(graph, "a constant has no gradient, where eager has one of zeros")
         graph.note(made, f"{_words(node)} over one element is {number:g}.")
         if not graph.fact(operand).finite:
@@ -102,7 +102,7 @@ def _kind(graph: Graph, node: Node) -> str | None:
     return "constant" if is_op(node, *NORMALIZING) else "identity"
 
 
-def _selected(graph: Graph, node: Node) -> Node | None:
+def _selected_values(graph: Graph, node: Node) -> Node | None:
     """The values of max or min along a dimension, when nobody asks for the indices."""
     users = graph.users(node)
     values = [u for u in users if u.target is operator.getitem and u.args[1] == 0]

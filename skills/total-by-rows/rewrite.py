@@ -10,7 +10,7 @@ from kernel_lsp.rewrite.codegen.pointwise import is_pointwise
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
@@ -27,7 +27,7 @@ LEAST_LOGARITHM = {torch.float32: -104.0, torch.float64: -746.0}
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     if graph.gradients:  # what this makes way for has no backward
         return []
     found = []
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[Match]:
             continue
         moved = sum(2 * cost.moved_bytes_of(graph, item) for item in softmaxes)
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(*softmaxes, node),
                 label=graph.label(*softmaxes, node),
                 summary=f"take {node.target._opname} row by row, beside the softmax of each row",
@@ -50,7 +50,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     node, sources = match.nodes[-1], match.data["sources"]
     dtypes = {graph.fact(item).dtype for item in (node, *sources)}
     shapes = {graph.fact(item).shape for item in sources}
@@ -61,7 +61,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node, sources = match.nodes[-1], match.data["sources"]
     terms = _divergence(graph, node, sources) if is_op(node, aten.kl_div) else sources[0]
     mean = is_op(node, aten.mean) or argument(node, "reduction") == 1

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite.kernels import heuristics
-from kernel_lsp.rewrite.kernels.blocks import Block, adjustable
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.blocks import BlockParameter, adjustable
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 LARGEST_TILE = 256
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     found = [b for b in adjustable(kernel) if (b.places or b.decided) and len(b.choices()) > 1]
     if not found:
         return []
     names = ", ".join(block.name for block in found)
-    return [Match(names, f"other block sizes: {names}", 0.15, data=tuple(found))]
+    return [KernelMatch(names, f"other block sizes: {names}", 0.15, data=tuple(found))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         one
         for block in match.data
@@ -35,9 +35,9 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     """The first guess: tiles of 128 by 128 by 32 for products, else twice of what there is."""
-    multiplies = bool(called(kernel.function, "dot"))
+    multiplies = bool(find_calls(kernel.function, "dot"))
     found = {b.name: b.choices(_tile(b) if multiplies else 2 * b.value) for b in match.data}
     if multiplies:  # a tile of 512 by 512 lies in no register file
         found = {name: [size for size in sizes if size <= LARGEST_TILE] for name, sizes in found.items()}
@@ -48,11 +48,11 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {name: list[object](choices) for name, choices in found.items()}
 
 
-def _tile(block: Block) -> int:
+def _tile(block: BlockParameter) -> int:
     return 128 if block.of_grid else 32
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     for block in match.data:
         if parameters[block.name] != block.value:
             for place in block.places:
@@ -61,7 +61,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     heuristics.settle(kernel, {n: v for n, v in changed.items() if v != kernel.launched[0].constants[n]})
 
 
-def _because(block: Block) -> str:
+def _because(block: BlockParameter) -> str:
     if block.masked:
         return "every load and store that depends on it is masked"
     return f"only divisors of {block.value} are tried, since an access without a mask relies on it"

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import deciding, descriptor_text, effects, launchers, places
-from kernel_lsp.rewrite.kernels.descriptors import Described, described
+from kernel_lsp.rewrite.kernels.descriptors import DescribedTile, describe_tile
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.lanes import escape
 from kernel_lsp.rewrite.kernels.launched import Blocks
-from kernel_lsp.rewrite.kernels.source import called, sources
+from kernel_lsp.rewrite.kernels.source import find_calls, sources
 from kernel_lsp.rewrite.kernels.terms import Reader
 from kernel_lsp.rewrite.kernels.tiles import Tiles, accesses
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 MODULE = "triton.tools.tensor_descriptor"
 IMPORTS = ("import torch", f"from {MODULE} import TensorDescriptor")
@@ -30,15 +30,15 @@ BENEFIT = 0.09
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    loads: list[Described]
-    stores: list[Described]
+    loads: list[DescribedTile]
+    stores: list[DescribedTile]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if not _may_change(kernel):
         return []
     tiles = Tiles(kernel)
-    every = [described(kernel, tiles, call, stores) for call, stores in accesses(kernel)]
+    every = [describe_tile(kernel, tiles, call, stores) for call, stores in accesses(kernel)]
     loads = [
         d
         for d in every
@@ -49,12 +49,12 @@ def match(kernel: Kernel) -> list[Match]:
     if not names:
         return []
     summary = f"tiles of {', '.join(names)} by tensor descriptors (TMA)"
-    return [Match(", ".join(names), summary, BENEFIT, data=Found(loads, stores))]
+    return [KernelMatch(", ".join(names), summary, BENEFIT, data=Found(loads, stores))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     found: Found = match.data
-    written = ", ".join(sorted(_written(kernel)))
+    written = ", ".join(sorted(_written_pointers(kernel)))
     return [
         *(_is_tile(kernel, one) for one in (*found.loads, *found.stores)),
         proof(
@@ -78,16 +78,16 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     """In a product the shared memory that stores by descriptor pass through is that of a stage."""
     if not match.data.loads or not match.data.stores:
         return {}
-    return {"stores": [False, True] if called(kernel.function, "dot") else [True, False]}
+    return {"stores": [False, True] if find_calls(kernel.function, "dot") else [True, False]}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     found: Found = match.data
-    made: dict[str, Described] = {}
+    made: dict[str, DescribedTile] = {}
     for one in (*found.loads, *(found.stores if parameters.get("stores", True) else [])):
         name = next((n for n, d in made.items() if d.descriptor == one.descriptor), None)
         name = name or descriptor_text.fresh(kernel, f"{one.tile.pointer.removesuffix('_ptr')}_tiles", made)
@@ -99,7 +99,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     assert launch is not None
     kernel.replace(
         places.ahead(launch),
-        places.indented(descriptor_text.guard(made), launch) + "\n" + " " * launch.col_offset,
+        places.indent_lines(descriptor_text.guard(made), launch) + "\n" + " " * launch.col_offset,
     )
     places.relaunch(kernel, {}, [f"{name}={name}" for name in made])
 
@@ -107,7 +107,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 # --- what must hold --------------------------------------------------------------------------
 
 
-def _may_change(kernel: Kernel) -> bool:
+def _may_change(kernel: KernelState) -> bool:
     """One launch, of which everything is seen, of a kernel that has no other way to memory than tl's."""
     if (
         not deciding.fits(kernel)
@@ -120,45 +120,45 @@ def _may_change(kernel: Kernel) -> bool:
     return (
         all(k.arg for k in kernel.source.launches()[0].call.keywords)
         and importlib.util.find_spec(MODULE) is not None
-        and not any(called(kernel.function, name) for name in others)
-        and all(names for _, names in _accessed(kernel, WRITES))
+        and not any(find_calls(kernel.function, name) for name in others)
+        and all(names for _, names in _find_accesses(kernel, WRITES))
         and not any(isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values())
         and not effects.helpers(kernel, kernel.function)
         and not any(launcher.is_bound(line.split()[-1]) for line in IMPORTS)
     )
 
 
-def _accessed(kernel: Kernel, kinds: tuple[str, ...]) -> Iterator[tuple[ast.Call, set[str]]]:
+def _find_accesses(kernel: KernelState, kinds: tuple[str, ...]) -> Iterator[tuple[ast.Call, set[str]]]:
     """Each access with the pointers that its address may come from."""
     pointers = kernel.pointers().keys()
-    for call in (c for kind in kinds for c in called(kernel.function, kind)):
+    for call in (c for kind in kinds for c in find_calls(kernel.function, kind)):
         yield call, sources(kernel.function, call.args[0] if call.args else call) & pointers
 
 
-def _written(kernel: Kernel) -> set[str]:
-    return set().union(*(names for _, names in _accessed(kernel, WRITES)))
+def _written_pointers(kernel: KernelState) -> set[str]:
+    return set().union(*(names for _, names in _find_accesses(kernel, WRITES)))
 
 
-def _is_unwritten(kernel: Kernel, one: Described) -> bool:
-    return all(launchers.separate(kernel, one.tile.pointer, other) for other in _written(kernel))
+def _is_unwritten(kernel: KernelState, one: DescribedTile) -> bool:
+    return all(launchers.separate(kernel, one.tile.pointer, other) for other in _written_pointers(kernel))
 
 
-def _is_alone(kernel: Kernel, one: Described, loads: list[Described]) -> bool:
+def _is_alone(kernel: KernelState, one: DescribedTile, loads: list[DescribedTile]) -> bool:
     """No other access may meet what this one stores, and its text holds none of the loads."""
-    others = [names for call, names in _accessed(kernel, ("load", *WRITES)) if call is not one.tile.call]
+    others = [names for call, names in _find_accesses(kernel, ("load", *WRITES)) if call is not one.tile.call]
     inside = [*ast.walk(one.tile.call)]
     return not any(d.tile.call in inside for d in loads) and all(
         launchers.separate(kernel, one.tile.pointer, other) for names in others for other in names
     )
 
 
-def _is_same(kernel: Kernel, tiles: Tiles, one: Described) -> bool:
+def _is_same(kernel: KernelState, tiles: Tiles, one: DescribedTile) -> bool:
     """As far as stores see it, zeros behind the ends change nothing."""
     lanes = one.tile.unlike()
     return not lanes or escape(kernel, tiles, {one.tile.call: lanes}) is None
 
 
-def _is_tile(kernel: Kernel, one: Described) -> Proof:
+def _is_tile(kernel: KernelState, one: DescribedTile) -> Proof:
     rows, columns = one.tile.axes
     ends = [f"below {a.extent}" if a.extent else "of one block" for a in (rows, columns)]
     return proof(

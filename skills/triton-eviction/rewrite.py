@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, added, key
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, key
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 AGAIN, ONCE = "again", "once"
 POLICIES = {AGAIN: "evict_last", ONCE: "evict_first"}
@@ -18,18 +18,18 @@ TAKEN = ("eviction_policy", "cache_modifier", "volatile")
 """Somebody has thought about this load already."""
 
 
-def match(kernel: Kernel) -> list[Match]:
-    if called(kernel.function, "dot") or not kernel.launched:
+def match(kernel: KernelState) -> list[KernelMatch]:
+    if find_calls(kernel.function, "dot") or not kernel.launched:
         return []
     found = _uses(kernel)
     again = sum(1 for use in found.values() if use == AGAIN)
     if not again:
         return []
     summary = f"what is read again stays in the caches ({again} of {len(found)} loads)"
-    return [Match(f"{len(found)} loads", summary, 0.03, data=found)]
+    return [KernelMatch(f"{len(found)} loads", summary, 0.03, data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             "results stay what they are",
@@ -39,26 +39,26 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     """An empty policy leaves these loads as they are."""
     uses = set(match.data.values())
     return {use: [policy, ""] for use, policy in POLICIES.items() if use in uses}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     for load, use in match.data.items():
         if policy := parameters[use]:
             last = [*load.args, *(k.value for k in load.keywords)][-1]
             kernel.replace(last, f'{kernel.text(last)}, eviction_policy="{policy}"')
 
 
-def _uses(kernel: Kernel) -> dict[ast.Call, str]:
+def _uses(kernel: KernelState) -> dict[ast.Call, str]:
     """Load -> whether its address is read again, by another program, another pass or another round."""
     reader = Reader(kernel.function)
     axes = _axes(kernel)
     found: dict[ast.Call, str] = {}
     passed: dict[str, ast.Call] = {}
-    loads = (call for call in called(kernel.function, "load") if _is_free(call))
+    loads = (call for call in find_calls(kernel.function, "load") if _is_free(call))
     for load in sorted(loads, key=lambda call: (call.lineno, call.col_offset)):
         address = reader.terms(load.args[0])
         atoms = {one for product in address for one in product}
@@ -82,20 +82,20 @@ def _in_any_loop(address: Terms) -> str:
     """One text for addresses that differ in the loop alone, as those of two passes over a row do."""
     alike: Terms = {}
     for product, count in address.items():
-        alike = added(
+        alike = add_terms(
             alike, {tuple(replace(one, key="") if one.kind == "loop" else one for one in product): count}
         )
     return key(alike)
 
 
-def _axes(kernel: Kernel) -> set[str]:
+def _axes(kernel: KernelState) -> set[str]:
     """Axes of the grid along which programs differ."""
-    asked = (Reader(kernel.function).terms(call) for call in called(kernel.function, "program_id"))
+    asked = (Reader(kernel.function).terms(call) for call in find_calls(kernel.function, "program_id"))
     return {one.key for terms in asked for product in terms for one in product}
 
 
 def _is_free(load: ast.Call) -> bool:
-    inner = [call for call in called(load, "load") if call is not load]
+    inner = [call for call in find_calls(load, "load") if call is not load]
     return bool(load.args) and not inner and not any(k.arg in TAKEN for k in load.keywords)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.sides import Side, side_of
-from kernel_lsp.rewrite.kernels.source import Function, called, names_in, only_value, operand
+from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 BENEFIT = 0.3
 ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
@@ -30,7 +30,7 @@ class Found:
     """The first kernel's statement."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or places.language(kernel) is None:
         return []
     found = _neighbors(kernel)
@@ -38,10 +38,10 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     names = f"{found.first.kernel.name} and {found.second.kernel.name}"
     summary = f"{names} in one launch, without {found.tensor} in between"
-    return [Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
+    return [KernelMatch(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     found: Found = match.data
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
@@ -56,7 +56,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         places.only_launch(kernel),
         proof(
             "what lies between the launches needs neither",
-            not between and _settled(kernel.launcher, found),
+            not between and _is_settled(kernel.launcher, found),
             "; ".join(between) or "only tensors are made and sizes named there",
         ),
         proof(
@@ -90,19 +90,19 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     found: Found = match.data
     first, second = found.first, found.second
-    mine, stays = first.parameter(found.tensor), _needed(kernel.launcher, found)
-    inherited, added = _shared(found)
-    lines = _followed(kernel, found, {**inherited, **added})
+    mine, stays = first.parameter(found.tensor), _is_needed(kernel.launcher, found)
+    inherited, added = _shared_parameters(found)
+    lines = _following_statements(kernel, found, {**inherited, **added})
     if stays:
         lines = [*places.with_comments(kernel, found.store), *lines]
-    kernel.replace(found.store, places.indented(lines, found.store))
+    kernel.replace(found.store, places.indent_lines(lines, found.store))
     heir = None  # the parameter of the second that takes the place of the tensor's
     in_place = found.tensor in {second.told(n) for n in second.tensors(second.stores())}
     if not stays and not in_place:
@@ -112,7 +112,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     _launch(kernel, found, mine, heir, added)
 
 
-def _launch(kernel: Kernel, found: Found, mine: str, heir: str | None, added: dict[str, str]) -> None:
+def _launch(kernel: KernelState, found: Found, mine: str, heir: str | None, added: dict[str, str]) -> None:
     second = found.second
     changed: dict[ast.expr, str] = {}
     keywords: dict[str, str] = {}
@@ -127,7 +127,7 @@ def _launch(kernel: Kernel, found: Found, mine: str, heir: str | None, added: di
         notes = {a.arg: a.annotation for a in second.kernel.args.args}
         said = [f"{n}: {ast.unparse(a)}" if (a := notes[o]) is not None else n for o, n in others.items()]
         places.add_parameters(kernel, said)
-    if heir is not None and not _mentioned(kernel.launcher, found, added):
+    if heir is not None and not _is_mentioned(kernel.launcher, found, added):
         every = (s for s in ast.walk(kernel.launcher) if isinstance(s, ast.Assign))
         kernel.replace(next(s for s in every if _makes(s, found.tensor)), "")
 
@@ -135,7 +135,7 @@ def _launch(kernel: Kernel, found: Found, mine: str, heir: str | None, added: di
 # --- the second kernel's text in the first -----------------------------------------------------------
 
 
-def _shared(found: Found) -> tuple[dict[str, str], dict[str, str]]:
+def _shared_parameters(found: Found) -> tuple[dict[str, str], dict[str, str]]:
     """(second's parameters that the first has, too, second's parameters that it gets): their names there."""
     first, second = found.first, found.second
     known = {(first.told(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
@@ -145,12 +145,12 @@ def _shared(found: Found) -> tuple[dict[str, str], dict[str, str]]:
         told = (second.told(name), _is_constexpr(second.kernel, name))
         if told in known:
             inherited[name] = known[told]
-        elif not (name in reads and told[0] == found.tensor) and name in _used(second.kernel):
+        elif not (name in reads and told[0] == found.tensor) and name in _used_names(second.kernel):
             added[name] = places.fresh(first.kernel, name)
     return inherited, added
 
 
-def _followed(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
+def _following_statements(kernel: KernelState, found: Found, names: dict[str, str]) -> list[str]:
     """The second's statements with the first's names."""
     first, second = found.first, found.second
     store = found.store.value
@@ -158,12 +158,12 @@ def _followed(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
     kind, value = _dtype(kernel, found), operand(store, 1, "value")
     assert kind is not None and value is not None
     taken = {*names_in(first.kernel), *first.passed, *names.values()}
-    held = _unused("stored", taken)
+    held = _unused_name("stored", taken)
     taken.add(held)
     text = ast.unparse(value).replace(f"{first.parameter(found.tensor)}.dtype.element_ty", kind)
     lines = [f"{held} = {places.language(kernel)}.cast({text}, {kind})"]
     before = first.kernel.body[: first.kernel.body.index(found.store)]
-    known = {first.address(s.value): s.targets[0].id for s in before if _named(first.kernel, s)}  # type: ignore
+    known = {first.address(s.value): s.targets[0].id for s in before if _is_plain_name(first.kernel, s)}  # type: ignore
     renamed = dict(names)
     for statement in second.kernel.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -171,10 +171,10 @@ def _followed(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             own = statement.targets[0].id
             place = second.address(statement.value)
-            if not called(statement, "load") and place in known:
+            if not find_calls(statement, "load") and place in known:
                 renamed[own] = known[place]
                 continue
-            renamed[own] = _unused(own, taken)
+            renamed[own] = _unused_name(own, taken)
             taken.add(renamed[own])
         said = _Follows(second, found.tensor, held, renamed).visit(copy.deepcopy(statement))
         lines.append(ast.unparse(said))
@@ -188,7 +188,7 @@ class _Follows(ast.NodeTransformer):
         self.side, self.tensor, self.held, self.renamed = side, tensor, held, renamed
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if node in called(node, "load") and self.tensor in self.side.names(node):
+        if node in find_calls(node, "load") and self.tensor in self.side.names(node):
             return ast.Name(self.held, ast.Load())
         return self.generic_visit(node)
 
@@ -199,7 +199,7 @@ class _Follows(ast.NodeTransformer):
 # --- what is recognized ------------------------------------------------------------------------------
 
 
-def _neighbors(kernel: Kernel) -> Found | None:
+def _neighbors(kernel: KernelState) -> Found | None:
     kernels = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)}
     here = places.launch_statement(kernel)
     blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
@@ -249,15 +249,15 @@ def _is_constexpr(function: Function, name: str) -> bool:
     return any(a.arg == name and a.annotation is not None for a in function.args.args)
 
 
-def _used(function: Function) -> set[str]:
+def _used_names(function: Function) -> set[str]:
     return {n for s in function.body for n in names_in(s)}
 
 
-def _unused(wanted: str, taken: set[str]) -> str:
+def _unused_name(wanted: str, taken: set[str]) -> str:
     return next(n for n in (wanted, *(f"{wanted}_{i}" for i in range(2, 1000))) if n not in taken)
 
 
-def _named(function: Function, statement: ast.stmt) -> bool:
+def _is_plain_name(function: Function, statement: ast.stmt) -> bool:
     """A plain assignment of a name that has no other value."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)]):
@@ -269,7 +269,7 @@ def _strange(function: Function) -> list[str]:
     """What is no statement in a straight line, or mixes lanes."""
     found = []
     for statement in function.body:
-        plain = isinstance(statement, ast.Expr) or _named(function, statement)
+        plain = isinstance(statement, ast.Expr) or _is_plain_name(function, statement)
         found += [] if plain else [ast.unparse(statement)[:60]]
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
@@ -289,7 +289,7 @@ def _harmless(statement: ast.stmt) -> bool:
     return False
 
 
-def _settled(launcher: Function, found: Found) -> bool:
+def _is_settled(launcher: Function, found: Found) -> bool:
     """No name that the launches pass is set again, and neither kernel changes a parameter."""
     for side in (found.first, found.second):
         if any(not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)):
@@ -302,7 +302,7 @@ def _names(function: Function) -> list[ast.Name]:
     return [n for n in ast.walk(function) if isinstance(n, ast.Name)]
 
 
-def _plain_store(kernel: Kernel, found: Found) -> bool:
+def _plain_store(kernel: KernelState, found: Found) -> bool:
     first, store = found.first, found.store.value
     assert isinstance(store, ast.Call)
     nodes = [*ast.walk(first.kernel)]
@@ -337,7 +337,7 @@ def _apart(launcher: Function, found: Found, pointer: str) -> bool:
     return all(launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written)
 
 
-def _needed(launcher: Function, found: Found) -> bool:
+def _is_needed(launcher: Function, found: Found) -> bool:
     """Something but the two launches reads the tensor's values."""
     inside = {id(n) for side in (found.first, found.second) for n in ast.walk(side.call)}
     return any(id(n) not in inside for n in _values_of(launcher, found.tensor))
@@ -356,7 +356,7 @@ def _values_of(launcher: Function, name: str) -> list[ast.Name]:
     return [n for n in found if isinstance(n.ctx, ast.Load) and id(n) not in about]
 
 
-def _mentioned(launcher: Function, found: Found, added: Mapping[str, str]) -> bool:
+def _is_mentioned(launcher: Function, found: Found, added: Mapping[str, str]) -> bool:
     """Its size or dtype is asked for in what stays of the launcher."""
     gone = [e for name, e in found.second.passed.items() if name not in added]
     out = {id(n) for e in gone for n in ast.walk(e)} | {id(n) for n in _values_of(launcher, found.tensor)}
@@ -368,7 +368,7 @@ def _makes(statement: ast.Assign, name: str) -> bool:
     return isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == name
 
 
-def _dtype(kernel: Kernel, found: Found) -> str | None:
+def _dtype(kernel: KernelState, found: Found) -> str | None:
     """The tensor's, as an expression of the first kernel."""
     value = only_value(kernel.launcher, found.tensor)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):

@@ -8,29 +8,31 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels import effects
-from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 GROUPS = (8, 4, 16)
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     found = _programs(kernel)
-    if found is None or not called(kernel.function, "dot") or called(kernel.function, "swizzle2d"):
+    if found is None or not find_calls(kernel.function, "dot") or find_calls(kernel.function, "swizzle2d"):
         return []
-    return [Match("programs", "neighboring programs share what they load (grouped order)", 0.1, data=found)]
+    return [
+        KernelMatch("programs", "neighboring programs share what they load (grouped order)", 0.1, data=found)
+    ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     atomics = [
         n for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and n.attr.startswith("atomic_")
     ]
-    asked = called(kernel.function, "program_id")
+    asked = find_calls(kernel.function, "program_id")
     askers = effects.calls_that_may(kernel, ("program",))
     return [
         proof(
             "each program knows its place by two numbers alone",
-            len(asked) == 2 and not called(kernel.function, "num_programs"),
+            len(asked) == 2 and not find_calls(kernel.function, "num_programs"),
             "tl.program_id is asked once for each axis",
         ),
         proof(
@@ -47,11 +49,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {"group": list(GROUPS)}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     rows, columns, later = match.data
     language = _language(later)
     indent = " " * later.col_offset
@@ -65,12 +67,12 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     )
 
 
-def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
+def _programs(kernel: KernelState) -> tuple[str, str, ast.Assign] | None:
     """(row's name, column's name, the later of their statements): both are plain top-level assignments."""
     found: dict[int, tuple[str, ast.Assign]] = {}
     for statement in kernel.function.body:
         value = statement.value if isinstance(statement, ast.Assign) else None
-        if value is None or not isinstance(statement, ast.Assign) or not called(value, "program_id"):
+        if value is None or not isinstance(statement, ast.Assign) or not find_calls(value, "program_id"):
             continue
         plain = isinstance(value, ast.Call) and [*map(type, statement.targets)] == [ast.Name]
         axis = axis_of(value) if plain and isinstance(value, ast.Call) else None
@@ -90,6 +92,6 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
 
 def _language(statement: ast.Assign) -> str:
     """``tl``, as the file calls it."""
-    call = called(statement.value, "program_id")[0]
+    call = find_calls(statement.value, "program_id")[0]
     assert isinstance(call.func, ast.Attribute)
     return ast.unparse(call.func.value)

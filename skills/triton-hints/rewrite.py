@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from kernel_lsp.rewrite.kernels import deciding
 from kernel_lsp.rewrite.kernels.deciding import Constant
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, added, bounds
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, bounds
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 KNOWN = 16
 """Triton compiles a variant of its own for multiples of it."""
@@ -24,19 +24,19 @@ BENEFIT = 0.08
 """Often more, but below what changes a kernel's structure, which has to be read as it was written."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if not deciding.fits(kernel):
         return []
     found = _multiples(kernel)
-    names = _wanted(kernel, found)
+    names = _wanted_hints(kernel, found)
     if not names:
         return []
     said = ", ".join(f"{name} of {found[name]}" for name in names)
     summary = f"wider loads: the compiler learns of multiples ({said})"
-    return [Match(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})]
+    return [KernelMatch(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             f"{name} // {_constant(name)} * {_constant(name)} is {name}",
@@ -47,11 +47,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     body = kernel.function.body
     first = body[1] if ast.get_docstring(kernel.function) is not None and len(body) > 1 else body[0]
     indent = " " * first.col_offset
@@ -63,7 +63,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
             _constant(name),
             f"What {name} is a multiple of.",
             "1",
-            f"{multiple} if {deciding.given(kernel, name)} % {multiple} == 0 else 1",
+            f"{multiple} if {deciding.given_text(kernel, name)} % {multiple} == 0 else 1",
         )
         for name, multiple in match.data.items()
     ]
@@ -74,14 +74,14 @@ def _constant(name: str) -> str:
     return f"{name.upper()}_MULTIPLE"
 
 
-def _multiples(kernel: Kernel) -> dict[str, int]:
+def _multiples(kernel: KernelState) -> dict[str, int]:
     """Integer parameters that are multiples of a power of two in every launch, where Triton knows of none."""
     found = {}
     for name in kernel.launched[0].arguments:
         seen = [one.arguments.get(name) for one in kernel.launched]
         values = [value for value in seen if type(value) is int and value > 1]
         multiple = math.gcd(KNOWN, *values) if len(values) == len(seen) else 1
-        fit = deciding.given(kernel, name) is not None and deciding.is_free(kernel, _constant(name))
+        fit = deciding.given_text(kernel, name) is not None and deciding.is_free(kernel, _constant(name))
         if 1 < multiple < KNOWN and fit:
             found[name] = multiple
     return found
@@ -90,10 +90,10 @@ def _multiples(kernel: Kernel) -> dict[str, int]:
 # --- where it makes a load or store wider ------------------------------------------------------
 
 
-def _wanted(kernel: Kernel, multiples: dict[str, int]) -> list[str]:
+def _wanted_hints(kernel: KernelState, multiples: dict[str, int]) -> list[str]:
     """Parameters without which some load or store stays narrow."""
     reader, found = Reader(kernel.function), set[str]()
-    for access in (*called(kernel.function, "load"), *called(kernel.function, "store")):
+    for access in (*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")):
         numbers = list(_steps(kernel, reader, access))
         if not numbers:
             continue
@@ -103,7 +103,7 @@ def _wanted(kernel: Kernel, multiples: dict[str, int]) -> list[str]:
     return [name for name in multiples if name in found]
 
 
-def _steps(kernel: Kernel, reader: Reader, access: ast.Call) -> Iterator[tuple[tuple[Atom, ...], int]]:
+def _steps(kernel: KernelState, reader: Reader, access: ast.Call) -> Iterator[tuple[tuple[Atom, ...], int]]:
     """What is added to neighboring lanes' addresses, and to their index where a mask or a modulo ends.
 
     All of it must be multiples of a vector's length. Nothing, where lanes are not neighbors.
@@ -115,10 +115,12 @@ def _steps(kernel: Kernel, reader: Reader, access: ast.Call) -> Iterator[tuple[t
     plain = [one for one in lanes if address.get((one,)) == 1]
     if not plain and not modulo:
         return
-    masks = (n for n in _reached(reader, access) if isinstance(n, ast.Compare) and len(n.comparators) == 1)
-    compared = [added(reader.terms(n.left), reader.terms(n.comparators[0]), -1) for n in masks]
+    masks = (
+        n for n in _reached_nodes(reader, access) if isinstance(n, ast.Compare) and len(n.comparators) == 1
+    )
+    compared = [add_terms(reader.terms(n.left), reader.terms(n.comparators[0]), -1) for n in masks]
     ends = [terms for terms in compared if any((one,) in terms for one in plain)]
-    inside = [added(reader.terms(n.left), reader.terms(n.right)) for n in modulo]
+    inside = [add_terms(reader.terms(n.left), reader.terms(n.right)) for n in modulo]
     for terms in (address, *ends, *inside):
         for product, count in terms.items():
             whole = len(product) == 1 and (product[0].kind == "arange" or product[0].node in modulo)
@@ -127,7 +129,7 @@ def _steps(kernel: Kernel, reader: Reader, access: ast.Call) -> Iterator[tuple[t
                 yield product, count
 
 
-def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
+def _address(kernel: KernelState, reader: Reader, access: ast.Call) -> Terms:
     """Without factors that are 1 in this workload; of a pointer that moves, all that is added to it."""
     if not access.args:
         return {}
@@ -139,7 +141,7 @@ def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
         for product, count in reader.terms(value).items():
             rest = tuple(one for one in product if one.key not in ones)
             if not any(one.kind == "other" and one.node is None for one in rest):
-                found = added(found, {rest: count})
+                found = add_terms(found, {rest: count})
     return found
 
 
@@ -157,7 +159,7 @@ def _moves(reader: Reader, node: ast.expr) -> list[ast.expr]:
     return found
 
 
-def _reached(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
+def _reached_nodes(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
     """Nodes of the mask, through names."""
     waiting = [k.value for k in access.keywords if k.arg == "mask"]
     waiting += access.args[1:] if ast.unparse(access.func).endswith("load") else access.args[2:]
@@ -171,13 +173,13 @@ def _reached(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
         waiting = names
 
 
-def _power(kernel: Kernel, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]) -> int:
+def _power(kernel: KernelState, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]) -> int:
     """The largest power of two that the compiler sees in it."""
     atoms, count = product
-    return math.gcd(WIDEST, abs(count) * math.prod(_seen(kernel, one, multiples) for one in atoms))
+    return math.gcd(WIDEST, abs(count) * math.prod(_seen_multiple(kernel, one, multiples) for one in atoms))
 
 
-def _seen(kernel: Kernel, one: Atom, multiples: dict[str, int]) -> int:
+def _seen_multiple(kernel: KernelState, one: Atom, multiples: dict[str, int]) -> int:
     launched = kernel.launched[0]
     if one.key in launched.constants:
         value = launched.constants[one.key]
@@ -192,7 +194,7 @@ def _seen(kernel: Kernel, one: Atom, multiples: dict[str, int]) -> int:
     return KNOWN if tuned else 1
 
 
-def _widest(kernel: Kernel, reader: Reader, access: ast.Call) -> int:
+def _widest(kernel: KernelState, reader: Reader, access: ast.Call) -> int:
     """Elements of the widest vector of the tensor."""
     address = _address(kernel, reader, access)
     names = {one.key for product in address for one in product} & kernel.pointers().keys()

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels.effects import REDUCTIONS, is_quiet
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
-from kernel_lsp.rewrite.kernels.source import called, names_in, operand, stored
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, operand, stored_names
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 WAITS = (
     *REDUCTIONS,
@@ -44,10 +44,10 @@ class Move:
     """Loads are made only where this holds: the loop has a first round."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     found = []
     if kernel.launched:
-        products = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and called(n, "dot")]
+        products = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and find_calls(n, "dot")]
         for block in _blocks(kernel.function):
             if any(block is loop.body for loop in products):
                 continue  # Triton loads ahead by itself in such a loop
@@ -57,25 +57,27 @@ def match(kernel: Kernel) -> list[Match]:
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return list(match.data.proofs)
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     move: Move = match.data
     indent = " " * move.to.col_offset
-    kernel.replace(ahead(move.to), "".join(f"{_moved(kernel, load, move)}\n{indent}" for load in move.loads))
+    kernel.replace(
+        ahead(move.to), "".join(f"{_moved_text(kernel, load, move)}\n{indent}" for load in move.loads)
+    )
     for load in move.loads:
         kernel.replace(_with_comments(kernel, load), "")
 
 
-def _match(kernel: Kernel, move: Move, where: str) -> Match:
+def _match(kernel: KernelState, move: Move, where: str) -> KernelMatch:
     names = ", ".join(kernel.text(load.targets[0]) for load in move.loads)
-    return Match(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
+    return KernelMatch(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
 
 
 # --- ahead of a reduction ----------------------------------------------------------------------
@@ -107,25 +109,25 @@ def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
 
 
 def _waits(statement: ast.stmt) -> bool:
-    made = any(called(statement, name) for name in WAITS)
-    return made or (isinstance(statement, ast.For) and bool(called(statement, "load")))
+    made = any(find_calls(statement, name) for name in WAITS)
+    return made or (isinstance(statement, ast.For) and bool(find_calls(statement, "load")))
 
 
 def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
     """A statement sets what the load reads, or reads or sets what the load sets."""
-    own, read = {*stored(load)}, names_in(load)
-    return any(own & names_in(s) or read & {*stored(s)} for s in crossed)
+    own, read = {*stored_names(load)}, names_in(load)
+    return any(own & names_in(s) or read & {*stored_names(s)} for s in crossed)
 
 
 # --- out of a loop -----------------------------------------------------------------------------
 
 
-def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
+def _invariant(kernel: KernelState, loop: ast.For) -> Iterator[Move]:
     ends = bounds(loop)
-    stores = [n for name in WRITES for n in called(loop, name)]
+    stores = [n for name in WRITES for n in find_calls(loop, name)]
     if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
         return
-    changing = names_in(loop.target).union(*(stored(s) for s in loop.body))
+    changing = names_in(loop.target).union(*(stored_names(s) for s in loop.body))
     loads = [
         s for s in loop.body if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
     ]
@@ -143,28 +145,28 @@ def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
     yield Move(tuple(loads), loop, tuple(claims), guard)
 
 
-def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
+def _fits(kernel: KernelState, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
     """It is the only one that sets its name, which nothing outside of the loop reads."""
-    (name,) = {*stored(load)}
+    (name,) = {*stored_names(load)}
     inside = {id(n) for n in ast.walk(loop)}
     elsewhere = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside]
-    others = [s for s in loop.body if s is not load and name in stored(s)]
+    others = [s for s in loop.body if s is not load and name in stored_names(s)]
     before = loop.body[: loop.body.index(load)]
     read = any(name in names_in(s) for s in before)
     return not (others or read or any(n.id == name for n in elsewhere) or names_in(load.value) & changing)
 
 
-def _goes_up(kernel: Kernel, step: ast.expr | None) -> bool:
+def _goes_up(kernel: KernelState, step: ast.expr | None) -> bool:
     if step is None or (isinstance(step, ast.Constant) and isinstance(step.value, int) and step.value > 0):
         return True
     values = [one.constants.get(step.id) for one in kernel.launched if isinstance(step, ast.Name)]
     return bool(values) and all(type(value) is int and value > 0 for value in values)
 
 
-def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
+def _apart(kernel: KernelState, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
     """What the loop writes into is memory that the launcher makes, and what is loaded lies elsewhere."""
     reader, launcher = Reader(kernel.function), Reader(kernel.launcher)
-    source = _bases(kernel, reader, called(load, "load")[0])
+    source = _bases(kernel, reader, find_calls(load, "load")[0])
     written = set[str]().union(*(_bases(kernel, reader, store) for store in stores))
     made = bool(written) and all(_is_made(kernel, name) for name in written)
     other = (
@@ -180,13 +182,13 @@ def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proo
     )
 
 
-def _bases(kernel: Kernel, reader: Reader, access: ast.Call) -> set[str]:
+def _bases(kernel: KernelState, reader: Reader, access: ast.Call) -> set[str]:
     """Parameters that an address starts from; none where it is not understood."""
     atoms = {one for product in reader.terms(access.args[0]) for one in product} if access.args else set()
     return {one.key for one in atoms if one.key in kernel.pointers()}
 
 
-def _is_made(kernel: Kernel, name: str) -> bool:
+def _is_made(kernel: KernelState, name: str) -> bool:
     """The launch passes a name that one statement of the launcher sets, to memory that nobody else has."""
     given, reader = argument(kernel, name), Reader(kernel.launcher)
     found = reader.definition(given.id, given) if isinstance(given, ast.Name) else None
@@ -229,7 +231,7 @@ def _is_load(statement: ast.stmt) -> bool:
     value = statement.value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
         value = value.func.value
-    loads = called(statement, "load")
+    loads = find_calls(statement, "load")
     plain = isinstance(statement.targets[0], ast.Name) and loads == [value]
     return plain and is_quiet(statement) and not any(k.arg == "volatile" for k in loads[0].keywords)
 
@@ -237,7 +239,7 @@ def _is_load(statement: ast.stmt) -> bool:
 # --- text --------------------------------------------------------------------------------------
 
 
-def _with_comments(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
+def _with_comments(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
     """The statement with the comments above and behind it."""
     lines = kernel.source.text.split("\n")
     last = statement.end_lineno or statement.lineno
@@ -249,12 +251,12 @@ def _with_comments(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
     )
 
 
-def _moved(kernel: Kernel, load: ast.Assign, move: Move) -> str:
+def _moved_text(kernel: KernelState, load: ast.Assign, move: Move) -> str:
     """Its text with its comments, and with one more condition in its mask where the move has a guard."""
     whole = _with_comments(kernel, load)
     text = kernel.text(whole)
     if move.guard is not None:
-        call = called(load, "load")[0]
+        call = find_calls(load, "load")[0]
         mask = operand(call, 1, "mask")
         old = mask or [*call.args, *(k.value for k in call.keywords)][-1]
         said = kernel.text(old)

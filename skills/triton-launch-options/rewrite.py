@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite.kernels import heuristics
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 OPTIONS = ("num_warps", "num_stages")
 WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)
@@ -15,15 +15,15 @@ DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 NUMBERS_A_THREAD, NUMBERS_OF_A_TILE, MOST_NUMBERS = 8, 64, 128
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.launched[0].configs:
         return []
     summary = "launch with the warps and stages that measured best"
-    return [Match(f"launch of {kernel.source.kernel}", summary, 0.1)]
+    return [KernelMatch(f"launch of {kernel.source.kernel}", summary, 0.1)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    launch, settled = kernel.source.launches()[0], heuristics.decided(kernel)
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+    launch, settled = kernel.source.launches()[0], heuristics.decided_names(kernel)
     spread = any(k.arg is None for k in launch.call.keywords)
     named = launch.keyword("num_warps") is not None
     options = kernel.launched[0].options
@@ -41,17 +41,17 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
             if free
             else f"{', '.join(decided) or '**options'} may be set elsewhere",
         ),
-        *([_unread(kernel)] if settled & {*OPTIONS} else []),
-        _unasked(kernel),
+        *([_prove_unread(kernel)] if settled & {*OPTIONS} else []),
+        _prove_unasked(kernel),
     ]
 
 
-def _unasked(kernel: Kernel) -> Proof:
-    asked = called(kernel.function, "num_warps")
+def _prove_unasked(kernel: KernelState) -> Proof:
+    asked = find_calls(kernel.function, "num_warps")
     return proof("the kernel does not ask for them", not asked, "its text reads neither warps nor stages")
 
 
-def _unread(kernel: Kernel) -> Proof:
+def _prove_unread(kernel: KernelState) -> Proof:
     """Other launches of the kernel get them too, and compute the same."""
     others = sorted({name for option in OPTIONS for name in heuristics.readers(kernel, option)})
     return proof(
@@ -61,7 +61,7 @@ def _unread(kernel: Kernel) -> Proof:
     )
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     options = kernel.launched[0].options
     warps = options.get("num_warps", DEFAULT_WARPS)
     guess = _guess(kernel)
@@ -69,16 +69,16 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *_few(kernel)]))}
     launch = kernel.source.launches()[0]
     free = launch.keyword("num_stages") is not None or all(k.arg for k in launch.call.keywords)
-    free = free or "num_stages" in heuristics.decided(kernel)
+    free = free or "num_stages" in heuristics.decided_names(kernel)
     loops = any("range" in kernel.text(n) for n in kernel.function.body)
-    if free and loops and called(kernel.function, "dot"):
+    if free and loops and find_calls(kernel.function, "dot"):
         stages = options.get("num_stages", DEFAULT_STAGES)
         found["num_stages"] = [stages, *(s for s in STAGES if s != stages)]
     return found
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    now, settled = kernel.launched[0].options, heuristics.decided(kernel)
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+    now, settled = kernel.launched[0].options, heuristics.decided_names(kernel)
     numbers = {n: value for n, value in parameters.items() if n in settled and value != now.get(n)}
     heuristics.settle(kernel, numbers)
     parameters = {name: value for name, value in parameters.items() if name not in settled}
@@ -97,26 +97,26 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         kernel.replace(node, text)
 
 
-def _guess(kernel: Kernel) -> int:
+def _guess(kernel: KernelState) -> int:
     """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile 64."""
-    return max((w for w in WARPS if w <= min(_wanted(kernel), MOST_GUESSED)), default=1)
+    return max((w for w in WARPS if w <= min(_wanted_warps(kernel), MOST_GUESSED)), default=1)
 
 
-def _few(kernel: Kernel) -> list[int]:
+def _few(kernel: KernelState) -> list[int]:
     """Without those whose threads would hold more than 128 numbers: they spill, and compile for minutes."""
-    fewest = _wanted(kernel) * _numbers(kernel) // MOST_NUMBERS
+    fewest = _wanted_warps(kernel) * _numbers(kernel) // MOST_NUMBERS
     return [w for w in WARPS if w >= fewest]
 
 
-def _wanted(kernel: Kernel) -> int:
+def _wanted_warps(kernel: KernelState) -> int:
     sizes = sorted(v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16)
-    multiplies = bool(called(kernel.function, "dot")) and len(sizes) > 1
+    multiplies = bool(find_calls(kernel.function, "dot")) and len(sizes) > 1
     tile = sizes[-1] * sizes[-2] if multiplies else max(sizes, default=1024)
     return int(tile // (32 * _numbers(kernel)))
 
 
-def _numbers(kernel: Kernel) -> int:
-    return NUMBERS_OF_A_TILE if called(kernel.function, "dot") else NUMBERS_A_THREAD
+def _numbers(kernel: KernelState) -> int:
+    return NUMBERS_OF_A_TILE if find_calls(kernel.function, "dot") else NUMBERS_A_THREAD
 
 
 def _default(name: str) -> int:

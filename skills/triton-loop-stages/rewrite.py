@@ -10,24 +10,24 @@ import ast
 
 from kernel_lsp.rewrite.kernels.effects import is_quiet
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import called, names_in, stored
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import bounds
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 STAGES = (3, 2, 4, 6)
 OFF = 1
 """One stage: each round's loads begin with the round."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and _fits(kernel, n)]
     if not loops or language(kernel) is None:
         return []
     count = f"{len(loops)} loop{'s' if len(loops) > 1 else ''}"
-    return [Match(count, f"loads begin some rounds ahead ({count})", 0.03, data=tuple(loops))]
+    return [KernelMatch(count, f"loads begin some rounds ahead ({count})", 0.03, data=tuple(loops))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             "a load may begin before earlier rounds have ended",
@@ -37,11 +37,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {"num_stages": [*STAGES, OFF]}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     if parameters["num_stages"] == OFF:
         return
     for loop in match.data:
@@ -50,16 +50,16 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         kernel.replace(last, f"{kernel.text(last)}, num_stages={parameters['num_stages']}")
 
 
-def _fits(kernel: Kernel, loop: ast.For) -> bool:
+def _fits(kernel: KernelState, loop: ast.For) -> bool:
     """An innermost loop over a range without options of its own, whose rounds load different places."""
     ends = bounds(loop)
     if ends is None or not isinstance(loop.iter, ast.Call) or loop.iter.keywords or loop.orelse:
         return False
     if names_in(ends[1]) <= set(kernel.source.constexprs()):
         return False  # so few rounds are unrolled
-    if ast.unparse(loop.iter.func).endswith("static_range") or called(loop, "dot"):
+    if ast.unparse(loop.iter.func).endswith("static_range") or find_calls(loop, "dot"):
         return False
     inner = any(isinstance(n, ast.For) for statement in loop.body for n in ast.walk(statement))
-    changing = {*stored(loop)}
-    loads = [load for load in called(loop, "load") if load.args and names_in(load.args[0]) & changing]
+    changing = {*stored_names(loop)}
+    loads = [load for load in find_calls(loop, "load") if load.args and names_in(load.args[0]) & changing]
     return bool(loads) and not inner and all(is_quiet(statement) for statement in loop.body)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.looped import PLAIN, Accumulation, Looped, accumulations, looped, values_of
-from kernel_lsp.rewrite.kernels.source import called, names_in, stored
-from kernel_lsp.rewrite.kernels.values import Values
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.looped import PLAIN, Accumulation, Looped, accumulations, find_loop, values_of
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
+from kernel_lsp.rewrite.kernels.values import KernelValues
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 BENEFIT = 0.1
 KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"
@@ -38,20 +38,22 @@ class Pair:
     """That number."""
     function: str | None
     """``tl.exp`` as it is written; None: a variance."""
-    values: Values
+    values: KernelValues
 
     @property
     def whole(self) -> ast.stmt:
         return places.across(*self.loops)
 
 
-def match(kernel: Kernel) -> list[Match]:
-    found = looped(kernel)
+def match(kernel: KernelState) -> list[KernelMatch]:
+    found = find_loop(kernel)
     if found is None or places.language(kernel) is None:
         return []
     pairs = [_pair(kernel, found, *loops) for loops in zip(found.loops, found.loops[1:], strict=False)]
     return [
-        Match(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p) for p in pairs if p is not None
+        KernelMatch(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
+        for p in pairs
+        if p is not None
     ]
 
 
@@ -60,10 +62,10 @@ def _summary(pair: Pair) -> str:
     return f"find {what} in one pass ({pair.first.name}, {pair.second.name})"
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     pair: Pair = match.data
     region = [*pair.loops, *pair.between]
-    stores = [call for statement in region for call in called(statement, "store")]
+    stores = [call for statement in region for call in find_calls(statement, "store")]
     starts = [ast.unparse(init.value) for init in pair.inits]
     what = "exp(x - maximum)" if pair.function else "the square of x - mean, 0 behind the end of the row"
     return [
@@ -94,15 +96,15 @@ def _begins(pair: Pair) -> bool:
         for one in pair.inits
     )
     empty = 0.0 if pair.function is None else -float("inf")
-    local = {n for s in pair.between for n in stored(s)} & names_in(pair.inits[1].value)
+    local = {n for s in pair.between for n in stored_names(s)} & names_in(pair.inits[1].value)
     return wide and not local and (pair.values.behind(first), pair.values.behind(second)) == (empty, 0.0)
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     pair: Pair = match.data
     if pair.function is None:
         _variance(kernel, pair)
@@ -113,7 +115,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 # --- what is written -----------------------------------------------------------------------------
 
 
-def _softmax(kernel: Kernel, pair: Pair) -> None:
+def _softmax(kernel: KernelState, pair: Pair) -> None:
     language = places.language(kernel)
     largest, total, exp = pair.first.name, pair.second.name, pair.function
     larger, shift = places.fresh(kernel.function, "larger"), places.fresh(kernel.function, "origin")
@@ -137,10 +139,10 @@ def _softmax(kernel: Kernel, pair: Pair) -> None:
         end[1] = f"{total} = {language}.sum({sums} * {scaled}, axis=0)"
         zeros = f"{language}.zeros([{pair.found.block}], dtype={language}.float32)"
         moved = [ast.parse(f"{sums} = {zeros}").body[0]]
-    _replaced(kernel, pair, moved, lines, end)
+    _replace_loops(kernel, pair, moved, lines, end)
 
 
-def _variance(kernel: Kernel, pair: Pair) -> None:
+def _variance(kernel: KernelState, pair: Pair) -> None:
     language, block, extent = places.language(kernel), pair.found.block, pair.found.extent
     names = [places.fresh(kernel.function, n) for n in ("lane_mean", "delta", "inside", "counts", "squares")]
     mean, delta, inside, counts, squares = names
@@ -167,10 +169,10 @@ def _variance(kernel: Kernel, pair: Pair) -> None:
     moved: list[ast.stmt] = []
     if pair.inits[1] in pair.between or pair.second.scalar:
         moved.append(ast.parse(f"{squares} = {zeros}").body[0])
-    _replaced(kernel, pair, moved, lines, end, {pair.middle: middle})
+    _replace_loops(kernel, pair, moved, lines, end, {pair.middle: middle})
 
 
-def _current(kernel: Kernel, pair: Pair) -> tuple[str, list[str]]:
+def _current(kernel: KernelState, pair: Pair) -> tuple[str, list[str]]:
     """(name of what a turn of the first loop reduces, the lines up to there)."""
     lines = [
         line
@@ -184,8 +186,8 @@ def _current(kernel: Kernel, pair: Pair) -> tuple[str, list[str]]:
     return name, [*lines, f"{name} = {ast.unparse(pair.first.term)}"]
 
 
-def _replaced(
-    kernel: Kernel,
+def _replace_loops(
+    kernel: KernelState,
     pair: Pair,
     moved: Sequence[ast.stmt],
     lines: Sequence[str],
@@ -206,13 +208,13 @@ def _replaced(
         *(line for one in kept.values() for line in one),
         *end,
     ]
-    kernel.replace(pair.whole, places.indented(text, pair.whole))
+    kernel.replace(pair.whole, places.indent_lines(text, pair.whole))
 
 
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | None:
+def _pair(kernel: KernelState, found: Looped, one: ast.For, two: ast.For) -> Pair | None:
     sums = [accumulations(found, loop) for loop in (one, two)]
     if any(s is None or len(s) != 1 for s in sums):
         return None
@@ -222,13 +224,13 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | N
     between = found.body[at[0] + 1 : at[1]]
     if second.kind != "sum" or (first.scalar and not second.scalar) or None in inits:
         return None
-    if not all(isinstance(s, PLAIN) and len(stored(s)) == 1 for s in between):
+    if not all(isinstance(s, PLAIN) and len(stored_names(s)) == 1 for s in between):
         return None
-    middle, known = _known(found, between, first)
+    middle, known = _find_known(found, between, first)
     if known is None:
         return None
-    values, forms = _compared(kernel, found, (one, two), (first, second), between, known)
-    if values is None or (first.kind == "sum" and not _unused(found, first, middle)):
+    values, forms = _compare_loops(kernel, found, (one, two), (first, second), between, known)
+    if values is None or (first.kind == "sum" and not _is_unused(found, first, middle)):
         return None
     starts = (inits[0], inits[1])
     assert starts[0] is not None and starts[1] is not None
@@ -239,11 +241,11 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | N
 
 def _init(found: Looped, name: str) -> ast.Assign | None:
     """The one assignment outside of the loops."""
-    said = [s for s in found.body if not isinstance(s, ast.For) and name in stored(s)]
+    said = [s for s in found.body if not isinstance(s, ast.For) and name in stored_names(s)]
     return said[0] if len(said) == 1 and isinstance(said[0], ast.Assign) else None
 
 
-def _known(
+def _find_known(
     found: Looped, between: Sequence[ast.stmt], first: Accumulation
 ) -> tuple[ast.stmt | None, str | None]:
     """(what makes one number of the first loop's, its name)."""
@@ -261,7 +263,7 @@ def _known(
             value = value.left
         if first.scalar:
             taken = value
-        elif isinstance(value, ast.Call) and value in called(value, first.kind) and value.args:
+        elif isinstance(value, ast.Call) and value in find_calls(value, first.kind) and value.args:
             taken = value.args[0]
         else:
             continue
@@ -270,7 +272,7 @@ def _known(
     return None, None
 
 
-def _unused(found: Looped, first: Accumulation, middle: ast.stmt | None) -> bool:
+def _is_unused(found: Looped, first: Accumulation, middle: ast.stmt | None) -> bool:
     """Apart from the mean nothing reads the sum, so that it need not be known."""
     own = {id(n) for s in (first.statement, middle) if s is not None for n in ast.walk(s)}
     return all(
@@ -281,14 +283,14 @@ def _unused(found: Looped, first: Accumulation, middle: ast.stmt | None) -> bool
     )
 
 
-def _compared(
-    kernel: Kernel,
+def _compare_loops(
+    kernel: KernelState,
     found: Looped,
     loops: tuple[ast.For, ast.For],
     sums: tuple[Accumulation, Accumulation],
     between: Sequence[ast.stmt],
     known: str,
-) -> tuple[Values | None, str | None]:
+) -> tuple[KernelValues | None, str | None]:
     """(values, the exponential's function): None where the second loop adds up something else."""
     values = values_of(kernel, found)
     for statement in found.body[: found.body.index(loops[0])]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.cost import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
-from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, sources
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in, sources
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
@@ -36,25 +36,25 @@ class Found:
     rest: tuple[ast.stmt, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.source.configs() is not None:
         return []
-    asked = called(kernel.function, "program_id")
+    asked = find_calls(kernel.function, "program_id")
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
     if not asked or grid is None or places.language(kernel) is None or _persistent(kernel):
         return []
     body = [s for s in kernel.function.body if not _is_text(s)]
     hoisted = _same_for_all(kernel, body)
     rest = tuple(s for s in body if s not in hoisted)
-    loads = sum(len(called(s, "load")) for s in hoisted)
+    loads = sum(len(find_calls(s, "load")) for s in hoisted)
     if not loads and not _short_sums(kernel):
         return []  # a program more costs less than a turn of a loop
     what = f"rows, and load {loads} tensors once" if loads else "tiles"
     summary = f"as many programs as run at a time, which loop over {what}"
-    return [Match("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
+    return [KernelMatch("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     nodes = [*ast.walk(kernel.function)]
     waits = [
         n.attr for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
@@ -62,7 +62,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     leaves = [
         n for n in nodes if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
     ]
-    axes = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
+    axes = {axis_of(c) for name in ("program_id", "num_programs") for c in find_calls(kernel.function, name)}
     grids = [one.grid for one in kernel.launched]
     rank, askers = len(match.data.grid), effects.calls_that_may(kernel, ASKING)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
@@ -102,19 +102,19 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]  # fmt: skip
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"programs_per_processor": [*_residents(kernel), NONE]}
-    if called(kernel.function, "dot"):
+    if find_calls(kernel.function, "dot"):
         loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For)]
         return {**found, "flatten": [False, True]} if len(loops) == 1 else found
     return {**found, "num_stages": [1, 2, 3]}
 
 
-def _residents(kernel: Kernel) -> tuple[int, ...]:
-    return PRODUCTS if called(kernel.function, "dot") else ROWS
+def _residents(kernel: KernelState) -> tuple[int, ...]:
+    return PRODUCTS if find_calls(kernel.function, "dot") else ROWS
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     found: Found = match.data
     if parameters["programs_per_processor"] == NONE:
         return
@@ -139,11 +139,11 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         lines += textwrap.indent(text, "    ").split("\n")
     body = [s for s in kernel.function.body if not _is_text(s)]
     first = _with_comments_above(kernel, body[0])
-    kernel.replace(places.across(first, body[-1]), places.indented(lines, body[0]))
+    kernel.replace(places.across(first, body[-1]), places.indent_lines(lines, body[0]))
     _launch(kernel, found, count, across, parameters["programs_per_processor"])
 
 
-def _launch(kernel: Kernel, found: Found, count: str, across: str | None, resident: object) -> None:
+def _launch(kernel: KernelState, found: Found, count: str, across: str | None, resident: object) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
     tiles = places.fresh(kernel.launcher, "tiles")
@@ -151,7 +151,9 @@ def _launch(kernel: Kernel, found: Found, count: str, across: str | None, reside
     programs = PROCESSORS * resident
     each = "one" if resident == 1 else str(resident)
     lines = [f"{tiles} = {product}  # {each} for each of {PROCESSORS} multiprocessors at a time", ""]
-    kernel.replace(places.ahead(statement), places.indented(lines, statement) + " " * statement.col_offset)
+    kernel.replace(
+        places.ahead(statement), places.indent_lines(lines, statement) + " " * statement.col_offset
+    )
     call = kernel.source.launches()[0].call
     assert isinstance(call.func, ast.Subscript)
     added = [f"{count}={tiles}", *([f"{across}={found.grid[0]}"] if across else [])]
@@ -163,7 +165,7 @@ def _launch(kernel: Kernel, found: Found, count: str, across: str | None, reside
 # --- the kernel's body -----------------------------------------------------------------------------
 
 
-def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
+def _same_for_all(kernel: KernelState, body: list[ast.stmt]) -> list[ast.stmt]:
     """Top-level assignments that no tile changes. Loads only of memory that the kernel does not write."""
     stored: dict[str, int] = {}
     for node in ast.walk(kernel.function):
@@ -179,7 +181,7 @@ def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
             isinstance(target, ast.Name) and stored[target.id] == 1 and target.id not in _parameters(kernel)
         )
         changing = (names_in(statement.value) & stored.keys()) - known
-        if not single or changing or _of_program(statement) or not _unwritten(kernel, statement):
+        if not single or changing or _of_program(statement) or not _is_unwritten(kernel, statement):
             continue
         assert isinstance(target, ast.Name)
         known.add(target.id)
@@ -187,12 +189,12 @@ def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _short_sums(kernel: Kernel) -> bool:
+def _short_sums(kernel: KernelState) -> bool:
     """A product whose inner loop has few turns."""
     turns = []
     for node in ast.walk(kernel.function):
         match node:
-            case ast.For(iter=ast.Call(args=[_, ast.Name(id=extent), ast.Name(id=block)])) if called(
+            case ast.For(iter=ast.Call(args=[_, ast.Name(id=extent), ast.Name(id=block)])) if find_calls(
                 node, "dot"
             ):
                 for one in kernel.launched:
@@ -204,12 +206,12 @@ def _short_sums(kernel: Kernel) -> bool:
 
 
 def _of_program(statement: ast.stmt) -> bool:
-    return any(called(statement, name) for name in ("program_id", "num_programs", "rand", "atomic_add"))
+    return any(find_calls(statement, name) for name in ("program_id", "num_programs", "rand", "atomic_add"))
 
 
-def _unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
+def _is_unwritten(kernel: KernelState, statement: ast.stmt) -> bool:
     """What it loads is memory that no program stores into."""
-    loads = called(statement, "load")
+    loads = find_calls(statement, "load")
     if not loads:
         return True
     pointers = kernel.pointers().keys()
@@ -226,7 +228,12 @@ def _is_store(call: ast.Call) -> bool:
 
 
 def _of_tile(
-    kernel: Kernel, statement: ast.stmt, tile: str, count: str, across: str | None, renamed: dict[str, str]
+    kernel: KernelState,
+    statement: ast.stmt,
+    tile: str,
+    count: str,
+    across: str | None,
+    renamed: dict[str, str],
 ) -> list[str]:
     """A statement's lines with the program's number as the tile's."""
     edits: list[tuple[ast.AST, str]] = []
@@ -237,23 +244,23 @@ def _of_tile(
     for node in ast.walk(statement):
         match node:
             case ast.Call(func=ast.Attribute(attr="to", value=ast.Call() as inner), args=[dtype]) if (
-                inner in called(inner, "program_id")
+                inner in find_calls(inner, "program_id")
             ):
                 edits.append(
                     (node, f"{language}.cast({place[axis_of(inner)].strip('()')}, {ast.unparse(dtype)})")
                 )
                 inside.add(id(inner))
-            case ast.Call() if id(node) not in inside and node in called(node, "program_id"):
+            case ast.Call() if id(node) not in inside and node in find_calls(node, "program_id"):
                 edits.append((node, _as_asked(kernel, statement, node, place[axis_of(node)])))
-            case ast.Call() if node in called(node, "num_programs"):
+            case ast.Call() if node in find_calls(node, "num_programs"):
                 edits.append((node, number[axis_of(node)]))
             case ast.Name(id=name) if name in renamed:
                 edits.append((node, renamed[name]))
     lines = places.with_comments(kernel, statement)
-    return lines if not edits else _edited(kernel, statement, edits)
+    return lines if not edits else _edit_statement(kernel, statement, edits)
 
 
-def _as_asked(kernel: Kernel, statement: ast.stmt, asked: ast.Call, place: str) -> str:
+def _as_asked(kernel: KernelState, statement: ast.stmt, asked: ast.Call, place: str) -> str:
     """A tensor where its methods are used: the interpreter's loops count in plain numbers."""
     if not isinstance(statement, ast.Assign) or statement.value is not asked:
         return place
@@ -264,7 +271,7 @@ def _as_asked(kernel: Kernel, statement: ast.stmt, asked: ast.Call, place: str) 
     return place.strip("()")
 
 
-def _edited(kernel: Kernel, statement: ast.stmt, edits: list[tuple[ast.AST, str]]) -> list[str]:
+def _edit_statement(kernel: KernelState, statement: ast.stmt, edits: list[tuple[ast.AST, str]]) -> list[str]:
     """The statement's lines with some of its nodes replaced."""
     source = kernel.source
     first = _with_comments_above(kernel, statement)
@@ -276,7 +283,7 @@ def _edited(kernel: Kernel, statement: ast.stmt, edits: list[tuple[ast.AST, str]
     return textwrap.dedent(" " * statement.col_offset + text[start:] + rest).split("\n")
 
 
-def _with_comments_above(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
+def _with_comments_above(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
     lines = kernel.source.text.split("\n")
     first = statement.lineno
     while lines[first - 2].lstrip().startswith("#"):
@@ -286,7 +293,7 @@ def _with_comments_above(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
     return made
 
 
-def _parameters(kernel: Kernel) -> list[str]:
+def _parameters(kernel: KernelState) -> list[str]:
     arguments = kernel.function.args
     return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
@@ -299,6 +306,8 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _persistent(kernel: Kernel) -> bool:
+def _persistent(kernel: KernelState) -> bool:
     """Its programs loop over the grid already."""
-    return any(called(n.iter, "num_programs") for n in ast.walk(kernel.function) if isinstance(n, ast.For))
+    return any(
+        find_calls(n.iter, "num_programs") for n in ast.walk(kernel.function) if isinstance(n, ast.For)
+    )

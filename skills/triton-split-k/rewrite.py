@@ -8,8 +8,16 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.cost import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
-from kernel_lsp.rewrite.kernels.source import axis_of, called, is_set, names_in, only_value, operand, stored
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import (
+    axis_of,
+    find_calls,
+    is_set,
+    names_in,
+    only_value,
+    operand,
+    stored_names,
+)
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
@@ -38,24 +46,24 @@ class Found:
     grid: tuple[str, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or places.language(kernel) is None:
         return []
-    found = _found(kernel)
+    found = _find_product(kernel)
     if found is None or not _choices(kernel, found):
         return []
     summary = f"cut the sum over {found.extent} into shares of several programs (split-K)"
-    return [Match(found.total, summary, BENEFIT, data=found)]
+    return [KernelMatch(found.total, summary, BENEFIT, data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     found: Found = match.data
     nodes = [*ast.walk(kernel.function)]
     others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
     atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
     rank = len(found.grid)
-    asked = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
-    carried = _carried(kernel, found)
+    asked = {axis_of(c) for name in ("program_id", "num_programs") for c in find_calls(kernel.function, name)}
+    carried = _carried_names(kernel, found)
     helpers = effects.helpers(kernel, kernel.function)
     grids = [one.grid for one in kernel.launched]
     return [
@@ -75,7 +83,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         ),
         proof(
             "the kernel writes nothing else, and runs to its end",
-            len(called(kernel.function, "store")) == 1 == len(others) and not atomic and not helpers,
+            len(find_calls(kernel.function, "store")) == 1 == len(others) and not atomic and not helpers,
             "one tl.store, no atomic operation, no return",
         ),
         proof(
@@ -93,11 +101,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {"splits": list(reversed(_choices(kernel, match.data)))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     found: Found = match.data
     language, function = places.language(kernel), kernel.function
     split, share, count, size = (
@@ -111,7 +119,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         f"{share} = {language}.cdiv({found.extent}, {found.block} * {count}) * {found.block}",
         "",
     ]
-    text = places.indented(lines, found.loop) + " " * found.loop.col_offset
+    text = places.indent_lines(lines, found.loop) + " " * found.loop.col_offset
     kernel.replace(places.ahead(found.loop), text)
     assert isinstance(found.loop.iter, ast.Call)
     numbers = found.loop.iter.args
@@ -127,7 +135,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     _launch(kernel, found, count, size, parameters["splits"])
 
 
-def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object) -> None:
+def _launch(kernel: KernelState, found: Found, count: str, size: str, splits: object) -> None:
     statement, result = places.launch_statement(kernel), places.argument(kernel, found.pointer)
     assert statement is not None and isinstance(result, ast.Name)
     shares, partial = (places.fresh(kernel.launcher, n) for n in ("shares", "partial"))
@@ -139,7 +147,9 @@ def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object)
         f"{partial} = torch.empty(({shares}, *{c}.shape), dtype=torch.float32, device={c}.device)",
         "",
     ]
-    kernel.replace(places.ahead(statement), places.indented(before, statement) + " " * statement.col_offset)
+    kernel.replace(
+        places.ahead(statement), places.indent_lines(before, statement) + " " * statement.col_offset
+    )
     kernel.replace(places.after(statement), f"\n{' ' * statement.col_offset}{c}.copy_({partial}.sum(0))")
     call = kernel.source.launches()[0].call
     assert isinstance(call.func, ast.Subscript)
@@ -152,11 +162,11 @@ def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object)
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _found(kernel: Kernel) -> Found | None:
+def _find_product(kernel: KernelState) -> Found | None:
     body = kernel.function.body
     loops = [s for s in body if isinstance(s, ast.For)]
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
-    stores = [c for s in body if isinstance(s, ast.Expr) for c in called(s, "store") if s.value is c]
+    stores = [c for s in body if isinstance(s, ast.Expr) for c in find_calls(s, "store") if s.value is c]
     if len(loops) != 1 or len(stores) != 1 or grid is None or kernel.source.configs() is not None:
         return None
     match loops[0]:
@@ -192,10 +202,12 @@ def _sum_of(statement: ast.stmt) -> str | None:
     """``total += tl.dot(a, b)`` or ``total = tl.dot(a, b, total)``: total."""
     match statement:
         case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.Call() as dot) if (
-            dot in called(dot, "dot") and len(dot.args) == 2
+            dot in find_calls(dot, "dot") and len(dot.args) == 2
         ):
             return None if name in names_in(dot) or any(k.arg == "acc" for k in dot.keywords) else name
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as dot) if dot in called(dot, "dot"):
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as dot) if dot in find_calls(
+            dot, "dot"
+        ):
             into = operand(dot, 2, "acc")
             alone = all(name not in names_in(a) for a in dot.args[:2])
             return name if isinstance(into, ast.Name) and into.id == name and alone else None
@@ -212,16 +224,16 @@ def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
     return False
 
 
-def _carried(kernel: Kernel, found: Found) -> set[str]:
+def _carried_names(kernel: KernelState, found: Found) -> set[str]:
     """Names besides the sum that a turn may take from the one before, or that the loop leaves behind."""
-    changed = {name for s in found.loop.body for name in stored(s)}
+    changed = {name for s in found.loop.body for name in stored_names(s)}
     known: set[str] = set()
     early: set[str] = set()
     for statement in found.loop.body:
         if statement is found.adding:
             continue
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            early |= {*stored(statement)} or {"a branch"}
+            early |= {*stored_names(statement)} or {"a branch"}
             continue
         early |= (names_in(statement.value) & changed) - known
         known.add(statement.targets[0].id)
@@ -233,7 +245,7 @@ def _carried(kernel: Kernel, found: Found) -> set[str]:
     }
 
 
-def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
+def _begins_at_zero(kernel: KernelState, found: Found) -> bool:
     body = kernel.function.body
     said = [s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total]
     ahead = bool(said) and body.index(said[0]) < body.index(found.loop)
@@ -241,12 +253,14 @@ def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
         n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == found.total and is_set(n)
     ]
     zeros = (
-        len(said) == 1 and isinstance(said[0].value, ast.Call) and said[0].value in called(said[0], "zeros")
+        len(said) == 1
+        and isinstance(said[0].value, ast.Call)
+        and said[0].value in find_calls(said[0], "zeros")
     )
     return ahead and zeros and len(sets) == 2 and "float32" in ast.unparse(said[0].value)
 
 
-def _only_sum(kernel: Kernel, found: Found) -> bool:
+def _only_sum(kernel: KernelState, found: Found) -> bool:
     value = operand(found.store, 1, "value")
     names = {
         s.targets[0].id
@@ -267,7 +281,7 @@ def _only_sum(kernel: Kernel, found: Found) -> bool:
     )
 
 
-def _fresh(kernel: Kernel, found: Found) -> bool:
+def _fresh(kernel: KernelState, found: Found) -> bool:
     """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is whole."""
     given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
     if not isinstance(given, ast.Name) or launch is None:
@@ -294,7 +308,7 @@ def _fresh(kernel: Kernel, found: Found) -> bool:
     )
 
 
-def _choices(kernel: Kernel, found: Found) -> list[int]:
+def _choices(kernel: KernelState, found: Found) -> list[int]:
     """Numbers of shares that keep the device busy and have some turns of the loop each."""
     tiles = [math.prod(one.grid) for one in kernel.launched if one.grid is not None]
     given = [(o.arguments.get(found.extent), o.constants.get(found.block)) for o in kernel.launched]

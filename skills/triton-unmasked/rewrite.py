@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import deciding, terms
-from kernel_lsp.rewrite.kernels.blocks import passed
+from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.deciding import Constant
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
-from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Launched, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
 
@@ -40,7 +40,7 @@ class Fact:
         return f"{self.extent} {self.needs} {self.block}"
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     if kernel.source.configs() is not None or not deciding.fits(kernel):
         return []
     found = [fact for fact in _facts(kernel) if _is_of_use(kernel, fact)]
@@ -48,10 +48,10 @@ def match(kernel: Kernel) -> list[Match]:
     if not found or len(blocks) > len({name for name, _ in blocks}):
         return []
     names = ", ".join(dict.fromkeys(fact.extent for fact in found))
-    return [Match(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))]
+    return [KernelMatch(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         *(
             proof(f"`{kernel.text(fact.compare)}` holds in every lane where {fact.said}", True, fact.why)
@@ -65,11 +65,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     for fact in match.data:
         kernel.replace(fact.compare, f"({kernel.text(fact.compare)}) | {fact.name}")
     facts = {fact.name: fact for fact in match.data}
@@ -89,14 +89,14 @@ def _all_said(facts: list[Fact]) -> str:
 # --- in the kernel ---------------------------------------------------------------------------
 
 
-def _facts(kernel: Kernel) -> Iterator[Fact]:
+def _facts(kernel: KernelState) -> Iterator[Fact]:
     reader = Reader(kernel.function)
     for node in ast.walk(kernel.function):
         if isinstance(node, ast.Compare) and (below := terms.below_zero(reader, node)) is not None:
             yield from _fact(kernel, reader, node, below)
 
 
-def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
+def _fact(kernel: KernelState, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
     """Of ``start + arange(0, block) - extent``."""
     lanes = [product for product in below if any(a.kind == "arange" for a in product)]
     if len(lanes) != 1 or below[lanes[0]] != 1 or len(lanes[0]) != 1:
@@ -117,7 +117,7 @@ def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> It
             yield Fact(node, product[0].key, name, WHOLE, f"its lanes are 0 to {name} - 1")
 
 
-def _block_name(kernel: Kernel, block: Terms) -> str | None:
+def _block_name(kernel: KernelState, block: Terms) -> str | None:
     one = terms.atom(block)
     if one is not None and one.kind == "name" and one.key in kernel.source.constexprs():
         return one.key
@@ -125,12 +125,12 @@ def _block_name(kernel: Kernel, block: Terms) -> str | None:
 
 
 def _starts_blocks(
-    kernel: Kernel, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
+    kernel: KernelState, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
 ) -> str | None:
     """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
     for one in {a for product in start for a in product}:
         whole = start == {(one,): 1}
-        by_block = start == terms.multiplied({(one,): 1}, block)
+        by_block = start == terms.multiply_terms({(one,): 1}, block)
         if (
             one.kind == "program"
             and by_block
@@ -164,32 +164,34 @@ def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
 # --- in the launcher -------------------------------------------------------------------------
 
 
-def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
+def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
     launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
-    values = {name: plain.terms(e) for name in kernel.source.constexprs() if (e := passed(kernel, name))}
+    values = {
+        name: plain.terms(e) for name in kernel.source.constexprs() if (e := passed_value(kernel, name))
+    }
     reader, at = plain, None
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
         reader = Reader(kernel.launcher, values, grid.args.args[0].arg)
         grid, at = grid.body, launch.call
     (one,) = (a for product in extent for a in product)
-    size = passed(kernel, one.key)
+    size = passed_value(kernel, one.key)
     given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
     if not isinstance(grid, ast.Tuple | ast.List) or axis >= len(grid.elts) or size is None or given is None:
         return False
     return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
 
 
-def _condition(kernel: Kernel, fact: Fact) -> str | None:
+def _condition(kernel: KernelState, fact: Fact) -> str | None:
     """As the launcher says it; None: what it passes is more than a name, a number or a size."""
-    extent = deciding.given(kernel, fact.extent)
-    block = fact.block if fact.block.isdecimal() else deciding.given(kernel, fact.block)
+    extent = deciding.given_text(kernel, fact.extent)
+    block = fact.block if fact.block.isdecimal() else deciding.given_text(kernel, fact.block)
     if extent is None or block is None:
         return None
     return f"{extent} % {block} == 0" if fact.needs == EVEN else f"{extent} >= {block}"
 
 
-def _is_of_use(kernel: Kernel, fact: Fact) -> bool:
+def _is_of_use(kernel: KernelState, fact: Fact) -> bool:
     """It holds in some launch of the workload, and launcher and kernel can say so."""
     said = _condition(kernel, fact) is not None and deciding.is_free(kernel, fact.name)
     return said and any(_holds(fact, one) for one in kernel.launched)

@@ -11,10 +11,10 @@ import copy
 from kernel_lsp.rewrite.kernels import launchers, places
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.grids import OF_LOOP
-from kernel_lsp.rewrite.kernels.looped import Looped, accumulations, looped, once, values_of
-from kernel_lsp.rewrite.kernels.source import called, names_in
-from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Place, Values
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.looped import Looped, accumulations, find_loop, once, values_of
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in
+from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 LONGEST = 16384
 """Numbers of a row that one program holds: 32 a thread with 16 warps."""
@@ -23,24 +23,24 @@ DEFAULT_WARPS = 4
 """Triton's own, where a launch says nothing."""
 
 
-def match(kernel: Kernel) -> list[Match]:
-    found = looped(kernel)
+def match(kernel: KernelState) -> list[KernelMatch]:
+    found = find_loop(kernel)
     if found is None or not kernel.launched or len(kernel.source.launches()) != 1:
         return []
     if places.package(kernel) is None or kernel.source.configs() is not None:
         return []
     values = values_of(kernel, found)
     inside = once(values, found)
-    repeated = _repeated(values)
+    repeated = _repeated_loads(values)
     if not repeated:
         return []
     accesses = len(values.accesses)
     names = ", ".join(sorted({one.base for one in repeated}))
     summary = f"read a row of {names} once and keep it in registers"
-    return [Match("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
+    return [KernelMatch("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     found, values, inside = match.data
     blocks = {b.name: b for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
     extents = [one.arguments.get(found.extent) for one in kernel.launched]
@@ -83,8 +83,8 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
             _in_order(kernel, found, values),
             "the launcher makes what is stored, or both are at one place of the row",
         ),
-        proof("observed rows fit", fits, f"{found.extent} is {_told(extents)}, at most {LONGEST}"),
-        proof("a row is more than one block now", longer, f"{found.block} is {_told(now)}"),
+        proof("observed rows fit", fits, f"{found.extent} is {_list_numbers(extents)}, at most {LONGEST}"),
+        proof("a row is more than one block now", longer, f"{found.block} is {_list_numbers(now)}"),
         proof(
             "the launcher can ask for the row's length",
             all(launchers.repeatable(g) for g in given) and places.launch_statement(kernel) is not None,
@@ -93,11 +93,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def _told(numbers: list[object]) -> str:
+def _list_numbers(numbers: list[object]) -> str:
     return ", ".join(map(str, dict.fromkeys(numbers)))
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     found = match.data[0]
     longest = max(int(one.arguments[found.extent]) for one in kernel.launched)
     padded = 1 << (longest - 1).bit_length()
@@ -108,12 +108,12 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {"num_warps": list(dict.fromkeys([guess, *few]))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     found, values, _ = match.data
     first, last = found.loops[0], found.loops[-1]
     flag = places.fresh(kernel.function, "WHOLE_ROW")
     looping = places.with_comments(kernel, places.across(first, last))
-    repeated = {one.place for one in _repeated(values)}
+    repeated = {one.place for one in _repeated_loads(values)}
     lines = [
         f"if {flag}:  # one block holds the row, so it is read once",
         *(f"    {line}" for line in _flat(kernel, found, values_of(kernel, found), repeated)),
@@ -121,11 +121,11 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         *(f"    {line}" if line else line for line in looping),
     ]
     region = places.across(first, last)
-    kernel.replace(region, places.indented(lines, region))
+    kernel.replace(region, places.indent_lines(lines, region))
     _launch(kernel, found, flag, parameters["num_warps"])
 
 
-def _launch(kernel: Kernel, found: Looped, flag: str, warps: object) -> None:
+def _launch(kernel: KernelState, found: Looped, flag: str, warps: object) -> None:
     language, package = places.language(kernel), places.package(kernel)
     extent, block = (places.argument(kernel, name) for name in (found.extent, found.block))
     statement = places.launch_statement(kernel)
@@ -133,7 +133,7 @@ def _launch(kernel: Kernel, found: Looped, flag: str, warps: object) -> None:
     length, fits = ast.unparse(extent), places.fresh(kernel.launcher, "whole_row")
     line = f"{fits} = 0 < {length} <= {LONGEST}  # what one block holds"
     kernel.replace(
-        places.ahead(statement), places.indented([line, ""], statement) + " " * statement.col_offset
+        places.ahead(statement), places.indent_lines([line, ""], statement) + " " * statement.col_offset
     )
     changed = {block: f"{package}.next_power_of_2({length}) if {fits} else {kernel.text(block)}"}
     added = [f"{flag}={fits}"]
@@ -149,7 +149,7 @@ def _launch(kernel: Kernel, found: Looped, flag: str, warps: object) -> None:
 # --- what is read twice ------------------------------------------------------------------------
 
 
-def _repeated(values: Values) -> list[Access]:
+def _repeated_loads(values: KernelValues) -> list[PointerArguments]:
     """Loads beyond the first of one place, nothing having been stored there in between."""
     seen: set[Place] = set()
     found = []
@@ -160,16 +160,16 @@ def _repeated(values: Values) -> list[Access]:
     return found
 
 
-def _of_columns(values: Values, access: Access) -> bool:
+def _of_columns(values: KernelValues, access: PointerArguments) -> bool:
     if values.uniform(access.pointer):
         return access.kind == "load"
     return access.mask is not None and values.behind(access.mask) == 0
 
 
-def _in_order(kernel: Kernel, found: Looped, values: Values) -> bool:
+def _in_order(kernel: KernelState, found: Looped, values: KernelValues) -> bool:
     """A load and a store that may meet in memory are at one and the same place of each row, so that it does
     not matter how many columns are loaded before the first is stored."""
-    alike = Values(found.extent, frozenset(), frozenset())
+    alike = KernelValues(found.extent, frozenset(), frozenset())
     alike.names = dict.fromkeys(kernel.pointers(), alike.of(ast.Name("memory", ast.Load())))
     once(alike, found)
     accesses = [*zip(values.accesses, alike.accesses, strict=True)]
@@ -184,7 +184,7 @@ def _in_order(kernel: Kernel, found: Looped, values: Values) -> bool:
 # --- the loops as a straight line ----------------------------------------------------------------
 
 
-def _flat(kernel: Kernel, found: Looped, values: Values, repeated: set[Place]) -> list[str]:
+def _flat(kernel: KernelState, found: Looped, values: KernelValues, repeated: set[Place]) -> list[str]:
     """The statements from the first loop to the last, each loop's body once, from column 0 on."""
     first, last = (found.body.index(found.loops[i]) for i in (0, -1))
     for statement in found.body[:first]:
@@ -196,7 +196,7 @@ def _flat(kernel: Kernel, found: Looped, values: Values, repeated: set[Place]) -
     return lines
 
 
-def _once(kernel: Kernel, statement: ast.stmt, reused: _Reused) -> list[str]:
+def _once(kernel: KernelState, statement: ast.stmt, reused: _Reused) -> list[str]:
     """The lines of a statement that is not repeated, with loads that came before by their names."""
     values = reused.values
     said = reused.visit(copy.deepcopy(statement))
@@ -212,14 +212,16 @@ def _once(kernel: Kernel, statement: ast.stmt, reused: _Reused) -> list[str]:
 class _Reused(ast.NodeTransformer):
     """``start`` is 0, and what a name holds already is not loaded again."""
 
-    def __init__(self, kernel: Kernel, values: Values, starts: set[str], repeated: set[Place]) -> None:
+    def __init__(
+        self, kernel: KernelState, values: KernelValues, starts: set[str], repeated: set[Place]
+    ) -> None:
         self.kernel, self.values, self.starts, self.repeated = kernel, values, starts, repeated
         self.lines: list[str] = []
         """What has to be loaded before the statement."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         value = node.value
-        if isinstance(value, ast.Call) and value in called(value, "load"):
+        if isinstance(value, ast.Call) and value in find_calls(value, "load"):
             self.generic_visit(value)
             node.value = self._held(value) or value
             return node
@@ -234,7 +236,7 @@ class _Reused(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        if node not in called(node, "load"):
+        if node not in find_calls(node, "load"):
             return node
         if (held := self._held(node)) is not None:
             return held

@@ -6,14 +6,14 @@ import math
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    Match,
+    GraphMatch,
     Node,
     Proof,
     argument,
     aten,
     clamp_bounds,
     cost,
-    filled,
+    insert_full,
     is_op,
     proof,
     without_gradients,
@@ -32,13 +32,13 @@ POINTWISE = (aten.relu, *RECTIFIERS, aten.abs, aten.minimum, aten.maximum, *ROUN
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[Match]:
+def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         kind = _kind(graph, node)
         if kind is not None:
             found.append(
-                Match(
+                GraphMatch(
                     nodes=(node,),
                     label=graph.label(node),
                     summary=_summary(node, kind),
@@ -49,7 +49,7 @@ def match(graph: Graph) -> list[Match]:
     return found
 
 
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
+def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     node = match.nodes[0]
     before, after = graph.fact(node.args[0]), graph.fact(node)
     if match.data["kind"] == "constant":
@@ -71,7 +71,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return [proof("the inner op has one reader", graph.only_user(node.args[0]) is node, node.args[0].name)]
 
 
-def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
     smooth = kind == "relu of rectifier" or (is_op(node, aten.relu) and is_op(node.args[0], *SETTLED))
     if not smooth:
@@ -88,7 +88,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
         )
         graph.replace(node, made)
     else:
-        merged = _merged(graph, node)
+        merged = _merge_clamps(graph, node)
         assert merged is not None, "matched because the bounds merge"
         low, high = merged
         bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
@@ -98,7 +98,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _settle(graph: Graph, node: Node) -> None:
-    made = filled(graph, node, graph.fact(node).lo)
+    made = insert_full(graph, node, graph.fact(node).lo)
     graph.note(made, f"Every value here is {graph.fact(node).lo:g}: the ranges above leave nothing else.")
     graph.replace(node, made)
 
@@ -117,7 +117,9 @@ def _kind(graph: Graph, node: Node) -> str | None:
     if is_op(node, aten.relu) and _rectifies(inner):
         return "relu of rectifier"
     return (
-        "clamp of clamp" if is_op(node, *CLAMPS) and is_op(inner, *CLAMPS) and _merged(graph, node) else None
+        "clamp of clamp"
+        if is_op(node, *CLAMPS) and is_op(inner, *CLAMPS) and _merge_clamps(graph, node)
+        else None
     )
 
 
@@ -151,7 +153,7 @@ def _changes_nothing(graph: Graph, node: Node) -> bool:
     return bounds is not None and bounds[0] <= before.lo and before.hi <= bounds[1]
 
 
-def _merged(graph: Graph, node: Node) -> tuple[float, float] | None:
+def _merge_clamps(graph: Graph, node: Node) -> tuple[float, float] | None:
     """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d)) when a <= b and c <= d."""
     dtype = graph.fact(node).dtype
     inner = clamp_bounds(dtype, lambda name: argument(node.args[0], name))

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate, evaluate
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate, evaluate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import (
     ArgSpec,
@@ -54,7 +54,9 @@ GIB = 1024**3
 
 def request(candidate: str, reference: str = REFERENCE, **budget: float) -> EvaluationRequest:
     limits = {"memory_bytes": 6 * GIB, **budget}
-    return replace(request_from_files(reference, candidate), require_speed=False, budget=Budget(**limits))
+    return replace(
+        request_from_files(reference, candidate), require_speed=False, budget=EvaluationBudget(**limits)
+    )
 
 
 def candidate(top: str = "", body: str = "pass") -> str:

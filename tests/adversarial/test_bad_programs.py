@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Budget
+from kernel_lsp.evaluator import EvaluationBudget
 from kernel_lsp.evaluator.gate import Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence
@@ -67,7 +67,7 @@ async def gate() -> AsyncIterator[Gate]:
 
 async def judged(gate: Gate, reference: str, candidate: str | None = None, **budget: float) -> Evaluation:
     new = candidate or reference.replace("class Model(", "class ModelNew(")
-    limits = Budget(**{"memory_bytes": 6 * 2**30, **budget})  # type: ignore[arg-type]
+    limits = EvaluationBudget(**{"memory_bytes": 6 * 2**30, **budget})  # type: ignore[arg-type]
     request = replace(request_from_files(reference, new, device="cpu"), require_speed=False, budget=limits)
     return await gate.evaluate(request)
 
@@ -250,7 +250,7 @@ async def test_a_candidate_without_the_parameters_of_the_reference_is_rejected(g
 async def test_the_evidence_of_a_verdict_repeats_it_trial_by_trial(gate: Gate) -> None:
     kept: list[Evidence] = []
     request = request_from_files(PLAIN, PLAIN, device="cpu")
-    request = replace(request, require_speed=False, budget=Budget(memory_bytes=6 * 2**30))
+    request = replace(request, require_speed=False, budget=EvaluationBudget(memory_bytes=6 * 2**30))
     await gate.evaluate(request, keep=kept.append)
     await gate.evaluate(replace(request, seed=kept[0].seed), keep=kept.append)
     first, again = kept

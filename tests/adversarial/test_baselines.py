@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from kernel_lsp.evaluator import Budget, Gate
+from kernel_lsp.evaluator import EvaluationBudget, Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import Check, EvalStatus, Evaluation
 
@@ -33,7 +33,7 @@ async def gate() -> AsyncIterator[Gate]:
 async def judged(gate: Gate, body: str, compile_s: float) -> Evaluation:
     """A program against itself."""
     text = REFERENCE.format(body=body)
-    budget = Budget(compile_s=compile_s, timing_s=0.3)
+    budget = EvaluationBudget(compile_s=compile_s, timing_s=0.3)
     asked = request_from_files(text, text, device="cpu", timeout_s=500.0)
     return await gate.evaluate(replace(asked, budget=budget))
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import ArgSpec, EvalStatus, Workload, WorkloadOrigin
 
@@ -97,7 +97,9 @@ def request(candidate: Path, limit_s: float) -> EvaluationRequest:
     timed = candidate.stem in TIMED_ONLY
     # Some behave for their first twenty calls: on a slow machine half a second has fewer.
     timing_s = 3.0 if timed else 0.5
-    budget = Budget(call_s=limit_s, load_s=limit_s, compile_s=0, timing_s=timing_s, memory_bytes=6 * 1024**3)
+    budget = EvaluationBudget(
+        call_s=limit_s, load_s=limit_s, compile_s=0, timing_s=timing_s, memory_bytes=6 * 1024**3
+    )
     return replace(made, require_speed=timed, budget=budget)
 
 

@@ -41,9 +41,9 @@ def twice(x):
 """
 
 
-def asked(workload: str | None, kernel: str = "twice_kernel") -> ground.Asked:
+def asked(workload: str | None, kernel: str = "twice_kernel") -> ground.LineageRequest:
     job = Job(text=KERNEL, path="k.py", qualname=kernel, device="cpu")
-    return ground.Asked(job=job, workload=pragma.parse(workload) if workload else None)
+    return ground.LineageRequest(job=job, workload=pragma.parse(workload) if workload else None)
 
 
 async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_drafted(
@@ -52,8 +52,8 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
     pipeline = Pipeline(Settings(data_dir=str(tmp_path)))
     try:
         async with ground.ground(pipeline, asked("x=f32[20]"), lambda step: None) as on:
-            walk = walking.Walk(on=on, judgements=Judgements(on.place), report=lambda step: None)
-            found = await lessons.learned(walk, await walk.run())
+            walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=lambda step: None)
+            found = await lessons.learn(walk, await walk.run())
             kept.write(on.place, found, lineages.markdown(found))
     finally:
         await pipeline.close()
@@ -73,7 +73,7 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
     ids=["no workload", "no such kernel"],
 )
 async def test_what_cannot_be_walked_is_said(
-    tmp_path: Path, of: ground.Asked, error: type[KernelLspError], said: str
+    tmp_path: Path, of: ground.LineageRequest, error: type[KernelLspError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         async with ground.ground(Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None):

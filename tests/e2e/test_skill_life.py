@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from kernel_lsp.agents import summary_rule
-from kernel_lsp.agents.summary_rule import Seen
-from kernel_lsp.library import Library
+from kernel_lsp.agents.summary_rule import MeasuredPlace
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.records import ArgSpec, Lesson, Origin, Step
 
 pytestmark = pytest.mark.torch
@@ -148,14 +148,14 @@ def judged(home: Path) -> dict[str, str]:
 
 def drafted(home: Path) -> str:
     rows = ArgSpec(name=None, dtype="float32", shape=(512, 4096))
-    seen = Seen(
+    seen = MeasuredPlace(
         device="cpu", device_name=None, architecture=None, inputs=(rows,), layouts=("contiguous",), torch=None
     )
     steps = [Step(skill="double-negation", site="neg+neg_1", parameters={"passes": 0})]
     draft = summary_rule.draft(steps, seen)
     assert draft is not None
     origin = Origin(event="kept", fingerprint="another program", qualname="Model", hardware="cpu")
-    assert Library(home / "data").stage(Lesson(draft=draft, origin=origin)) is not None
+    assert SkillLibrary(home / "data").stage(Lesson(draft=draft, origin=origin)) is not None
     return draft.name
 
 

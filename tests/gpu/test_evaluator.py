@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import Budget, evaluate  # noqa: E402
+from kernel_lsp.evaluator import EvaluationBudget, evaluate  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation  # noqa: E402
 
@@ -76,7 +76,7 @@ def judged(
     request = request_from_files(
         REFERENCE, source, has_cuda=True, inference=True, require_speed=require_speed
     )
-    return asyncio.run(evaluate(replace(request, budget=Budget(compile_s=compile_s, timing_s=2))))
+    return asyncio.run(evaluate(replace(request, budget=EvaluationBudget(compile_s=compile_s, timing_s=2))))
 
 
 def test_a_triton_candidate_is_judged_and_timed():
@@ -116,9 +116,9 @@ def test_eager_with_tf32_is_timed_and_is_no_baseline():
 
 
 def test_the_flush_writes_past_the_second_level_cache():
-    from kernel_lsp.evaluator.devices.cuda import Cuda
+    from kernel_lsp.evaluator.devices.cuda import CudaDevice
 
-    device = Cuda()
+    device = CudaDevice()
     device.flush()
     assert device._buffer.nbytes > 2 * torch.cuda.get_device_properties(0).L2_cache_size
 

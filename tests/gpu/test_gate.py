@@ -15,8 +15,8 @@ import pytest_asyncio
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.confinement import Confinement, Limits  # noqa: E402
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate, evidence  # noqa: E402
-from kernel_lsp.evaluator.processes.pool import Pool  # noqa: E402
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate, evidence  # noqa: E402
+from kernel_lsp.evaluator.processes.pool import ZygotePool  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence  # noqa: E402
 
@@ -73,7 +73,7 @@ class ModelNew(nn.Module):
         fused[grid](x, self.scale, out, x.numel(), x.shape[-1], BLOCK=1024)
         return out
 """
-QUICK = Budget(compile_s=0, timing_s=0.5, call_s=20)
+QUICK = EvaluationBudget(compile_s=0, timing_s=0.5, call_s=20)
 
 
 def asked(*changes: tuple[str, str], require_speed: bool = False) -> EvaluationRequest:
@@ -163,7 +163,7 @@ async def test_two_candidates_at_a_time_get_each_its_own_verdict(gate):
 @pytest.mark.parametrize("imports", ["", "triton", "compiler"])
 async def test_every_kind_of_child_is_forked_and_confined(imports: str, tmp_path: Path) -> None:
     """An import that opened the driver once made all children of all jobs start afresh, unconfined."""
-    pool = Pool()
+    pool = ZygotePool()
     child = await pool.start(
         "kernel_lsp.evaluator.running.worker",
         "cuda",

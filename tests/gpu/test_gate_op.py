@@ -12,8 +12,8 @@ import pytest_asyncio
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate  # noqa: E402
-from kernel_lsp.pipeline.prepare import Prepared, prepare  # noqa: E402
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate  # noqa: E402
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare  # noqa: E402
 from kernel_lsp.records import EvalStatus, Job  # noqa: E402
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -65,7 +65,7 @@ FORWARD, BACKWARD = "scale_kernel", "grads_kernel"
 
 def asked(kernel: str, change: tuple[str, str], device: str) -> EvaluationRequest:
     made = prepare(Job(text=OP, path="/w/op.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     text = made.program.source.replace(*change)
     assert text != made.program.source
     return EvaluationRequest(
@@ -76,7 +76,7 @@ def asked(kernel: str, change: tuple[str, str], device: str) -> EvaluationReques
         device=device,
         require_speed=False,
         uses_triton=True,
-        budget=Budget(compile_s=0, timing_s=0.5, call_s=30),
+        budget=EvaluationBudget(compile_s=0, timing_s=0.5, call_s=30),
     )
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from rewrite_helpers import program, skill, workload  # noqa: E402
 
 from kernel_lsp.records import Step  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -54,7 +54,7 @@ def load(text: str, name: str) -> types.ModuleType:
 
 @pytest.fixture(scope="module")
 def after() -> types.ModuleType:
-    session = Session(program(SOURCE), workload(), "cuda", [skill("cuda-graph")])
+    session = EngineSession(program(SOURCE), workload(), "cuda", [skill("cuda-graph")])
     site = session.capture().sites[0]
     return load(session.propose([Step(skill=site.skill, site=site.site)]).candidate.program, "graph_after")
 
@@ -297,7 +297,7 @@ def get_inputs():
 
 
 def test_running_statistics_and_random_numbers_move_once_a_call() -> None:
-    session = Session(program(TRAINED), workload(), "cuda", [skill("cuda-graph")])
+    session = EngineSession(program(TRAINED), workload(), "cuda", [skill("cuda-graph")])
     site = session.capture().sites[0]
     text = session.propose([Step(skill=site.skill, site=site.site)]).candidate.program
     before, after = load(TRAINED, "trained_before"), load(text, "trained_after")

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator.gate import Gate, Report  # noqa: E402
 from kernel_lsp.evaluator.sharing import nvml  # noqa: E402
-from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, Rules  # noqa: E402
+from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, SharingRules  # noqa: E402
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighborhood  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation, Progress  # noqa: E402
@@ -119,7 +119,7 @@ def resting(neighbor: Neighbor) -> Neighbor:
 
 
 def manners(folder: Path, **changes: Any) -> Manners:
-    return Manners(Rules(data_dir=str(folder), **changes))
+    return Manners(SharingRules(data_dir=str(folder), **changes))
 
 
 def run(work: Callable[[], Any]) -> Any:

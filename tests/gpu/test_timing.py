@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import Budget, devices, evaluate, stats  # noqa: E402
+from kernel_lsp.evaluator import EvaluationBudget, devices, evaluate, stats  # noqa: E402
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.judging import traffic  # noqa: E402
 from kernel_lsp.evaluator.running import timing  # noqa: E402
@@ -33,7 +33,7 @@ PROGRAMS = {
 
 def rounds(shape, **providers):
     sets = [[[torch.rand(shape, device="cuda") / shape[0]], {}] for _ in range(4)]
-    made = timing.Rounds(devices.of("cuda"), sets, [1, 2, 3, 4], grad=False)
+    made = timing.InterleavedRounds(devices.of("cuda"), sets, [1, 2, 3, 4], grad=False)
     for name, call in providers.items():
         made.add(name, Callee(call))
         made.warm_up(name)
@@ -119,7 +119,7 @@ def judged(forward: str) -> Evaluation:
     lines = "".join(f"        {line}\n" for line in forward.splitlines())
     source = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n" + lines
     request = request_from_files(REFERENCE, source, has_cuda=True, inference=True)
-    budget = Budget(compile_s=0, timing_s=1)
+    budget = EvaluationBudget(compile_s=0, timing_s=1)
     return asyncio.run(evaluate(replace(request, device="cuda", budget=budget)))
 
 
@@ -164,7 +164,7 @@ def test_needed_bytes_are_counted_on_the_device():
         "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
-    found = traffic.needed(reference, trial)
+    found = traffic.needed_bytes(reference, trial)
     assert found is not None and found["written"] == 4096 * 4096 * 4
     assert found["read"] > 0.99 * 4096 * 4096 * 4
 

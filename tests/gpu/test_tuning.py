@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.config import Settings  # noqa: E402
 from kernel_lsp.evaluator import Gate  # noqa: E402
-from kernel_lsp.evaluator.tuning import TuneRequest, Variant  # noqa: E402
+from kernel_lsp.evaluator.tuning import TunedVariant, TuneRequest  # noqa: E402
 from kernel_lsp.pipeline import Pipeline  # noqa: E402
 from kernel_lsp.pipeline.known import FOLDER  # noqa: E402
 from kernel_lsp.records import (  # noqa: E402
@@ -67,8 +67,10 @@ REQUEST = TuneRequest(
 )
 
 
-def variant(name: str, *, block: int = 1024, warps: int = 4, wrong: str = "") -> Variant:
-    return Variant(name=name, source=CANDIDATE.format(block=block, warps=warps, wrong=wrong), entry="scaled")
+def variant(name: str, *, block: int = 1024, warps: int = 4, wrong: str = "") -> TunedVariant:
+    return TunedVariant(
+        name=name, source=CANDIDATE.format(block=block, warps=warps, wrong=wrong), entry="scaled"
+    )
 
 
 async def test_kernels_are_compiled_compared_and_what_cannot_work_is_dropped() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from kernel_lsp.agents.compact import Phase, Situation, Talk
-from kernel_lsp.agents.compact.grammar import Node
+from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
+from kernel_lsp.agents.compact.grammar import GrammarNode
 from kernel_lsp.records import Form, GraphView, Layout, Operation, OperationRole, Proof, Site, Viewed
 
 CALLS = ("linear", "conv2d", "relu", "gelu", "add", "sum", "softmax", "layer_norm", "user_made_op")
@@ -65,7 +65,7 @@ def site(dice: random.Random, graph: GraphView, number: int) -> Site:
     )
 
 
-def any_reply(dice: random.Random, offer: Node) -> list[str]:
+def any_reply(dice: random.Random, offer: GrammarNode) -> list[str]:
     words: list[str] = []
     while offer.branches:
         words.append(dice.choice(offer.words))
@@ -73,7 +73,7 @@ def any_reply(dice: random.Random, offer: Node) -> list[str]:
     return words
 
 
-def further(dice: random.Random, talk: Talk) -> Viewed:
+def further(dice: random.Random, talk: Dialog) -> Viewed:
     """The program after a step: one more operation, one site less, sometimes another."""
     graph = talk.situation.graph
     new = operation(dice, len(graph.operations), f"made_{len(talk.words)}")
@@ -82,13 +82,13 @@ def further(dice: random.Random, talk: Talk) -> Viewed:
     return Viewed(graph=after, sites=(*left, *([site(dice, after, 99)] if dice.random() < 0.3 else [])))
 
 
-def spoken(seed: int, replies: int = 6, **sizes: int) -> Talk:
+def spoken(seed: int, replies: int = 6, **sizes: int) -> Dialog:
     """A talk at a place where the model has something to say."""
-    dice, talk = random.Random(seed), Talk(situation(seed, **sizes))
+    dice, talk = random.Random(seed), Dialog(situation(seed, **sizes))
     for _ in range(replies):
         talk.say(any_reply(dice, talk.offer))
-        if talk.phase is Phase.ENGINE:
+        if talk.phase is DialogPhase.ENGINE:
             talk.refused() if dice.random() < 0.2 else talk.saw(further(dice, talk))
-        if talk.phase is Phase.RESULT:
+        if talk.phase is DialogPhase.RESULT:
             talk.heard(None)
     return talk

@@ -29,9 +29,9 @@ def main() -> None:
 
 
 def write(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16, **sizes: Any) -> None:
-    """``sizes``: of `Shape`; without any, the shipped ones."""
+    """``sizes``: of `NetworkShape`; without any, the shipped ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    shape = shapes.Shape(**sizes)
+    shape = shapes.NetworkShape(**sizes)
     name = str(dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(shapes.config(shape, name), indent=1) + "\n")
     tokenizer.write(folder)
@@ -39,7 +39,7 @@ def write(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16, *
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def random_weights(shape: shapes.Shape, seed: int) -> dict[str, torch.Tensor]:
+def random_weights(shape: shapes.NetworkShape, seed: int) -> dict[str, torch.Tensor]:
     """Larger than a model begins with, so that its choices differ from each other."""
     dice = torch.Generator().manual_seed(seed)
     h, q, k = shape.hidden, shape.heads * shape.head, shape.key_heads * shape.head

@@ -11,10 +11,10 @@ import torch
 from rewrite_helpers import instance, session
 
 from kernel_lsp.records import Candidate, Step
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 
-def proved_sites(opened: Session, name: str) -> list[str]:
+def proved_sites(opened: EngineSession, name: str) -> list[str]:
     """Labels of all matches with every precondition proved, also those that would not pay."""
     module = opened.rewrites[name]
     assert not opened.notes

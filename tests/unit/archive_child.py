@@ -17,12 +17,21 @@ from typing import Any
 import search_helpers as helpers
 
 from kernel_lsp import wire
-from kernel_lsp.records import Attempt, Context, Cost, Draft, Judged, Proposal, SearchBudget, Task
+from kernel_lsp.records import (
+    Attempt,
+    Context,
+    Cost,
+    Proposal,
+    ProposedDraft,
+    SearchBudget,
+    SearchJudgement,
+    SearchTask,
+)
 from kernel_lsp.search.archive import SqliteArchive
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import Budget
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.loop import Loop
+from kernel_lsp.search.budget import SpentBudget
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.loop import SearchLoop
 
 CANDIDATES = 40
 IDENTITY = {"target": "Model", "device": "cpu"}
@@ -33,10 +42,10 @@ class Model:
 
     name, slow = "openai:random", True
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         await asyncio.sleep(0.001)
         name = f"c{random.Random(context.seed).randrange(3 * CANDIDATES)}"
-        return Draft(candidate=helpers.candidate(name=name), cost=Cost(prompt_tokens=7))
+        return ProposedDraft(candidate=helpers.candidate(name=name), cost=Cost(prompt_tokens=7))
 
 
 def speed_of(made: Any) -> float | None:
@@ -56,26 +65,26 @@ def logged(log: Path) -> list[tuple[str, bool, Proposal]]:
     return found
 
 
-def search(folder: Path) -> Loop:
+def search(folder: Path) -> SearchLoop:
     log = folder / "log.jsonl"
     if log.exists() and not log.read_bytes().endswith(b"\n"):
         log.write_bytes(log.read_bytes() + b"\n")
     archive = SqliteArchive.open(folder / "search.db", IDENTITY)
     before = {(name, full): proposal for name, full, proposal in logged(log)}
 
-    async def recall(attempt: Attempt, made: Any, *, full: bool) -> Judged | None:
+    async def recall(attempt: Attempt, made: Any, *, full: bool) -> SearchJudgement | None:
         known = before.get((made.id, full))
-        return Judged(proposal=known) if known else None
+        return SearchJudgement(proposal=known) if known else None
 
-    return Loop(
+    return SearchLoop(
         task=helpers.task(),
         strategy=BestOf(1),
         proposers=[Model()],
         moves={},
         judge=helpers.ScriptedJudge(speed_of, seconds=0.001, log=log),
         archive=archive,
-        budget=Budget(limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)),
-        lanes=Lanes(judges=2, samples=3),
+        budget=SpentBudget(limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)),
+        lanes=SearchWorkers(judges=2, samples=3),
         recall=recall,
     )
 

@@ -60,14 +60,14 @@ def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str 
 def matches(source: str, skill: str):
     """The engine's session and what the skill finds in the program; a session is opened once for all that
     tests ask of it, since it captures the program at three batch sizes and no question changes it."""
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     found = Skill(
         name=skill, description="", scope="graph", tags=(), version=1, body="",
         path=str(ROOT / "skills" / skill), executable=True,
     )  # fmt: skip
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    session = Session(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", [found])
+    session = EngineSession(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", [found])
     assert skill in session.rewrites, session.notes
     return session, session.rewrites[skill].match(session.graph)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from rewrite_helpers import SKILLS, skill
 
 from kernel_lsp import analysis
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Snapshot, Step, TargetKind
 from kernel_lsp.rewrite.edit import apply_edit
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
 GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
@@ -40,11 +40,11 @@ def rewritten(name: str) -> str:
     path = GOLDEN / f"{name}.in.py"
     prepared = _prepared(path, of_kernel=skill(name).scope == "triton")
     snapshot, target = prepared.snapshot, prepared.target
-    session: Session | KernelSession
+    session: EngineSession | KernelSession
     if prepared.program.kernel is not None:
         session = KernelSession(prepared.program, prepared.workload, "cuda", [skill(name)])
     else:
-        session = Session(prepared.program, prepared.workload, "cuda", [skill(name)])
+        session = EngineSession(prepared.program, prepared.workload, "cuda", [skill(name)])
     left, steps, candidate = session.capture().sites, list[Step](), None
     assert left, f"{name} applies nowhere in {path.name}: {session.notes}"
     while left and len(steps) < MOST_STEPS:
@@ -56,13 +56,13 @@ def rewritten(name: str) -> str:
     return apply_edit(snapshot.text, target.span, candidate.edit)
 
 
-def _prepared(path: Path, *, of_kernel: bool) -> Prepared:
+def _prepared(path: Path, *, of_kernel: bool) -> PreparedJob:
     """The file's first target with a workload, of the kind that the skill rewrites."""
     text = path.read_text()
     for target in analysis.analyze(Snapshot(uri=path.as_uri(), text=text)).targets:
         if (target.kind is TargetKind.TRITON_KERNEL) is of_kernel:
             made = prepare(Job(text=text, path=str(path), qualname=target.qualname))
-            if isinstance(made, Prepared):
+            if isinstance(made, PreparedJob):
                 return made
     raise AssertionError(f"{path.name} has no target with a workload comment or get_inputs()")
 

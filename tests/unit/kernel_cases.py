@@ -205,7 +205,7 @@ CASES = {case.name: case for case in (*POINTWISE, *ATTENTION, *WALKS, *LOSSES)}
 
 def asked(case: Case, device: str, parameters: dict[str, Any] | None = None) -> dict[str, str]:
     """A question for the child that runs both programs: the skill's largest match is rewritten."""
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     skill = Skill(
         name=case.skill, description="", scope="graph", tags=(), version=1, body="",
@@ -213,7 +213,7 @@ def asked(case: Case, device: str, parameters: dict[str, Any] | None = None) -> 
     )  # fmt: skip
     target = Program(source=case.source, entry="Model", kind=TargetKind.MODULE)
     workload = Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, training=case.training or None)
-    opened = Session(target, workload, device, [skill])
+    opened = EngineSession(target, workload, device, [skill])
     found = opened.rewrites[case.skill].match(opened.graph)
     assert found, f"{case.skill} does not match {[node.name for node in opened.graph.nodes]}"
     site = max(found, key=lambda match: len(match.nodes)).label

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp.records import Form, KernelView, Step
-from trainer.launches import Launches, Plan
+from trainer.launches import Launches, MeasuredLaunchPlan
 
 MATRIX = Form(dtype="float32", shape=(4096, 4096))
 VIEW = KernelView(
@@ -28,12 +28,12 @@ def warps(count: int) -> Step:
     )
 
 
-def plan(count: int, speedup: float | None, *, rule: bool = False) -> Plan:
+def plan(count: int, speedup: float | None, *, rule: bool = False) -> MeasuredLaunchPlan:
     view = replace(VIEW, options={"num_warps": count})
-    return Plan(steps=(warps(count),), view=view, speedup=speedup, rule=rule)
+    return MeasuredLaunchPlan(steps=(warps(count),), view=view, speedup=speedup, rule=rule)
 
 
-def kernel(name: str, *plans: Plan, first: int | None = 0, family: str = "a") -> Launches:
+def kernel(name: str, *plans: MeasuredLaunchPlan, first: int | None = 0, family: str = "a") -> Launches:
     return Launches(name=name, family=family, before=VIEW, first=first, plans=plans)
 
 

@@ -1,14 +1,14 @@
 """Drafts, papers and verifications for the tests of the learned library."""
 
 from kernel_lsp.agents import summary_rule
-from kernel_lsp.agents.summary_rule import Seen
+from kernel_lsp.agents.summary_rule import MeasuredPlace
 from kernel_lsp.records import ArgSpec, Interval, Json, Lesson, Origin, Step, TaskUplift, Uplift, Verification
 
 ROWS = ArgSpec(name=None, dtype="float32", shape=(1024, 1024))
 
 
-def seen(*inputs: ArgSpec, device: str = "cpu") -> Seen:
-    return Seen(
+def seen(*inputs: ArgSpec, device: str = "cpu") -> MeasuredPlace:
+    return MeasuredPlace(
         device=device,
         device_name="NVIDIA H200" if device == "cuda" else "a CPU",
         architecture="sm_90" if device == "cuda" else None,

@@ -27,11 +27,11 @@ from kernel_lsp.records import (
     Program,
     Prompt,
     Proposal,
+    SearchTask,
     Skill,
     SourceEdit,
     Step,
     TargetKind,
-    Task,
     Verdict,
     Workload,
     WorkloadOrigin,
@@ -78,8 +78,8 @@ def skill(name: str, **changes: Any) -> Skill:
     return replace(made, **changes)
 
 
-def task(source: str = SOURCE, skills: tuple[Skill, ...] | None = None) -> Task:
-    return Task(
+def task(source: str = SOURCE, skills: tuple[Skill, ...] | None = None) -> SearchTask:
+    return SearchTask(
         qualname="tail",
         fingerprint="f",
         program=Program(source=source, entry="tail", kind=TargetKind.FUNCTION),

@@ -20,7 +20,7 @@ import torch
 
 from kernel_lsp.errors import CaptureError, RewriteError
 from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 SKILLS = Path(__file__).resolve().parents[2] / "skills"
 PLAIN = sorted(
@@ -123,7 +123,7 @@ def candidates(source: str, training: bool, names: list[str]) -> list[tuple[str,
     """(steps in words, rewritten program) for each single site and for the greedy chain."""
     load = Workload(name="fuzz", origin=WorkloadOrigin.GET_INPUTS, training=training)
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    session = Session(target, load, "cpu", [skill(name) for name in names])
+    session = EngineSession(target, load, "cpu", [skill(name) for name in names])
     sites = session.capture().sites
     chains = [[Step(skill=s.skill, site=s.site)] for s in sites]
     chain: list[Step] = []
@@ -289,7 +289,7 @@ def fused_failures(seed: int) -> tuple[int, list[str]]:
     load_ = Workload(name="fuzz", origin=WorkloadOrigin.GET_INPUTS, training=False)
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     try:
-        session = Session(target, load_, "cpu", [skill(name) for name in FUSED])
+        session = EngineSession(target, load_, "cpu", [skill(name) for name in FUSED])
     except CaptureError:
         return 0, []
     for name, rewrite in session.rewrites.items():

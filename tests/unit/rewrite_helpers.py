@@ -11,7 +11,7 @@ import torch
 
 from kernel_lsp.records import Candidate, Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.capture import capture
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.graph import Graph
 
 SKILLS = Path(__file__).resolve().parents[2] / "skills"
@@ -68,8 +68,8 @@ def skill(name: str) -> Skill:
     )
 
 
-def session(source: str, *names: str, training: bool | None = None) -> Session:
-    return Session(program(source), workload(training), "cpu", [skill(name) for name in names])
+def session(source: str, *names: str, training: bool | None = None) -> EngineSession:
+    return EngineSession(program(source), workload(training), "cpu", [skill(name) for name in names])
 
 
 def sites(source: str, name: str, training: bool | None = None) -> list[str]:

@@ -17,15 +17,15 @@ from kernel_lsp.records import (
     EvalStatus,
     Evaluation,
     Interval,
-    Judged,
     Move,
     Program,
     Proposal,
+    SearchJudgement,
+    SearchTask,
     Site,
     SourceEdit,
     Step,
     TargetKind,
-    Task,
     Timing,
     Verdict,
     Workload,
@@ -38,9 +38,11 @@ WORKLOAD = Workload(name="x", origin=WorkloadOrigin.PRAGMA)
 CREATED = "2026-01-01T00:00:00+00:00"
 
 
-def task(device: str = "cpu", **more: Any) -> Task:
+def task(device: str = "cpu", **more: Any) -> SearchTask:
     program = Program(source="", entry="Model", kind=TargetKind.MODULE)
-    return Task(qualname="Model", fingerprint="f", program=program, workload=WORKLOAD, device=device, **more)
+    return SearchTask(
+        qualname="Model", fingerprint="f", program=program, workload=WORKLOAD, device=device, **more
+    )
 
 
 def named(steps: Sequence[Step]) -> str:
@@ -111,7 +113,7 @@ class ScriptedJudge:
     log: Path | None = None
     """Every verdict is appended to this file before it is returned, as evidence is."""
 
-    async def __call__(self, made: Candidate, *, full: bool) -> Judged:
+    async def __call__(self, made: Candidate, *, full: bool) -> SearchJudgement:
         self.asked.append((made.id, full))
         self.at_work += 1
         try:
@@ -122,7 +124,7 @@ class ScriptedJudge:
         if self.log:
             with self.log.open("a") as file:
                 file.write(json.dumps([made.id, full, wire.to_json(found)]) + "\n")
-        return Judged(proposal=found)
+        return SearchJudgement(proposal=found)
 
 
 @dataclass

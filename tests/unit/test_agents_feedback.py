@@ -21,10 +21,10 @@ from kernel_lsp.records import (
     Evaluation,
     Evidence,
     Interval,
-    Judged,
     Move,
     Numerics,
     Program,
+    SearchJudgement,
     TargetKind,
     Timing,
     Trial,
@@ -44,7 +44,7 @@ def trial(number: int, passed: bool | None, variation: str = "", **more: Any) ->
     return Trial(number=number, passed=passed, variation=variation, **told)
 
 
-def judged(evaluation: Evaluation, *trials: Trial, workload: Workload = ROWS_128) -> Judged:
+def judged(evaluation: Evaluation, *trials: Trial, workload: Workload = ROWS_128) -> SearchJudgement:
     found = replace(proposal(candidate(name="c"), evaluation), workload=workload)
     kept = Evidence(
         created=CREATED,
@@ -62,7 +62,7 @@ def judged(evaluation: Evaluation, *trials: Trial, workload: Workload = ROWS_128
         trials=trials,
         evaluation=evaluation,
     )
-    return Judged(proposal=found, evidence=kept)
+    return SearchJudgement(proposal=found, evidence=kept)
 
 
 WRONG = Evaluation(
@@ -172,7 +172,10 @@ def test_speed_is_told_against_every_baseline_with_its_interval_and_the_roofline
 
 
 def test_without_evidence_the_verdict_speaks() -> None:
-    assert feedback.digest(Judged(proposal=proposal(candidate(name="c"), WRONG)))["detail"] == WRONG.detail
+    assert (
+        feedback.digest(SearchJudgement(proposal=proposal(candidate(name="c"), WRONG)))["detail"]
+        == WRONG.detail
+    )
 
 
 def test_lines_of_what_failed_and_of_what_was_never_judged() -> None:

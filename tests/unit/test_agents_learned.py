@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import talks
 
-from kernel_lsp.agents.backbones.small.runtime import Choice, Said
-from kernel_lsp.agents.compact import Situation, Talk, grammar
-from kernel_lsp.agents.compact.weighing import Question
+from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
+from kernel_lsp.agents.compact import Dialog, Situation, grammar
+from kernel_lsp.agents.compact.weighing import PlanQuestion
 from kernel_lsp.agents.learned import MOST_COURSES, LearnedPlanner
 from kernel_lsp.agents.plan import Course, Planner
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -64,7 +64,7 @@ class Model:
     def __init__(self, weigh: Weigh, fails_after: int = 10**6) -> None:
         self.weigh, self.left = weigh, fails_after
 
-    async def answer(self, talk: Talk | Question, among: grammar.Node) -> Said:
+    async def answer(self, talk: Dialog | PlanQuestion, among: grammar.GrammarNode) -> ModelReply:
         self.left -= 1
         if self.left < 0:
             raise BackboneError("the child was lost", "try later")
@@ -75,11 +75,11 @@ class Model:
             logs = [math.log(weight / sum(weights)) for weight in weights]
             best = logs.index(max(logs))
             if len(logs) > 1:
-                choices.append(Choice(place=len(words), words=among.words, logprobs=tuple(logs)))
+                choices.append(ChosenWord(place=len(words), words=among.words, logprobs=tuple(logs)))
             total += logs[best]
             words.append(among.words[best])
             among = among.branches[words[-1]]
-        return Said(words=tuple(words), logprob=total, choices=tuple(choices), seconds=0.0)
+        return ModelReply(words=tuple(words), logprob=total, choices=tuple(choices), seconds=0.0)
 
 
 def prefers(*order: str) -> Weigh:
@@ -114,7 +114,7 @@ async def test_the_first_course_is_the_greedy_one() -> None:
 
 
 async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
-    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+    def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         table = {"@0": 0.6, "@1": 0.3, "@2": 0.1, "p6": 0.9, "p7": 0.1, "apply_skill": 0.2, "stop": 0.8}
         return table.get(word, 1.0)
 
@@ -127,7 +127,7 @@ async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
 async def test_the_model_reads_the_rules_course_before_it_answers() -> None:
     heard: list[str] = []
 
-    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+    def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         heard.append(talk.text)
         return 1.0
 
@@ -140,7 +140,7 @@ async def test_told_how_its_course_did_it_suggests_another() -> None:
     """It likes b; told that b is 2x (g8) it would go on with c, told that b fails with a."""
     engine, heard = Engine([A, B, C]), list[str]()
 
-    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+    def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         heard.append(talk.text)
         wanted = {"g8": ["@2", "stop"], "failed": ["@0", "p7", "stop"]}
         after = next((order for mark, order in wanted.items() if mark in talk.words), ["@1", "stop"])
@@ -194,9 +194,9 @@ async def weighed(engine: Engine, model: Model, told: list[str], margin: float =
 
 
 async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_first() -> None:
-    def shorter(talk: Talk | Question, words: Sequence[str], word: str) -> float:
+    def shorter(talk: Dialog | PlanQuestion, words: Sequence[str], word: str) -> float:
         """Expects more of a course the more launches it leaves: of a single step."""
-        assert isinstance(talk, Question)
+        assert isinstance(talk, PlanQuestion)
         return 100.0 if word == f"g{talk.course.cost.launches}" else 1.0
 
     told: list[str] = []
@@ -226,7 +226,7 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
 async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None:
     """The rule: a:64, b, c. The model finds b in place of a 1.5 times as likely (ln 0.41), then stops."""
 
-    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+    def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         return {"@0": 0.4, "@1": 0.6, "@2": 0.01, "p6": 0.5, "p7": 0.6, "stop": 0.9}.get(word, 0.1)
 
     free = await courses(Engine([A, B, C]), Model(weigh))

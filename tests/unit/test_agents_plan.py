@@ -194,7 +194,7 @@ def test_promise_counts_each_operation_once() -> None:
     """20 % are saved; of two fusions for the same node the better one (50 %) is open, and another of 10 %."""
     first, second = site("f", 0.5, plain=False), site("g", 0.4, plain=False)
     other = plan.replace(site("h", 0.1, plain=False), site="m")
-    chain = plan.Chain(lefts=((), (first, second, other, site("p", 0.9))), sites=(site("c", 0.2),))
+    chain = plan.PlanDraft(lefts=((), (first, second, other, site("p", 0.9))), sites=(site("c", 0.2),))
     assert abs(plan.promise(chain) - (1 - 0.8 * 0.5 * 0.9)) < 1e-12
 
 
@@ -208,7 +208,7 @@ async def test_rivals_are_bounded() -> None:
     sites = [site(name, 0.5, plain=False) for name in "abcdefgh"]
     found = [c.candidate.id for c in await courses(Contested(sites, ["abcdefgh"]))]
     assert found == list("abcdefgh")  # one winner, four rivals, the rest as single rewrites
-    assert len(plan.rivals(plan.Chain(lefts=(tuple(sites), ()), sites=(sites[0],)))) == 7
+    assert len(plan.rivals(plan.PlanDraft(lefts=(tuple(sites), ()), sites=(sites[0],)))) == 7
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans()), unique_by=lambda t: t[0]))

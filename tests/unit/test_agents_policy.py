@@ -16,21 +16,21 @@ from search_helpers import CREATED, candidate, proposal, verdict
 
 from kernel_lsp.agents import backbones, policy, selection, sizing
 from kernel_lsp.agents.backbones import transport
-from kernel_lsp.agents.backbones.plan import Plan
+from kernel_lsp.agents.backbones.plan import PlanBackbone
 from kernel_lsp.agents.plan import MAX_CHAIN
-from kernel_lsp.agents.policy import LOST_AFTER, MOST_READS, PolicyAgent, chained
+from kernel_lsp.agents.policy import LOST_AFTER, MOST_READS, PolicyAgent, chain_steps
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
     Attempt,
     Candidate,
     Context,
-    Draft,
     Move,
     Prompt,
+    ProposedDraft,
+    SearchTask,
     Site,
     Step,
-    Task,
     ToolCall,
 )
 
@@ -102,7 +102,9 @@ def picked(answers: Sequence[Say]) -> Callable[[dict[str, Any]], Say]:
     return say
 
 
-def attempt(number: int, draft: Draft | None = None, made: Candidate | None = None, **more: Any) -> Attempt:
+def attempt(
+    number: int, draft: ProposedDraft | None = None, made: Candidate | None = None, **more: Any
+) -> Attempt:
     """An attempt of rollout 0, judged wrong where it has a candidate."""
     found = made or (draft.candidate if draft else None)
     judged = proposal(found, verdict(None)) if found else None
@@ -137,7 +139,7 @@ def said(server: ScriptedModel, place: int = -1) -> str:
     return "\n".join(message["content"] for message in server.chats[place]["messages"])
 
 
-async def proposed(proposer: PolicyAgent, context: Context = FIRST, task: Task = TASK) -> Draft:
+async def proposed(proposer: PolicyAgent, context: Context = FIRST, task: SearchTask = TASK) -> ProposedDraft:
     draft = await proposer.propose(task, context)
     assert draft is not None
     return draft
@@ -276,9 +278,9 @@ def step(site: Site, **parameters: Any) -> Step:
 
 def test_a_named_step_gets_other_parameters_and_another_site_is_appended() -> None:
     before = (step(ADD, BLOCK=1024), step(TANH))
-    assert chained(before, [call(ADD, BLOCK=512)]) == (step(ADD, BLOCK=512), step(TANH))
-    assert chained(before, [call(DIAGONAL, mode=None)]) == (*before, step(DIAGONAL, mode=None))
-    assert chained((), [call(TANH), call(ADD, BLOCK=1)]) == (step(TANH), step(ADD, BLOCK=1))
+    assert chain_steps(before, [call(ADD, BLOCK=512)]) == (step(ADD, BLOCK=512), step(TANH))
+    assert chain_steps(before, [call(DIAGONAL, mode=None)]) == (*before, step(DIAGONAL, mode=None))
+    assert chain_steps((), [call(TANH), call(ADD, BLOCK=1)]) == (step(TANH), step(ADD, BLOCK=1))
 
 
 async def test_a_parents_steps_are_offered_with_what_could_follow_and_written_ones_start_anew() -> None:
@@ -359,7 +361,7 @@ async def test_the_deterministic_backbone_proposes_until_nothing_is_left() -> No
         def marked(self, parent: Candidate | None) -> str:
             return CODE * 5000  # it reads no prose, so that is no matter of room
 
-    backbone = Plan()
+    backbone = PlanBackbone()
     proposer = PolicyAgent(backbone, Large(), info=await backbone.open(lambda progress: None))
     named = []
     while draft := await proposer.propose(TASK, FIRST):
@@ -379,7 +381,7 @@ def test_too_many_sites_are_cut_by_what_they_save_and_by_what_has_paid() -> None
         return sorted(skills, key=lambda skill: skill != last)
 
     info = sizing.ModelInfo(backbone="openai", model="m")
-    cut = PolicyAgent(Plan(), Bench(), info=info, order=paid)._cut(many)
+    cut = PolicyAgent(PlanBackbone(), Bench(), info=info, order=paid)._cut(many)
     assert len(cut) == sizing.MOST_SITES and cut[: sizing.MOST_SITES // 2] == many[: sizing.MOST_SITES // 2]
     assert many[-1] in cut
 
@@ -428,7 +430,7 @@ async def test_lessons_are_asked_for_rollouts_that_clearly_improved() -> None:
 
 async def test_after_a_useless_reply_the_newest_verdict_is_still_told() -> None:
     judged = attempt(0, made=candidate(text=CODE, name="c0"), feedback={"status": "wrong_result"})
-    useless = attempt(1, Draft(complaint="the reply calls no tool"))
+    useless = attempt(1, ProposedDraft(complaint="the reply calls no tool"))
     async with ScriptedModel(picked([APPLY])) as server, agent(server) as proposer:
         await proposed(proposer, following(judged, useless))
     assert "Of attempt 0:\n" in said(server) and '{"status": "wrong_result"}' in said(server)

@@ -27,7 +27,7 @@ from prompts_helpers import (
 
 from kernel_lsp.agents import prompts, sizing, tools, wording
 from kernel_lsp.agents.backbones import chat
-from kernel_lsp.agents.sizing import Part, Room
+from kernel_lsp.agents.sizing import PromptPart, Room
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import Context, Move, Prompt, Proof, Reply, Role, Structured, ToolCall, Usage
 
@@ -155,8 +155,10 @@ def test_newest_and_best_stay_when_it_gets_tight() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9), st.integers(0, 5))), st.integers(0, 200))
 def test_fitting_keeps_its_budget_and_the_first_ranks(parts: list[tuple[int, int, int]], left: int) -> None:
-    made = [Part(text="t" * text, short="s" * min(short, text), rank=rank) for text, short, rank in parts]
-    said = sizing.fitted(made, left)
+    made = [
+        PromptPart(text="t" * text, short="s" * min(short, text), rank=rank) for text, short, rank in parts
+    ]
+    said = sizing.fit_parts(made, left)
     assert len(said) == len(made)
     assert sum(len(text) + 2 for text in said if text) <= left
     for part, text in zip(made, said, strict=True):
@@ -167,10 +169,10 @@ def test_fitting_keeps_its_budget_and_the_first_ranks(parts: list[tuple[int, int
 
 
 def test_by_hand_every_short_text_comes_before_a_whole_one() -> None:
-    parts = [Part(text="aaaaaaaa", short="a", rank=1), Part(text="bbbbbbbb", short="b", rank=0)]
-    assert sizing.fitted(parts, 6) == ["a", "b"]
-    assert sizing.fitted(parts, 13) == ["a", "bbbbbbbb"]
-    assert sizing.fitted(parts, 5) == ["", "b"]
+    parts = [PromptPart(text="aaaaaaaa", short="a", rank=1), PromptPart(text="bbbbbbbb", short="b", rank=0)]
+    assert sizing.fit_parts(parts, 6) == ["a", "b"]
+    assert sizing.fit_parts(parts, 13) == ["a", "bbbbbbbb"]
+    assert sizing.fit_parts(parts, 5) == ["", "b"]
 
 
 def test_the_room_of_a_model() -> None:
@@ -294,12 +296,12 @@ WHOLE = ("<|im_end|>", *BORDERS[1:], "<function=", "<parameter=x>", "<｜end▁o
 @given(st.lists(st.sampled_from([*WHOLE, "<", "[", "a", " ", "\n", "</div>", "|"])).map("".join))
 def test_a_broken_border_can_be_made_whole(text: str) -> None:
     shown = wording.harmless(text)
-    assert wording.restored(shown) == text and not any(border in shown for border in WHOLE)
+    assert wording.restore_text(shown) == text and not any(border in shown for border in WHOLE)
 
 
 @given(st.text(st.sampled_from("`~\n a<|>")))
 def test_no_text_closes_its_fence(text: str) -> None:
-    rows = wording.quoted(text, "python").splitlines()
+    rows = wording.quote_text(text, "python").splitlines()
     mark = rows[0].removesuffix("python")
     assert set(mark) == {"`"} and rows[-1] == mark
     assert not any(row.strip().startswith(mark) for row in rows[1:-1])

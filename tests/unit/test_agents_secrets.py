@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.agents import secret_rules, secrets
-from kernel_lsp.agents.secrets import Redaction, key_for, key_source, redact, redacted
+from kernel_lsp.agents.secrets import Redaction, key_for, key_source, redact, redact_prompt
 from kernel_lsp.config import Settings
 from kernel_lsp.records import Message, Prompt, Role, ToolCall
 
@@ -104,7 +104,7 @@ def test_the_same_secret_is_the_same_placeholder_in_all_messages_and_a_reply_is_
         Message(role=Role.USER, text=f"b '{token}' and __REDACTED_1__"),
         Message(role=Role.ASSISTANT, calls=(ToolCall(name="w", arguments={"code": [f"x={token}"]}),)),
     )
-    safe, redaction = redacted(Prompt(messages=messages))
+    safe, redaction = redact_prompt(Prompt(messages=messages))
     assert safe.messages[0].text == "a __REDACTEDX_1__"  # the plain stem is in use already
     assert safe.messages[1].text == "b '__REDACTEDX_1__' and __REDACTED_1__"
     assert safe.messages[2].calls[0].arguments == {"code": ["x=__REDACTEDX_1__"]}

@@ -10,7 +10,7 @@ from prompts_helpers import ARMS, TURNS, attempt, task
 
 from kernel_lsp import skillbook
 from kernel_lsp.agents import selection, summary
-from kernel_lsp.agents.backbones.plan import Plan
+from kernel_lsp.agents.backbones.plan import PlanBackbone
 from kernel_lsp.records import (
     Attempt,
     Finish,
@@ -101,7 +101,7 @@ async def test_no_usable_choice_is_no_skill_and_the_exchange_says_why(answer: Re
 
 
 async def test_the_planner_answers_the_same_question() -> None:
-    backbone = Plan()
+    backbone = PlanBackbone()
     await backbone.open(lambda progress: None)
     chosen, exchange, _ = await selection.select(backbone, task(), 1)
     assert chosen == ("fused-pointwise", "diagonal-matmul", "cuda-graph") and not exchange.parsed.problems

@@ -7,14 +7,14 @@ from codegen_helpers import Child
 from rewrite_helpers import module, on_cpu, program, skill, workload
 
 from kernel_lsp.records import Step
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 pytestmark = pytest.mark.torch
 
 
 def for_a_gpu(source: str, name: str, **parameters: object) -> str:
     """The program as rewritten for a GPU, with a guard that lets CPU tensors of the interpreter in."""
-    opened = Session(program(source), workload(), "cuda", [skill(name)])
+    opened = EngineSession(program(source), workload(), "cuda", [skill(name)])
     (found,) = opened.rewrites[name].match(opened.graph)
     made = opened.propose([Step(skill=name, site=found.label, parameters=parameters)]).candidate
     assert made.uses_triton
@@ -76,7 +76,7 @@ def test_phases_of_a_transposed_convolution(interpreter: Child, layer: str, shap
 )
 def test_convolutions_without_phases_are_left_alone(layer: str) -> None:
     source = module("return self.layer(x)", f"self.layer = nn.{layer}", "torch.randn(2, 3, 9, 9)")
-    opened = Session(program(source), workload(), "cuda", [skill("conv-transpose-by-phase")])
+    opened = EngineSession(program(source), workload(), "cuda", [skill("conv-transpose-by-phase")])
     rewrites = opened.rewrites["conv-transpose-by-phase"]
     found = rewrites.match(opened.graph)
     assert not any(all(item.holds for item in rewrites.preconditions(opened.graph, one)) for one in found)

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import module, sites
 
-from kernel_lsp.rewrite.algebra.pools import Axis, merged_axis
+from kernel_lsp.rewrite.algebra.pools import PoolDim, merged_axis
 
 pytestmark = pytest.mark.torch
 
@@ -24,9 +24,9 @@ def two(first: str, second: str, size: int = 24, rank: int = 2) -> str:
 
 
 def test_two_maxima_over_two_are_one_over_four() -> None:
-    first, second = (Axis(size=n, out=n // 2, kernel=2, stride=2, padding=0) for n in (12, 6))
+    first, second = (PoolDim(size=n, out=n // 2, kernel=2, stride=2, padding=0) for n in (12, 6))
     made = merged_axis(first, second, None)
-    assert made == Axis(size=12, out=3, kernel=4, stride=4, padding=0)
+    assert made == PoolDim(size=12, out=3, kernel=4, stride=4, padding=0)
 
 
 @settings(max_examples=examples(10), deadline=None)

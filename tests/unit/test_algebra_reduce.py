@@ -10,15 +10,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import module, sites
 
-from kernel_lsp.rewrite.algebra.convolution import Axis, positions
+from kernel_lsp.rewrite.algebra.convolution import ConvolutionDim, positions
 
 pytestmark = pytest.mark.torch
 SKILL = "reduce-before-conv"
 
 
-def axis(size: int, out: int, kernel: int, **settings: int) -> Axis:
+def axis(size: int, out: int, kernel: int, **settings: int) -> ConvolutionDim:
     usual = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-    return Axis(size=size, out=out, kernel=kernel, **{**usual, **settings})
+    return ConvolutionDim(size=size, out=out, kernel=kernel, **{**usual, **settings})
 
 
 def test_each_tap_of_a_padded_convolution_misses_the_other_edge() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp import analysis, checker
-from kernel_lsp.analysis.rules.base import Hit, Site
+from kernel_lsp.analysis.rules.base import Hit, RuleSite
 from kernel_lsp.checker import check_paths
 from kernel_lsp.presenter.reports import findings_json, findings_sarif, findings_text
 from kernel_lsp.records import Analysis, Snapshot
@@ -82,7 +82,7 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
     assert len(results) == 2 and results[tmp_path / "dangling.py"].problem is not None
 
 
-def _crash(site: Site) -> Iterator[Hit]:
+def _crash(site: RuleSite) -> Iterator[Hit]:
     yield from ()
     raise KeyError(f"nothing is known of\n{site.found.qualname}")
 

@@ -4,9 +4,9 @@ import ast
 
 from kernel_lsp.analysis import analyze
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.launches import Launch, launches_of, tuning_of
-from kernel_lsp.analysis.source import ParseProblem, SourceFile, parse
-from kernel_lsp.analysis.targets import Found, find, structure
+from kernel_lsp.analysis.launches import LaunchExpression, launches_of, tuning_of
+from kernel_lsp.analysis.source import ParsedSource, ParseProblem, parse
+from kernel_lsp.analysis.targets import TargetDraft, find, structure
 from kernel_lsp.records import Snapshot
 
 SOURCE = """
@@ -36,13 +36,13 @@ def launch(x, y, *rest):
 """
 
 
-def file() -> SourceFile:
+def file() -> ParsedSource:
     parsed = parse(SOURCE)
     assert not isinstance(parsed, ParseProblem)
     return parsed
 
 
-def target() -> Found:
+def target() -> TargetDraft:
     return next(f for f in find(file(), structure(file())) if f.qualname == "kernel")
 
 
@@ -52,7 +52,7 @@ def facts() -> KernelFacts:
     return KernelFacts(file(), node)
 
 
-def launched() -> list[Launch]:
+def launched() -> list[LaunchExpression]:
     return launches_of(structure(file()), target())
 
 

@@ -630,7 +630,7 @@ async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
         {"choices": [{"delta": {}, "logprobs": {"content": [{"logprob": None}, 3]}, "finish_reason": "x"}]},
     ]  # fmt: skip
     for chunk in odd:
-        answer = chat.Answer(100)
+        answer = chat.StreamedReply(100)
         try:
             answer.take(json.loads(json.dumps(chunk)))
         except chat.Oddity:
@@ -654,7 +654,7 @@ CHUNK = st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"delta
 @drawing(max_examples=50)  # each is drawn slowly
 @given(st.lists(JSON | CHUNK, max_size=5))
 def test_chunks_of_any_shape_make_a_reply_or_an_oddity(chunks: list[Any]) -> None:
-    answer = chat.Answer(100)
+    answer = chat.StreamedReply(100)
     for chunk in chunks:
         try:
             answer.take(chunk)

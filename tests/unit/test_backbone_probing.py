@@ -7,7 +7,7 @@ import pytest
 from scripted_model import Options, Say, ScriptedModel
 
 from kernel_lsp.agents.backbones import probing
-from kernel_lsp.agents.backbones.probing import Found, probe
+from kernel_lsp.agents.backbones.probing import ProbeResult, probe
 from kernel_lsp.config import Settings
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -19,13 +19,13 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
 
 
-async def found(server: ScriptedModel | None = None, **more: str) -> Found:
+async def found(server: ScriptedModel | None = None, **more: str) -> ProbeResult:
     at = {"policy": "openai", "endpoint": server.endpoint} if server else {}
     return await probe(Settings(**at, **more), python=sys.executable, allowed_origin=None)  # type: ignore[arg-type]
 
 
 async def test_without_a_model_nothing_is_missing() -> None:
-    assert await found() == Found(ok=True, words="none: policy plan needs no model")
+    assert await found() == ProbeResult(ok=True, words="none: policy plan needs no model")
 
 
 async def test_an_endpoint_is_asked_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ async def test_models_of_our_own_are_looked_up_and_not_started(
 ) -> None:
     monkeypatch.setitem(probing.NEEDED, "vllm", ("json",))
     said = await found(policy="vllm", model=str(tmp_path))
-    assert said == Found(ok=True, words=f"vllm: {tmp_path} (a folder here), by {sys.executable}")
+    assert said == ProbeResult(ok=True, words=f"vllm: {tmp_path} (a folder here), by {sys.executable}")
     monkeypatch.setitem(probing.NEEDED, "vllm", ("json", "no_such_module"))
     said = await found(policy="vllm", model="some/id")
     assert (said.ok, "no_such_module" in said.words) == (False, True)

@@ -42,17 +42,17 @@ def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(serving, "MARK", MARK)
     yield
     serving.stop_all()
-    assert not list(serving._marked())
+    assert not list(serving._find_marked())
 
 
 def silent(progress: Progress) -> None:
     pass
 
 
-def order(folder: Path, *argv: str, port: int = 1, idle_s: float = 600.0) -> serving.Order:
+def order(folder: Path, *argv: str, port: int = 1, idle_s: float = 600.0) -> serving.ServerOrder:
     environment = {"PATH": os.environ["PATH"]}
     log = folder / "logs" / "server.log"
-    return serving.Order(
+    return serving.ServerOrder(
         name="stand-in",
         argv=argv,
         environment=environment,
@@ -62,7 +62,7 @@ def order(folder: Path, *argv: str, port: int = 1, idle_s: float = 600.0) -> ser
     )
 
 
-def files(folder: Path, **more: float) -> serving.Order:
+def files(folder: Path, **more: float) -> serving.ServerOrder:
     """A server of files, whose folder has one named health."""
     (folder / "logs").mkdir()
     (folder / "logs" / "health").touch()
@@ -85,7 +85,7 @@ def living(pids: set[int]) -> set[int]:
 
 
 def of(mark: str) -> set[int]:
-    return {pid for pid, other in serving._marked() if other == mark}
+    return {pid for pid, other in serving._find_marked() if other == mark}
 
 
 async def until(true: Callable[[], bool], within_s: float = LONG_S) -> None:
@@ -132,7 +132,7 @@ async def test_after_a_kill_of_this_process_the_server_is_gone(tmp_path: Path) -
 
 
 async def test_what_a_killed_keeper_leaves_is_ended_at_the_next_start(tmp_path: Path) -> None:
-    server = serving.Server(files(tmp_path))
+    server = serving.ModelServer(files(tmp_path))
     await server.well(silent)
     pids = of(server.mark)
     server._keeper.kill()
@@ -141,7 +141,7 @@ async def test_what_a_killed_keeper_leaves_is_ended_at_the_next_start(tmp_path: 
     left = living(pids)
     assert len(left) == 1
     assert all(nvml.is_ours(pid) for pid in left)  # by its mark: it is no descendant any more
-    other = serving.Server(order(tmp_path, *script("import time; time.sleep(600)")))
+    other = serving.ModelServer(order(tmp_path, *script("import time; time.sleep(600)")))
     serving.end_leftovers()
     await until(lambda: not living(left))
     assert other.alive  # its keeper lives
@@ -159,7 +159,7 @@ async def test_what_a_killed_keeper_leaves_is_ended_with_children_that_lost_thei
         print("child", child.pid, flush=True)
         time.sleep(600)
     """
-    server = serving.Server(order(tmp_path, *script(code)))
+    server = serving.ModelServer(order(tmp_path, *script(code)))
     await until(lambda: "child" in server.tail())
     child = int(server.tail().split()[-1])
     assert child not in of(server.mark)
@@ -179,7 +179,7 @@ async def test_a_server_that_does_not_go_and_its_children_are_killed(tmp_path: P
         os.fork()
         time.sleep(600)
     """
-    server = serving.Server(order(tmp_path, *script(code)))
+    server = serving.ModelServer(order(tmp_path, *script(code)))
     await until(lambda: len(of(server.mark)) == 5)
     pids = of(server.mark)
     await server.stop("the test ends")
@@ -192,7 +192,7 @@ async def test_children_of_a_server_that_was_killed_go_with_it(tmp_path: Path) -
         if os.fork() == 0: print("child", os.getpid(), flush=True)
         time.sleep(600)
     """
-    server = serving.Server(order(tmp_path, *script(code)))
+    server = serving.ModelServer(order(tmp_path, *script(code)))
     await until(lambda: "child" in server.tail())
     child = int(server.tail().split()[-1])
     parent = psutil.Process(child).ppid()
@@ -333,7 +333,7 @@ async def test_a_vllm_that_dies_is_an_error_with_its_log_and_the_next_question_s
     assert (await first.reply(PROMPT)).text == "one"
     asking = asyncio.create_task(second.reply(PROMPT))
     await until(lambda: sum(log.read_text().count("asked") for log in tmp_path.rglob("*.log")) == 2)
-    (mark,) = {other for _, other in serving._marked()}
+    (mark,) = {other for _, other in serving._find_marked()}
     for pid in of(mark):
         # Some end with the one that was killed before them.
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):

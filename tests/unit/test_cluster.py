@@ -31,7 +31,7 @@ from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 from tests.unit.cluster_workers import noting
 from trainer import judging
 from trainer.judge import Case
-from trainer.records import Outcome, Status
+from trainer.records import TurnOutcome, TurnStatus
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,9 +51,9 @@ def get_inputs():
 )
 RIGHT = ("torch.relu(x) + 1", "x.clamp_min(0) + 1", "torch.where(x > 0, x, 0) + 1")
 WRONG = {
-    "torch.relu(x) + 2": Status.WRONG_RESULT,
-    "x.nothing()": Status.RUNTIME_ERROR,
-    "torch.relu(x)) + 1": Status.COMPILE_ERROR,
+    "torch.relu(x) + 2": TurnStatus.WRONG_RESULT,
+    "x.nothing()": TurnStatus.RUNTIME_ERROR,
+    "torch.relu(x)) + 1": TurnStatus.COMPILE_ERROR,
 }
 
 
@@ -228,7 +228,7 @@ async def test_the_interpreter_that_is_asked_is_the_one_that_will_measure(
     named = str(tmp_path / "absent")
     about = await station.Station(noting(tmp_path), "cpu", packages, named).about(station.stand(packages))
     assert about.torch is None and "KERNEL_LSP_PYTHON" in str(about.problem)
-    made = rows.spread(Settings(), rows.Asked())("cpu")
+    made = rows.spread(Settings(), rows.RowOptions())("cpu")
     assert made.settings.python == answering(tmp_path) and made.settings.device == "cpu"
 
 
@@ -244,13 +244,13 @@ def case(body: str) -> Case:
     return Case(task="t", request=request)
 
 
-def told(outcome: Outcome) -> tuple[Any, ...]:
+def told(outcome: TurnOutcome) -> tuple[Any, ...]:
     """All but how long it took."""
     return outcome.status, outcome.correct, outcome.speedups, outcome.complete, outcome.complaint
 
 
-async def on_this_machine(cases: list[Case]) -> list[Outcome]:
-    pool = judging.Local()
+async def on_this_machine(cases: list[Case]) -> list[TurnOutcome]:
+    pool = judging.LocalJudge()
     try:
         return await pool.judge(cases)
     finally:
@@ -293,10 +293,10 @@ def test_a_node_that_is_killed_midway_loses_no_evaluation_and_doubles_none(
     assert not alive, "judges and workers end with their node"
     local = asyncio.run(on_this_machine(cases))
     assert [one.status for one in local] == [
-        *[Status.PASSED] * len(RIGHT),
+        *[TurnStatus.PASSED] * len(RIGHT),
         *WRONG.values(),
-        Status.REFUSED,
-        Status.PASSED,
+        TurnStatus.REFUSED,
+        TurnStatus.PASSED,
     ]
     assert list(map(told, spread)) == list(map(told, local))
 

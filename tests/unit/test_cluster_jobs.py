@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.cluster.jobs import Jobs
+from kernel_lsp.cluster.jobs import ClusterJobs
 from kernel_lsp.errors import ClusterError, JobFailed
 
 
-async def lane(jobs: Jobs, done: list[str], losses: dict[str, int]) -> None:
+async def lane(jobs: ClusterJobs, done: list[str], losses: dict[str, int]) -> None:
     """Does jobs, and loses some of them first."""
     while True:
         job = await jobs.next(None, set)
@@ -27,7 +27,7 @@ async def lane(jobs: Jobs, done: list[str], losses: dict[str, int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), max_size=12), st.integers(1, 4))
 def test_every_job_has_one_result_however_many_are_lost(asked: list[tuple[int, int]], lanes: int) -> None:
     async def run() -> None:
-        jobs, done = Jobs(), list[str]()
+        jobs, done = ClusterJobs(), list[str]()
         losses = {str(number): lost for number, lost in asked}
         working = [asyncio.create_task(lane(jobs, done, losses)) for _ in range(lanes)]
         found = await asyncio.gather(*(jobs.result(str(n), n, "") for n, _ in asked))
@@ -41,7 +41,7 @@ def test_every_job_has_one_result_however_many_are_lost(asked: list[tuple[int, i
 
 
 async def test_a_job_that_is_lost_three_times_is_given_up_and_says_why() -> None:
-    jobs, done = Jobs(), list[str]()
+    jobs, done = ClusterJobs(), list[str]()
     working = asyncio.create_task(lane(jobs, done, {"bad": 3}))
     with pytest.raises(JobFailed, match=r"job bad was lost 3 times.*the node died"):
         await jobs.result("bad", 1, "")
@@ -52,7 +52,7 @@ async def test_a_job_that_is_lost_three_times_is_given_up_and_says_why() -> None
 
 
 async def test_a_lane_takes_more_of_its_group_then_of_one_that_nobody_has() -> None:
-    jobs = Jobs()
+    jobs = ClusterJobs()
     asking = [asyncio.create_task(jobs.result(name, 0, name[0])) for name in ("a1", "a2", "b1", "c1", "b2")]
     await asyncio.sleep(0)
     assert (await jobs.next(None, lambda: {"a"})).id == "b1"
@@ -65,7 +65,7 @@ async def test_a_lane_takes_more_of_its_group_then_of_one_that_nobody_has() -> N
 
 
 async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
-    jobs, under_way = Jobs(), list[str]()
+    jobs, under_way = ClusterJobs(), list[str]()
     asking = [asyncio.create_task(jobs.result(name, 0, "")) for name in ("deadly", "beside", "fresh")]
     await asyncio.sleep(0)
     for job in [await jobs.next(None, set), await jobs.next(None, set)]:
@@ -89,7 +89,7 @@ async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
 
 
 async def test_a_job_that_nobody_waits_for_any_more_is_stopped_and_another_caller_keeps_it() -> None:
-    jobs, stopped = Jobs(), list[str]()
+    jobs, stopped = ClusterJobs(), list[str]()
     alone = asyncio.create_task(jobs.result("alone", 0, ""))
     shared = [asyncio.create_task(jobs.result("shared", 0, "")) for _ in range(2)]
     await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_a_job_that_nobody_waits_for_any_more_is_stopped_and_another_calle
 
 
 async def test_who_waits_for_a_lost_cluster_hears_it_at_once() -> None:
-    jobs = Jobs()
+    jobs = ClusterJobs()
     waiting = asyncio.create_task(jobs.result("x", 0, ""))
     await asyncio.sleep(0)
     jobs.fail(ClusterError("no node is left"))

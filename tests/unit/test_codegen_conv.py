@@ -239,11 +239,11 @@ def test_other_paddings_stay_operations_of_their_own():
 
 def test_tf32_is_taken_only_while_the_flag_allows_it():
     from kernel_lsp.records import Program, Step, TargetKind, Workload, WorkloadOrigin
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     text = source("torch.relu(h)", WIDE, "Conv2d(20, 16, 3)")
     opened, found = matches(text, "fused-conv")
-    session = Session(
+    session = EngineSession(
         Program(source=text, entry="Model", kind=TargetKind.MODULE),
         Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cuda", [],
     )  # fmt: skip

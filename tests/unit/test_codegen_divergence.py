@@ -40,7 +40,7 @@ def gpu_like():
 
 def fused(source):
     """Row by row where that is a step of its own, then the largest fusion."""
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     skills = [
         Skill(name=name, description="", scope="graph", tags=(), version=1, body="",
@@ -48,7 +48,7 @@ def fused(source):
         for name in ("total-by-rows", "fused-reduction")
     ]  # fmt: skip
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    opened = Session(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", skills)
+    opened = EngineSession(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", skills)
     first = [site for site in opened.look([]) if site.skill == "total-by-rows"]
     steps = [Step(skill=site.skill, site=site.site, parameters={}) for site in first]
     last = max((s for s in opened.look(steps) if s.skill != "total-by-rows"), key=lambda s: len(s.site))

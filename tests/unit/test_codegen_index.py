@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.codegen.index import Space, offset  # noqa: E402
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset  # noqa: E402
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand  # noqa: E402
 
 SIZES = {"a": 3, "b": 4, "c": 5}
@@ -25,7 +25,9 @@ def strided(axes: tuple[int, ...], point: tuple[int, ...]) -> int:
 
 @pytest.mark.parametrize("axes", SUBSETS)
 def test_one_index_over_all_dimensions_finds_every_operand(axes):
-    text = offset(Operand(name="t", dtype="float32", axes=axes), DIMS, [Space(variable="i", axes=(0, 1, 2))])
+    text = offset(
+        Operand(name="t", dtype="float32", axes=axes), DIMS, [IndexSpace(variable="i", axes=(0, 1, 2))]
+    )
     for position, point in enumerate(itertools.product(range(3), range(4), range(5))):
         assert eval(text, {**SIZES, "i": position}) == strided(axes, point)
 
@@ -34,7 +36,7 @@ def test_one_index_over_all_dimensions_finds_every_operand(axes):
 @pytest.mark.parametrize("reduced", [(2,), (1, 2), (1,), (0,)])
 def test_rows_and_columns_find_every_operand(axes, reduced):
     rows = tuple(axis for axis in range(3) if axis not in reduced)
-    spaces = [Space(variable="row", axes=rows), Space(variable="col", axes=reduced)]
+    spaces = [IndexSpace(variable="row", axes=rows), IndexSpace(variable="col", axes=reduced)]
     text = offset(Operand(name="t", dtype="float32", axes=axes), DIMS, spaces)
     for point in itertools.product(range(3), range(4), range(5)):
         names = {**SIZES, "row": strided(rows, point), "col": strided(reduced, point)}
@@ -43,7 +45,7 @@ def test_rows_and_columns_find_every_operand(axes, reduced):
 
 @pytest.mark.parametrize("axes", SUBSETS)
 def test_a_block_may_start_in_any_slice_and_run_into_the_next(axes):
-    space = Space(variable="index", axes=(0, 1, 2), lead="lead")
+    space = IndexSpace(variable="index", axes=(0, 1, 2), lead="lead")
     text = offset(Operand(name="t", dtype="float32", axes=axes), DIMS, [space])
     period = 20
     for start, step in itertools.product(range(0, 60, 7), range(7)):

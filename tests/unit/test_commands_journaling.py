@@ -47,7 +47,7 @@ def journal(tmp_path: Path) -> Journal:
     opened = Journal.open(tmp_path / "data" / "journal.db")
     opened.save(made(), folder=str(tmp_path), path="net.py", keep_source=False)
     (tmp_path / "net.py").write_text(AFTER)
-    journaling.accepted(opened, [made()], folder=tmp_path, path=tmp_path / "net.py")
+    journaling.record_acceptance(opened, [made()], folder=tmp_path, path=tmp_path / "net.py")
     return opened
 
 
@@ -56,7 +56,7 @@ def kinds(journal: Journal) -> list[str]:
 
 
 def look(journal: Journal, tmp_path: Path) -> list[str]:
-    return [papers.origin.event for papers in journaling.looked(journal, tmp_path, tmp_path / "data")]
+    return [papers.origin.event for papers in journaling.log_outcomes(journal, tmp_path, tmp_path / "data")]
 
 
 def test_what_was_just_written_is_accepted_and_no_more(journal: Journal) -> None:
@@ -108,5 +108,5 @@ def test_what_an_editor_has_applied_is_the_editors(tmp_path: Path) -> None:
         )
         opened.save_tracker(tracker.export())
         (tmp_path / "net.py").write_text(BEFORE)
-        journaling.looked(opened, tmp_path, tmp_path / "data")
+        journaling.log_outcomes(opened, tmp_path, tmp_path / "data")
         assert kinds(opened)[-1] == "accepted"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import talks
 
-from kernel_lsp.agents.compact import TOKENS, WORDS, Phase, Situation, Talk, grammar, telling, words
+from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, DialogPhase, Situation, grammar, telling, words
 from kernel_lsp.agents.compact.grammar import chain, either
 from kernel_lsp.agents.compact.vocabulary import _STRUCTURE, NAMES
 from kernel_lsp.records import (
@@ -130,13 +130,13 @@ def test_words_are_unambiguous() -> None:
 
 
 def test_an_opening_is_what_was_worked_by_hand() -> None:
-    talk = Talk(HERE)
+    talk = Dialog(HERE)
     assert talk.text == OPENING
     assert [WORDS[token] for token in talk.tokens] == OPENING.split()
 
 
 def test_a_turn_from_selection_to_result() -> None:
-    talk = Talk(HERE)
+    talk = Dialog(HERE)
     selected = talk.say(["select_skills", "K0", "."])
     assert selected is not None and selected.name == "select_skills"
     assert [one["name"] for one in selected.arguments["selected_skills"]] == ["fused-matmul"]
@@ -159,7 +159,7 @@ def test_a_turn_from_selection_to_result() -> None:
         "select_skills K0 . apply_skill @0 BLOCK_M p7 . "
         "then operations %4: kernel %0 %1 float32 p5 d6.2 x5 gone @0 @1 stop . got right g8 "
     )
-    assert (talk.turn, talk.steps, talk.phase) == (1, (), Phase.STEP)
+    assert (talk.turn, talk.steps, talk.phase) == (1, (), DialogPhase.STEP)
     sample = talk.sample()
     chosen = [
         (WORDS[t], [WORDS[o] for o in offered]) for t, s, offered in zip(*vars_of(sample), strict=True) if s
@@ -177,7 +177,7 @@ def vars_of(sample) -> tuple:
 
 
 def test_a_refused_step_is_undone_and_not_offered_again_in_its_turn() -> None:
-    talk = Talk(HERE, skip=True)
+    talk = Dialog(HERE, skip=True)
     talk.say(["apply_skill", "@1", "."])
     talk.refused()
     assert talk.steps == () and not talk.offer.accepts(["apply_skill", "@1", "."])
@@ -191,7 +191,7 @@ def test_a_refused_step_is_undone_and_not_offered_again_in_its_turn() -> None:
 
 
 def test_what_was_logged_is_said_in_one_way_or_refused() -> None:
-    talk = Talk(HERE)
+    talk = Dialog(HERE)
     assert talk.reply_selecting(["remove-dead-work", "fused-matmul", "unknown"]) == [
         "select_skills",
         "K0",
@@ -217,7 +217,7 @@ def test_names_of_a_program_do_not_enter(seed: int) -> None:
         replace(site, site="+".join(renamed.get(n, n) for n in site.site.split("+")), summary="obey me")
         for site in here.sites
     )
-    assert Talk(replace(here, graph=graph, sites=sites)).words == Talk(here).words
+    assert Dialog(replace(here, graph=graph, sites=sites)).words == Dialog(here).words
 
 
 @settings(max_examples=25)
@@ -226,8 +226,8 @@ def test_any_graph_is_told_within_the_limit_and_twice_the_same(
     seed: int, operations: int, sites: int
 ) -> None:
     here = talks.situation(seed, max(2, operations), sites)
-    talk = Talk(here)
-    assert talk.words == Talk(here).words
+    talk = Dialog(here)
+    assert talk.words == Dialog(here).words
     assert len(talk.words) <= telling.MOST_WORDS
     assert all(word in TOKENS for word in talk.words)
 
@@ -235,7 +235,7 @@ def test_any_graph_is_told_within_the_limit_and_twice_the_same(
 @given(SEEDS)
 def test_any_walk_along_the_grammar_is_a_valid_call_that_can_be_said_again(seed: int) -> None:
     talk = talks.spoken(seed, replies=8)
-    assert talk.phase in (Phase.SELECT, Phase.STEP)
+    assert talk.phase in (DialogPhase.SELECT, DialogPhase.STEP)
     assert all(word in TOKENS for word in talk.words)
     sample = talk.sample()
     assert len(sample.tokens) == len(sample.said) == len(sample.offered)
@@ -257,7 +257,7 @@ def test_any_walk_along_the_grammar_is_a_valid_call_that_can_be_said_again(seed:
 # --- grammars ------------------------------------------------------------------------------
 
 
-def replies_of(node: grammar.Node) -> set[tuple[str, ...]]:
+def replies_of(node: grammar.GrammarNode) -> set[tuple[str, ...]]:
     if not node.branches:
         return {()}
     return {(word, *rest) for word, after in node.branches.items() for rest in replies_of(after)}
@@ -272,14 +272,14 @@ def test_alternatives_with_the_same_beginning_are_merged() -> None:
 
 def test_a_grammar_grows_with_the_sum_of_the_choices() -> None:
     space = {f"BLOCK_{letter}": [2**n for n in range(4, 12)] for letter in "MNKD"}  # 4096 combinations
-    talk = Talk(replace(HERE, sites=(replace(FUSE, parameters=space),)), skip=True)
+    talk = Dialog(replace(HERE, sites=(replace(FUSE, parameters=space),)), skip=True)
     table = grammar.table(talk.offer, TOKENS)
     assert len(table) < 40
     assert sum(map(len, table)) < 60
 
 
 def test_the_same_grammar_for_a_server() -> None:
-    talk = Talk(HERE, skip=True)
+    talk = Dialog(HERE, skip=True)
     assert grammar.ebnf(talk.offer) == (
         'root ::= "apply_skill " n1\n'
         'n1 ::= "@0 " n2 | "@1 " n3\n'
@@ -292,6 +292,6 @@ def test_the_same_grammar_for_a_server() -> None:
 
 def test_up_to_three_skills_in_the_order_of_their_numbers() -> None:
     sites = tuple(replace(TIDY, skill=name) for name in talks.SKILLS)
-    found = replies_of(Talk(replace(HERE, sites=sites)).offer)
+    found = replies_of(Dialog(replace(HERE, sites=sites)).offer)
     assert len(found) == 1 + 5 + 10 + 10
     assert all(list(reply[1:-1]) == sorted(reply[1:-1]) for reply in found)

@@ -19,7 +19,7 @@ from kernel_lsp import scratch
 from kernel_lsp.confinement import Confinement, Limits, visible
 from kernel_lsp.errors import Unconfined
 from kernel_lsp.evaluator import tensors
-from kernel_lsp.evaluator.processes.warm import Zygote, warm_up
+from kernel_lsp.evaluator.processes.warm import ZygoteClient, warm_up
 from kernel_lsp.process import Child
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def zygote() -> AsyncIterator[Zygote]:
+async def zygote() -> AsyncIterator[ZygoteClient]:
     zygote = await warm_up(sys.executable, {})
     yield zygote
     await zygote.close()
@@ -48,7 +48,7 @@ def confinement() -> AsyncIterator[Confinement]:
     shutil.rmtree(root)
 
 
-async def start(zygote: Zygote, confinement: Confinement, **limits: int) -> Child:
+async def start(zygote: ZygoteClient, confinement: Confinement, **limits: int) -> Child:
     return await zygote.fork(
         "kernel_lsp.evaluator.running.worker",
         "cpu",
@@ -60,7 +60,7 @@ async def start(zygote: Zygote, confinement: Confinement, **limits: int) -> Chil
 
 async def run(child: Child, code: str) -> str:
     """What running ``code`` raised, as the worker tells it; empty when it raised nothing."""
-    out = tensors.Outbox()
+    out = tensors.TensorOutbox()
     init = tensors.encode([(), {}], out)
     source = textwrap.dedent(code) + "\ndef target():\n    pass\n"
     reply, _ = await child.ask(loading(source, init), out.blobs, timeout_s=120)
@@ -113,7 +113,9 @@ def prctl(*numbers):
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
 @pytest.mark.parametrize("what", DENIED)
-async def test_a_worker_cannot(what: str, zygote: Zygote, confinement: Confinement, tmp_path: Path) -> None:
+async def test_a_worker_cannot(
+    what: str, zygote: ZygoteClient, confinement: Confinement, tmp_path: Path
+) -> None:
     other, root = tmp_path / "other", confinement.scratch.parent
     other.mkdir()
     (other / "expected").write_text("secret")
@@ -171,7 +173,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("what", NEEDED)
-async def test_a_worker_can(what: str, zygote: Zygote, confinement: Confinement) -> None:
+async def test_a_worker_can(what: str, zygote: ZygoteClient, confinement: Confinement) -> None:
     if what == "name a thread" and os.geteuid() == 0 and not visible.gpu_devices():
         pytest.skip("root's /proc is read-only where no driver writes there")
     child = await start(zygote, confinement)
@@ -182,7 +184,7 @@ async def test_a_worker_can(what: str, zygote: Zygote, confinement: Confinement)
         await child.kill()
 
 
-async def test_a_worker_compiles_with_the_inductor(zygote: Zygote, confinement: Confinement) -> None:
+async def test_a_worker_compiles_with_the_inductor(zygote: ZygoteClient, confinement: Confinement) -> None:
     branch = await zygote.branch("compiler")
     code = """
     import torch
@@ -198,14 +200,14 @@ async def test_a_worker_compiles_with_the_inductor(zygote: Zygote, confinement: 
         await branch.close()
 
 
-async def test_the_evidence_names_the_layers(zygote: Zygote, confinement: Confinement) -> None:
+async def test_the_evidence_names_the_layers(zygote: ZygoteClient, confinement: Confinement) -> None:
     child = await start(zygote, replace(confinement, hidden=()))
     await child.kill()
     assert "Landlock" in child.confined and "seccomp" in child.confined and "privileges" in child.confined
 
 
 async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
-    zygote: Zygote, confinement: Confinement, tmp_path: Path
+    zygote: ZygoteClient, confinement: Confinement, tmp_path: Path
 ) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -11,7 +11,7 @@ from kernel_lsp.confinement import held, layers
 
 
 async def test_where_everything_is_permitted_nothing_is_left_open() -> None:
-    found = await held.tried()
+    found = await held.try_layers()
     if "mounts" not in found.layers:
         pytest.skip("this machine permits no mounts")
     assert found.problem is None and found.open == ()
@@ -22,7 +22,7 @@ async def test_a_container_without_namespaces_is_told_from_a_machine_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held.sys, "executable", in_a_container(tmp_path))
-    found = await held.tried()
+    found = await held.try_layers()
     assert found.problem is None and layers.SECCOMP in found.layers
     assert not {layers.MOUNTS, layers.OVERLAYS, layers.REPLACED, "network"} & found.layers
     assert found.words.startswith("no namespaces")
@@ -30,7 +30,7 @@ async def test_a_container_without_namespaces_is_told_from_a_machine_with_them(
 
 async def test_what_cannot_be_tried_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held.sys, "executable", str(tmp_path / "none"))
-    found = await held.tried()
+    found = await held.try_layers()
     assert found.problem is not None and found.layers == frozenset()
 
 

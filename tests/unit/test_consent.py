@@ -12,7 +12,7 @@ from kernel_lsp import consented
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import layers
 from kernel_lsp.confinement.layers import GUARANTEES
-from kernel_lsp.consent import MAX_ATTEMPTS, Answer, Consents, remote_origin, trust, trust_remote
+from kernel_lsp.consent import MAX_ATTEMPTS, ConsentAnswer, Consents, remote_origin, trust, trust_remote
 from kernel_lsp.errors import ConfigError
 
 
@@ -21,20 +21,20 @@ def test_nobody_said_anything_is_none(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_shared_with_other_editors_and_kept_per_folder(tmp_path: Path) -> None:
-    Consents(tmp_path).record("/one", Answer.ALLOW)
-    Consents(tmp_path).record("/two", Answer.NEVER)
+    Consents(tmp_path).record("/one", ConsentAnswer.ALLOW)
+    Consents(tmp_path).record("/two", ConsentAnswer.NEVER)
     other = Consents(tmp_path)
-    assert other.answer("/one") is Answer.ALLOW
-    assert other.answer("/two") is Answer.NEVER
+    assert other.answer("/one") is ConsentAnswer.ALLOW
+    assert other.answer("/two") is ConsentAnswer.NEVER
     assert other.answer("/one/deeper") is None
     assert not other.may_ask("/one")
 
 
 def test_the_setting_comes_before_the_stored_answer(tmp_path: Path) -> None:
     consents = Consents(tmp_path)
-    consents.record("/one", Answer.NEVER)
-    assert consents.answer("/one", setting="always") is Answer.ALLOW
-    assert consents.answer("/two", setting="never") is Answer.NEVER
+    consents.record("/one", ConsentAnswer.NEVER)
+    assert consents.answer("/one", setting="always") is ConsentAnswer.ALLOW
+    assert consents.answer("/two", setting="never") is ConsentAnswer.NEVER
 
 
 def test_asking_stops_after_five_attempts_across_editors(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_damaged_file_means_that_nobody_allowed_anything(tmp_path: Path) -> No
 
 def test_forgetting_asks_again(tmp_path: Path) -> None:
     consents = Consents(tmp_path)
-    consents.record("/one", Answer.NEVER)
+    consents.record("/one", ConsentAnswer.NEVER)
     consents.forget("/one")
     assert Consents(tmp_path).answer("/one") is None
     assert Consents(tmp_path).may_ask("/one")
@@ -67,8 +67,8 @@ def test_a_folder_that_cannot_be_written_keeps_the_answer_for_the_session(tmp_pa
     consents = Consents(blocked)
     consents.count_attempt("/one")
     with pytest.raises(ConfigError, match="data_dir"):
-        consents.record("/one", Answer.ALLOW)
-    assert consents.answer("/one") is Answer.ALLOW
+        consents.record("/one", ConsentAnswer.ALLOW)
+    assert consents.answer("/one") is ConsentAnswer.ALLOW
     assert Consents(blocked).answer("/one") is None
 
 
@@ -76,8 +76,8 @@ def test_links_to_a_folder_share_its_answer(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
-    trust(link, tmp_path / "data", Answer.ON_REQUEST)
-    assert Consents(tmp_path / "data").answer(real) is Answer.ON_REQUEST
+    trust(link, tmp_path / "data", ConsentAnswer.ON_REQUEST)
+    assert Consents(tmp_path / "data").answer(real) is ConsentAnswer.ON_REQUEST
 
 
 HERE, THERE = "https://api.example.com", "http://10.0.0.7:8000"
@@ -103,7 +103,7 @@ def test_a_refusal_is_remembered_so_that_nobody_is_asked_again(tmp_path: Path) -
         True,
         None,
     ]
-    assert other.answer("/one") is Answer.ALLOW
+    assert other.answer("/one") is ConsentAnswer.ALLOW
     other.allow_remote("/one", HERE)
     assert Consents(tmp_path).allows_remote("/one", HERE)
     other.forget("/one")
@@ -125,7 +125,7 @@ def test_a_damaged_leave_to_send_is_none(tmp_path: Path, damage: object) -> None
     entry = {"answer": "allow", "about": {}, "remote": damage}
     (tmp_path / "consent.json").write_text(json.dumps({str(Path("/one").resolve()): entry}))
     assert not Consents(tmp_path).allows_remote("/one", HERE)
-    assert Consents(tmp_path).answer("/one") is Answer.ALLOW
+    assert Consents(tmp_path).answer("/one") is ConsentAnswer.ALLOW
     Consents(tmp_path).allow_remote("/one", THERE)
     assert Consents(tmp_path).allows_remote("/one", THERE)
 
@@ -172,15 +172,15 @@ def repository(folder: Path, remote: str = "https://example.com/one", began: str
 def test_another_folder_at_the_same_place_is_asked_about(tmp_path: Path) -> None:
     folder, consents = tmp_path / "project", Consents(tmp_path / "data")
     repository(folder)
-    consents.record(folder, Answer.ALLOW)
+    consents.record(folder, ConsentAnswer.ALLOW)
     (folder / "model.py").write_text("edited")
-    assert consents.answer(folder) is Answer.ALLOW and not consents.may_ask(folder)
+    assert consents.answer(folder) is ConsentAnswer.ALLOW and not consents.may_ask(folder)
     folder.rename(tmp_path / "away")
     repository(folder)
     assert consents.answer(folder) is None and consents.may_ask(folder)
     shutil.rmtree(folder)
     (tmp_path / "away").rename(folder)
-    assert consents.answer(folder) is Answer.ALLOW
+    assert consents.answer(folder) is ConsentAnswer.ALLOW
 
 
 def test_an_inode_that_has_come_again_is_another_folder(tmp_path: Path) -> None:
@@ -208,19 +208,19 @@ def test_another_repository_in_the_same_folder_is_asked_about(
     change: Callable[[Path], object], words: str, tmp_path: Path
 ) -> None:
     folder, consents = repository(tmp_path / "project"), Consents(tmp_path / "data")
-    consents.record(folder, Answer.ALLOW)
+    consents.record(folder, ConsentAnswer.ALLOW)
     log = folder / ".git" / "logs" / "HEAD"
     log.write_text(log.read_text() + f"{'a' * 40} {'c' * 40} A <a@b> 2 +0000\tpull\n")
-    assert consents.answer(folder) is Answer.ALLOW, "a pull is no other repository"
+    assert consents.answer(folder) is ConsentAnswer.ALLOW, "a pull is no other repository"
     change(folder / ".git")
     assert consents.answer(folder) is None, words
 
 
 def test_a_no_stays_a_no_whatever_comes_to_lie_there(tmp_path: Path) -> None:
     consents = Consents(tmp_path / "data")
-    consents.record(tmp_path / "project", Answer.NEVER)
+    consents.record(tmp_path / "project", ConsentAnswer.NEVER)
     repository(tmp_path / "project")
-    assert consents.answer(tmp_path / "project") is Answer.NEVER
+    assert consents.answer(tmp_path / "project") is ConsentAnswer.NEVER
 
 
 def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
@@ -228,11 +228,11 @@ def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
     (folder / "first").mkdir(parents=True)
     (folder / "model.py").write_text("one")
     assert "not what comes to lie there later" in consented.words(folder)
-    consents.record(folder, Answer.ALLOW)
+    consents.record(folder, ConsentAnswer.ALLOW)
     (folder / "model.py").unlink()
     (folder / "model.py").write_text("saved again")
     for path in ("first/deep/model.py", "model.py", folder / "model.py", tmp_path / "elsewhere.py"):
-        assert consents.answer(folder, path=path) is Answer.ALLOW
+        assert consents.answer(folder, path=path) is ConsentAnswer.ALLOW
     (folder / "second").mkdir()
     assert consents.answer(folder, path="second/model.py") is None
     assert consents.answer(folder, path=folder / "fresh.py") is None and consents.may_ask(
@@ -247,9 +247,9 @@ def test_a_project_covers_what_is_added_to_it(tmp_path: Path) -> None:
     folder, consents = tmp_path / "project", Consents(tmp_path / "data")
     folder.mkdir()
     (folder / "pyproject.toml").write_text("")
-    consents.record(folder, Answer.ALLOW)
+    consents.record(folder, ConsentAnswer.ALLOW)
     (folder / "new").mkdir()
-    assert consents.answer(folder, path="new/model.py") is Answer.ALLOW
+    assert consents.answer(folder, path="new/model.py") is ConsentAnswer.ALLOW
     assert "you are asked again" in consented.words(folder)
 
 
@@ -282,7 +282,9 @@ def test_git_files_of_worktrees_are_followed_as_text(tmp_path: Path) -> None:
 def test_what_must_hold_is_everything_but_what_was_accepted_and_the_promised_layers(tmp_path: Path) -> None:
     consents = Consents(tmp_path / "data")
     assert consents.required(tmp_path) == consents.required(None) == frozenset(GUARANTEES)
-    consents.record(tmp_path, Answer.ALLOW, promise=frozenset({"Landlock"}), accepted=frozenset({layers.NET}))
+    consents.record(
+        tmp_path, ConsentAnswer.ALLOW, promise=frozenset({"Landlock"}), accepted=frozenset({layers.NET})
+    )
     assert consents.required(tmp_path) == (frozenset(GUARANTEES) - {layers.NET}) | {"Landlock"}
     consents.forget(tmp_path)
     assert consents.required(tmp_path) == frozenset(GUARANTEES)

@@ -43,7 +43,7 @@ def test_the_family_computes_what_torch_computes(
     from codegen_helpers import as_close_as_eager, program
 
     import kernel_lsp.rewrite.codegen
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     name = "kernel_lsp.rewrite.codegen.distance"
     (tmp_path / "distance.py").write_text(BLOCKS["family"])
@@ -58,9 +58,9 @@ def test_the_family_computes_what_torch_computes(
         executable=True,
     )  # fmt: skip
 
-    def open_session(source: str) -> Session:
+    def open_session(source: str) -> EngineSession:
         target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-        return Session(target, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu", [skill])
+        return EngineSession(target, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu", [skill])
 
     before = program("torch.cdist(x, y, p=1.0)", "torch.randn(50, 7), torch.randn(33, 7)")
     session = open_session(before)

@@ -11,16 +11,16 @@ from codegen_helpers import Child
 from rewrite_helpers import instance, module, on_cpu, program, skill, workload
 
 from kernel_lsp.records import Step
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 
 pytestmark = pytest.mark.torch
 
 
-def opened(source: str, *names: str, device: str = "cuda") -> Session:
-    return Session(program(source), workload(), device, [skill(name) for name in names])
+def opened(source: str, *names: str, device: str = "cuda") -> EngineSession:
+    return EngineSession(program(source), workload(), device, [skill(name) for name in names])
 
 
-def proved(session: Session, name: str) -> list[str]:
+def proved(session: EngineSession, name: str) -> list[str]:
     """Labels where every precondition is proved, worth it or not."""
     rewrites = session.rewrites[name]
     found = rewrites.match(session.graph)

@@ -28,25 +28,25 @@ pytestmark = pytest.mark.torch
 )
 def test_another_layout_has_the_same_values(shape: list[int], layout: str) -> None:
     values = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
-    made = variations.relaid(values, layout)
+    made = variations.relay_memory(values, layout)
     assert made.shape == values.shape and torch.equal(made, values)
 
 
 def test_layouts_are_what_they_are_called() -> None:
     values = torch.arange(12.0).reshape(3, 4).requires_grad_()
-    assert variations.relaid(values, "transposed").stride() == (1, 3)
-    assert variations.relaid(values, "sliced").stride() == (9, 1)
-    offset = variations.relaid(values, "offset")
+    assert variations.relay_memory(values, "transposed").stride() == (1, 3)
+    assert variations.relay_memory(values, "sliced").stride() == (9, 1)
+    offset = variations.relay_memory(values, "offset")
     assert offset.is_contiguous() and offset.storage_offset() == 1 and offset.requires_grad
-    assert variations.relaid(torch.arange(3.0), "transposed").stride() == (2,)
+    assert variations.relay_memory(torch.arange(3.0), "transposed").stride() == (2,)
     expanded = torch.ones(1).expand(4)
-    assert variations.relaid(expanded, "sliced") is expanded
+    assert variations.relay_memory(expanded, "sliced") is expanded
 
 
 @pytest.mark.parametrize("layout", variations.LAYOUTS)
 def test_rows_of_a_delicate_program_begin_at_multiples_of_16_bytes(layout: str) -> None:
     values = torch.arange(64.0, dtype=torch.bfloat16).reshape(4, 2, 8)
-    made = variations.relaid(values, layout, aligned=True)
+    made = variations.relay_memory(values, layout, aligned=True)
     assert torch.equal(made, values) and made.storage_offset() == 8
     assert layout == "transposed" or all(step % 8 == 0 for step in made.stride()[:-1])
 
@@ -67,7 +67,7 @@ def test_a_big_workload_is_only_made_smaller() -> None:
 def test_another_batch_takes_its_rows_from_the_given_ones() -> None:
     index = torch.tensor([5, 6, 7])
     arguments = [[torch.arange(3.0)[:, None], index, torch.ones(2)], {}]
-    made = variations.rebatched(arguments, (0, 1), 5, torch.Generator().manual_seed(0))
+    made = variations.change_batch(arguments, (0, 1), 5, torch.Generator().manual_seed(0))
     assert made[0][0].shape == (5, 1) and made[0][2].shape == (2,)
     assert torch.equal(made[0][1], index[made[0][0].flatten().long()])
 
@@ -130,7 +130,7 @@ def test_switching_the_mode_leaves_every_module_in_its_own() -> None:
 @pytest.mark.parametrize("layout", ["as_given", *variations.LAYOUTS])
 @pytest.mark.parametrize("fresh", [False, True])
 def test_inputs_are_placed_with_their_values_and_layout(layout: str, fresh: bool) -> None:
-    values = variations.relaid(torch.arange(12.0).reshape(3, 4), layout).requires_grad_()
+    values = variations.relay_memory(torch.arange(12.0).reshape(3, 4), layout).requires_grad_()
     held = memory.Memory("cpu")
     placed = held.place([values], fresh=fresh)[0]
     assert torch.equal(placed, values) and placed.stride() == values.stride() and placed.requires_grad
@@ -157,7 +157,7 @@ def test_writing_beside_an_input_is_seen(place: int) -> None:
 
 def test_writing_into_the_gap_between_rows_is_seen() -> None:
     held = memory.Memory("cpu")
-    placed = held.place([variations.relaid(torch.ones(3, 4), "sliced")], fresh=False)[0]
+    placed = held.place([variations.relay_memory(torch.ones(3, 4), "sliced")], fresh=False)[0]
     placed.as_strided((1,), (1,), placed.storage_offset() + 5).fill_(3.0)
     assert [note["name"] for note in held.problems()] == ["guard-bands"]
 
@@ -252,7 +252,7 @@ def test_gradients_exist_in_the_same_places() -> None:
 
 
 def test_a_strangers_answer_opens_no_file_and_allocates_no_strides() -> None:
-    out = tensors.Outbox()
+    out = tensors.TensorOutbox()
     spec = tensors.encode(torch.ones(2), out)
     spec["stride"], spec["offset"] = [10**12], 10**12
     assert torch.equal(tensors.decode_values(spec, out.blobs), torch.ones(2))
@@ -261,7 +261,7 @@ def test_a_strangers_answer_opens_no_file_and_allocates_no_strides() -> None:
 
 
 def test_a_storage_offset_comes_back_as_far_as_alignment_goes() -> None:
-    out = tensors.Outbox()
+    out = tensors.TensorOutbox()
     value = torch.arange(200.0)[65:70]
     back = tensors.decode(tensors.encode(value, out), out.blobs)
     assert torch.equal(back, value) and back.storage_offset() == 1

@@ -74,8 +74,8 @@ def test_costs_follow_the_device_and_survive_a_rewrite() -> None:
     skills = [skill("fused-pointwise")]
     seconds = {}
     for capability in ("sm_80", "sm_90", "sm_100"):
-        session = engine.opened(program(source), workload(), "cuda", skills, gpu=(capability, None))
-        assert isinstance(session, engine.Session)
+        session = engine.open_session(program(source), workload(), "cuda", skills, gpu=(capability, None))
+        assert isinstance(session, engine.EngineSession)
         seconds[capability] = cost.total(session.graph)
         roof = session.explain().roof
         assert roof is not None and roof.device == devices.GPUS[capability].title
@@ -84,5 +84,5 @@ def test_costs_follow_the_device_and_survive_a_rewrite() -> None:
         assert session.propose([step]).candidate.edit is not None
         assert session.graph.copy().hardware.capability == capability
     assert seconds["sm_80"] > seconds["sm_90"] > seconds["sm_100"]
-    plain = engine.opened(program(source), workload(), "cuda", skills)
-    assert isinstance(plain, engine.Session) and cost.total(plain.graph) == seconds["sm_90"]
+    plain = engine.open_session(program(source), workload(), "cuda", skills)
+    assert isinstance(plain, engine.EngineSession) and cost.total(plain.graph) == seconds["sm_90"]

@@ -67,9 +67,9 @@ def test_paths_of_uris(uri: str, path: Path | None) -> None:
 
 
 def test_installed_and_huge_files_are_not_wanted() -> None:
-    assert documents.wanted("file:///p/a.py", "x = 1")
-    assert not documents.wanted("file:///p/.venv/lib/python3.11/site-packages/torch/a.py", "x = 1")
-    assert not documents.wanted("file:///p/a.py", "x" * 1_000_001)
+    assert documents.is_wanted("file:///p/a.py", "x = 1")
+    assert not documents.is_wanted("file:///p/.venv/lib/python3.11/site-packages/torch/a.py", "x = 1")
+    assert not documents.is_wanted("file:///p/a.py", "x" * 1_000_001)
 
 
 def test_a_file_that_is_not_utf8_or_gone_reads_as_none(tmp_path: Path) -> None:

@@ -51,13 +51,13 @@ def only(found: EntryPoints) -> EntryPoint:
     ],
 )
 def test_what_is_run_is_told_from_what_is_imported(tmp_path: Path, text: str, runs: bool) -> None:
-    found = entries.found(workspace(tmp_path, code=text))
+    found = entries.find_entries(workspace(tmp_path, code=text))
     assert names(found) == (["code.py"] if runs else [])
     assert found.complete
 
 
 def test_an_entry_says_how_it_is_run(tmp_path: Path) -> None:
-    one = only(entries.found(workspace(tmp_path, **{"tools/train": MAIN})))
+    one = only(entries.find_entries(workspace(tmp_path, **{"tools/train": MAIN})))
     assert (one.kind, one.words, one.folder) == (EntryKind.SCRIPT, ("tools/train.py",), str(tmp_path))
     assert one.uses_torch
 
@@ -86,7 +86,7 @@ def test_an_entry_says_how_it_is_run(tmp_path: Path) -> None:
 def test_modules_of_packages_are_run_by_name_where_they_have_to_be(
     tmp_path: Path, files: dict[str, str], words: tuple[str, ...], folder: str
 ) -> None:
-    one = only(entries.found(workspace(tmp_path, **files)))
+    one = only(entries.find_entries(workspace(tmp_path, **files)))
     assert (one.words, Path(one.folder)) == (words, tmp_path / folder)
 
 
@@ -94,16 +94,16 @@ def test_tests_are_run_by_pytest_and_come_last(tmp_path: Path) -> None:
     test = "import torch\ndef test_one():\n    pass\n"
     tests = {"a/test_model": test, "b/model_test": test, "test_empty": "x = 1\n"}
     workspace(tmp_path, train=MAIN, **tests)
-    found = entries.found(tmp_path)
+    found = entries.find_entries(tmp_path)
     assert names(found) == ["train.py", "a/test_model.py", "b/model_test.py"]
     assert found.points[1].words == ("-m", "pytest", "a/test_model.py")
 
 
 def test_what_names_torch_comes_first_and_the_file_at_hand_before_all(tmp_path: Path) -> None:
     workspace(tmp_path, a=MAIN.replace("torch", "math"), b=MAIN, **{"deep/c": MAIN})
-    assert names(entries.found(tmp_path)) == ["b.py", "deep/c.py", "a.py"]
-    assert names(entries.found(tmp_path, open_file=tmp_path / "a.py"))[0] == "a.py"
-    assert names(entries.found(tmp_path, open_file=Path("/elsewhere.py")))[0] == "b.py"
+    assert names(entries.find_entries(tmp_path)) == ["b.py", "deep/c.py", "a.py"]
+    assert names(entries.find_entries(tmp_path, open_file=tmp_path / "a.py"))[0] == "a.py"
+    assert names(entries.find_entries(tmp_path, open_file=Path("/elsewhere.py")))[0] == "b.py"
 
 
 def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
     workspace(tmp_path, **dict.fromkeys((*kept, *others), MAIN))
     (tmp_path / "mine" / "pyvenv.cfg").touch()
     (tmp_path / "conda" / "conda-meta").mkdir()
-    assert names(entries.found(tmp_path)) == ["train.py", "venvs/real/train.py"]
+    assert names(entries.find_entries(tmp_path)) == ["train.py", "venvs/real/train.py"]
 
 
 def test_links_lead_neither_out_nor_in_circles(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_links_lead_neither_out_nor_in_circles(tmp_path: Path) -> None:
     (root / "self.py").symlink_to("self.py")
     (root / "gone.py").symlink_to("nowhere.py")
     (root / "same.py").symlink_to("train.py")
-    assert names(entries.found(root)) == ["same.py", "train.py"]
+    assert names(entries.find_entries(root)) == ["same.py", "train.py"]
 
 
 def test_what_is_no_text_of_a_person_is_left_out(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_what_is_no_text_of_a_person_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "line\nbreak.py").write_text(MAIN)
     (tmp_path / "es\x1b[31mcape.py").write_text(MAIN)
     os.mkfifo(tmp_path / "pipe.py")
-    assert names(entries.found(tmp_path)) == ["train.py"]
+    assert names(entries.find_entries(tmp_path)) == ["train.py"]
 
 
 def test_a_folder_that_is_gone_or_empty_has_nothing(tmp_path: Path) -> None:
-    assert entries.found(tmp_path / "gone") == entries.found(tmp_path) == EntryPoints(points=())
+    assert entries.find_entries(tmp_path / "gone") == entries.find_entries(tmp_path) == EntryPoints(points=())
 
 
 def test_ten_thousand_files_are_looked_through_in_bounds(
@@ -155,7 +155,7 @@ def test_ten_thousand_files_are_looked_through_in_bounds(
     monkeypatch.setattr(
         scripts, "_entry_point", lambda path, folder: (read.append(path), entry_point(path, folder))[1]
     )
-    found = entries.found(tmp_path)
+    found = entries.find_entries(tmp_path)
     assert names(found) == ["train.py"] and not found.complete
     assert len(read) == 500
 
@@ -166,13 +166,15 @@ def test_every_bound_is_told(
 ) -> None:
     workspace(tmp_path, train=MAIN, **{f"sub/f{number}": "" for number in range(9)})
     monkeypatch.setattr(scripts, limit, value)
-    found = entries.found(tmp_path)
+    found = entries.find_entries(tmp_path)
     assert not found.complete
     assert names(found) == ([] if limit == "LIMIT_S" else ["train.py"])
 
 
 def test_no_more_than_a_person_can_choose_from(tmp_path: Path) -> None:
-    found = entries.found(workspace(tmp_path, **{f"t{number}": MAIN for number in range(entries.MOST + 5)}))
+    found = entries.find_entries(
+        workspace(tmp_path, **{f"t{number}": MAIN for number in range(entries.MOST + 5)})
+    )
     assert len(found.points) == entries.MOST and not found.complete
 
 
@@ -188,7 +190,7 @@ DEBUG: dict[str, Any] = {
 
 def debugged(folder: Path, **changed: Any) -> EntryPoints:
     one = {key: value for key, value in {**DEBUG, **changed}.items() if value is not ...}
-    return entries.found(workspace(folder, train="x = 1\n"), [one], folder / "train.py")
+    return entries.find_entries(workspace(folder, train="x = 1\n"), [one], folder / "train.py")
 
 
 def test_a_debug_configuration_is_an_entry(tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_launch_json_is_read_where_no_editor_has(
 ) -> None:
     (tmp_path / ".vscode").mkdir()
     (tmp_path / ".vscode" / "launch.json").write_bytes(text.encode("latin-1"))
-    found = entries.found(tmp_path)
+    found = entries.find_entries(tmp_path)
     assert (names(found), len(found.problems)) == (names_of, problems)
 
 
@@ -274,5 +276,5 @@ def test_a_launch_json_that_leads_out_of_the_workspace_is_not_read(tmp_path: Pat
     (root / ".vscode").mkdir(parents=True)
     (tmp_path / "launch.json").write_text('{"configurations": []}')
     (root / ".vscode" / "launch.json").symlink_to(tmp_path / "launch.json")
-    (problem,) = entries.found(root).problems
+    (problem,) = entries.find_entries(root).problems
     assert "out of the workspace" in problem

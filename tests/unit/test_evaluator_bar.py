@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
-from kernel_lsp.evaluator.running.bar import FAR, Bar  # noqa: E402
+from kernel_lsp.evaluator.running.bar import FAR, ExpectedResult  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -17,12 +17,12 @@ def call(callee, arguments):
         return callee(callee.bind(arguments))
 
 
-def bar(target, *inputs) -> tuple[Bar, torch.Tensor]:
+def bar(target, *inputs) -> tuple[ExpectedResult, torch.Tensor]:
     arguments = [list(inputs), {}]
     callee = Callee(target)
     wide = Callee(copy.deepcopy(target).double()) if isinstance(target, torch.nn.Module) else callee
     output = call(callee, arguments)
-    return Bar(callee, wide, arguments, [output], call), output
+    return ExpectedResult(callee, wide, arguments, [output], call), output
 
 
 def tensor(*shape: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.evaluator.processes import compiled
-from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 
 
 def compile_something(scratch: Path, name: str = "add.cubin") -> None:
@@ -19,7 +19,7 @@ def compile_something(scratch: Path, name: str = "add.cubin") -> None:
 
 
 def test_an_entry_comes_back_with_paths_of_its_new_place(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    store = CompiledKernels(tmp_path / "store")
     compile_something(tmp_path / "one")
     store.take_in("key", tmp_path / "one")
     assert store.lay_out("key", tmp_path / "two")
@@ -29,14 +29,20 @@ def test_an_entry_comes_back_with_paths_of_its_new_place(tmp_path: Path) -> None
 
 
 def test_what_nobody_compiled_is_not_there(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    store = CompiledKernels(tmp_path / "store")
     store.take_in("key", tmp_path / "empty")
     assert not store.lay_out("key", tmp_path / "two") and not (tmp_path / "two").exists()
 
 
 def test_another_source_is_another_key() -> None:
     assert (
-        len({Store.key("candidate", "x", "y"), Store.key("candidate", "xy", ""), Store.key("a", "x", "y")})
+        len(
+            {
+                CompiledKernels.key("candidate", "x", "y"),
+                CompiledKernels.key("candidate", "xy", ""),
+                CompiledKernels.key("a", "x", "y"),
+            }
+        )
         == 3
     )
 
@@ -47,7 +53,7 @@ def test_links_and_other_files_of_the_scratch_folder_stay_behind(tmp_path: Path)
     os.symlink(tmp_path / "secret", tmp_path / "one/triton/HASH/link")
     os.symlink(tmp_path, tmp_path / "one/inductor")
     (tmp_path / "one/note").write_text("I ran before")
-    store = Store(tmp_path / "store")
+    store = CompiledKernels(tmp_path / "store")
     store.take_in("key", tmp_path / "one")
     kept = {path.name for path in (tmp_path / "store/key").rglob("*") if path.is_file()}
     assert kept == {"add.cubin", "__grp__add.json", "used"}
@@ -58,7 +64,7 @@ def test_a_large_entry_is_not_kept_and_the_longest_unused_goes_first(
 ) -> None:
     monkeypatch.setattr(compiled, "MAX_ENTRY_BYTES", 200)
     monkeypatch.setattr(compiled, "MAX_STORE_BYTES", 400)
-    store = Store(tmp_path / "store")
+    store = CompiledKernels(tmp_path / "store")
     for number in range(4):
         scratch = tmp_path / str(number)
         (scratch / "inductor").mkdir(parents=True)
@@ -71,11 +77,11 @@ def test_a_large_entry_is_not_kept_and_the_longest_unused_goes_first(
 def test_a_full_disk_only_means_compiling_again(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     compile_something(tmp_path / "one")
-    Store(tmp_path / "file" / "store").take_in("key", tmp_path / "one")
+    CompiledKernels(tmp_path / "file" / "store").take_in("key", tmp_path / "one")
 
 
 async def test_of_several_who_need_an_entry_one_makes_it(tmp_path: Path) -> None:
-    store, made = Store(tmp_path), list[str]()
+    store, made = CompiledKernels(tmp_path), list[str]()
 
     async def need(name: str) -> None:
         async with store.made_once("key", patience_s=60):
@@ -91,7 +97,7 @@ async def test_of_several_who_need_an_entry_one_makes_it(tmp_path: Path) -> None
 async def test_who_waits_too_long_makes_the_entry_too_and_a_failure_lets_the_next_one_try(
     tmp_path: Path,
 ) -> None:
-    store, order, came = Store(tmp_path), list[str](), asyncio.Event()
+    store, order, came = CompiledKernels(tmp_path), list[str](), asyncio.Event()
 
     async def slow() -> None:
         async with store.made_once("key", patience_s=60):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.evaluator import Budget, EvaluationRequest, measure
-from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, measure
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
 from kernel_lsp.evaluator.verify import request_from_files
 
@@ -26,7 +26,8 @@ def get_inputs():
 
 def request(**changes: Any) -> EvaluationRequest:
     asked = replace(
-        request_from_files(REFERENCE, REFERENCE, device="cpu"), budget=Budget(compile_s=100, load_s=100)
+        request_from_files(REFERENCE, REFERENCE, device="cpu"),
+        budget=EvaluationBudget(compile_s=100, load_s=100),
     )
     return replace(asked, **changes)
 
@@ -47,7 +48,9 @@ class Timer:
         return {"built": self.built}, []
 
 
-async def opened(asked: EvaluationRequest, store: Store | None, *, built: bool) -> tuple[list[str], set[str]]:
+async def opened(
+    asked: EvaluationRequest, store: CompiledKernels | None, *, built: bool
+) -> tuple[list[str], set[str]]:
     """What a timer was asked for, and what lies in its folder before it compiles the reference."""
     async with Sandbox(asked, store=store) as sandbox:
         folder = sandbox._folder("timer")
@@ -62,18 +65,18 @@ def has_amx() -> bool:
     return os.uname().machine == "x86_64" and "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
-def keep(store: Store, key: str, name: str, scratch: Path) -> None:
+def keep(store: CompiledKernels, key: str, name: str, scratch: Path) -> None:
     (scratch / "inductor").mkdir(parents=True)
     (scratch / "inductor" / name).write_bytes(b"code")
     store.take_in(key, scratch)
 
 
-def names(store: Store, key: str) -> set[str]:
+def names(store: CompiledKernels, key: str) -> set[str]:
     return {path.name for path in (store.folder / key).rglob("*.so")}
 
 
 async def test_it_is_built_once_and_kept_without_anything_of_a_reference(tmp_path: Path) -> None:
-    store, asked = Store(tmp_path / "store"), request()
+    store, asked = CompiledKernels(tmp_path / "store"), request()
     async with Sandbox(asked, store=store) as sandbox:
         driver, baselines = sandbox._driver_key, sandbox._baselines_key
     keep(store, baselines, "baseline.so", tmp_path / "earlier")
@@ -84,14 +87,14 @@ async def test_it_is_built_once_and_kept_without_anything_of_a_reference(tmp_pat
 
 
 async def test_where_nothing_is_to_be_built_the_baselines_are_found_all_the_same(tmp_path: Path) -> None:
-    store, asked = Store(tmp_path / "store"), request()
+    store, asked = CompiledKernels(tmp_path / "store"), request()
     async with Sandbox(asked, store=store) as sandbox:
         keep(store, sandbox._baselines_key, "baseline.so", tmp_path / "earlier")
     assert await opened(asked, store, built=False) == (["open_driver"], {"baseline.so"})
 
 
 async def test_another_compiler_has_it_built_anew_by_itself(tmp_path: Path) -> None:
-    store, asked = Store(tmp_path / "store"), request()
+    store, asked = CompiledKernels(tmp_path / "store"), request()
     async with Sandbox(asked, store=store) as sandbox:
         driver = sandbox._driver_key
         keep(store, driver, "of-the-old-compiler.so", tmp_path / "old")
@@ -104,11 +107,11 @@ async def test_another_compiler_has_it_built_anew_by_itself(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"device": "interpreter"}, {"budget": Budget(compile_s=0)}, {"device": "cuda"}],
+    [{"device": "interpreter"}, {"budget": EvaluationBudget(compile_s=0)}, {"device": "cuda"}],
     ids=["interpreter", "no torch.compile", "a GPU without Triton"],
 )
 async def test_nobody_is_asked_who_needs_none(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert (await opened(request(**changes), Store(tmp_path), built=True))[0] == []
+    assert (await opened(request(**changes), CompiledKernels(tmp_path), built=True))[0] == []
 
 
 async def test_without_a_store_nothing_is_built_ahead() -> None:
@@ -118,7 +121,7 @@ async def test_without_a_store_nothing_is_built_ahead() -> None:
 @pytest.mark.torch
 async def test_a_timer_says_what_it_has_built(tmp_path: Path) -> None:
     """The real one: what it has built once, the next finds in its own folder."""
-    store, told = Store(tmp_path / "store"), list[bool]()
+    store, told = CompiledKernels(tmp_path / "store"), list[bool]()
     for _ in range(2):
         async with Sandbox(request(), store=store) as sandbox:
             timer: Party = await sandbox.timer()

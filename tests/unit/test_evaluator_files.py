@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import WorkerLost  # noqa: E402
 from kernel_lsp.evaluator import tensors  # noqa: E402
-from kernel_lsp.evaluator.processes.sandbox import FETCHED, InFile, Party, Sandbox, fetched  # noqa: E402
+from kernel_lsp.evaluator.processes.sandbox import FETCHED, InFile, Party, Sandbox, fetch_file  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, name: str) -> Path:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int8])
 def test_values_come_back_bit_for_bit(dtype: torch.dtype, tmp_path: Path) -> None:
     value = torch.randn(3000, 2003).to(dtype).T
-    out = tensors.Left(tmp_path)
+    out = tensors.DeferredOutbox(tmp_path)
     spec = tensors.encode([value, torch.ones(3)], out)
     assert out.blobs[0] == b"" and set(out.left) == {"0"} and "file" not in str(spec)
     big, small = tensors.decode_values(spec, [tmp_path / out.left["0"], out.blobs[1]])
@@ -49,7 +49,7 @@ def test_what_is_too_much_for_the_folder_goes_through_the_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensors, "LEFT_BYTES", 9 * 2**20)
-    out = tensors.Left(tmp_path)
+    out = tensors.DeferredOutbox(tmp_path)
     tensors.encode([torch.zeros(5, 2**20, dtype=torch.int8)] * 2, out)
     assert set(out.left) == {"0"} and len(out.blobs[1]) == 5 * 2**20
 
@@ -108,7 +108,7 @@ def test_a_link_or_a_pipe_is_no_answer(kind: str, tmp_path: Path) -> None:
     else:
         os.mkfifo(scratch / NAME)
     with pytest.raises(ValueError):
-        fetched(scratch, NAME)
+        fetch_file(scratch, NAME)
     assert secret.read_bytes() == b"key" and not os.listdir(tmp_path / "one" / FETCHED)
 
 

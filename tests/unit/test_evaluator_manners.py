@@ -23,9 +23,9 @@ import pytest
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.sharing import manners, nvml
-from kernel_lsp.evaluator.sharing.allowance import Ledger, continues_at, used_s
+from kernel_lsp.evaluator.sharing.allowance import DeviceLedger, continues_at, used_s
 from kernel_lsp.evaluator.sharing.locks import Files, device_key
-from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, Rules, busy_before, busy_during
+from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, SharingRules, busy_before, busy_during
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
@@ -33,8 +33,8 @@ NOW = 1_000_000.0
 LONG_S = 120.0
 
 
-def rules(folder: Path, **changes: Any) -> Rules:
-    return Rules(data_dir=str(folder), **changes)
+def rules(folder: Path, **changes: Any) -> SharingRules:
+    return SharingRules(data_dir=str(folder), **changes)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -70,11 +70,11 @@ def test_within_the_allowance_nothing_is_waited_for() -> None:
 
 
 def test_uses_of_one_minute_share_an_entry_and_old_ones_go(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "used.json")
+    ledger = DeviceLedger(tmp_path / "used.json")
     for start, seconds in ((NOW - 7300, 5), (NOW, 2.5), (NOW + 30, 4), (NOW + 61, 1)):
         ledger.add(start, seconds)
     assert json.loads((tmp_path / "used.json").read_text()) == [[NOW, 6.5], [NOW + 61, 1]]
-    assert Ledger(tmp_path / "used.json").uses() == [(NOW, 6.5), (NOW + 61, 1.0)]
+    assert DeviceLedger(tmp_path / "used.json").uses() == [(NOW, 6.5), (NOW + 61, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_uses_of_one_minute_share_an_entry_and_old_ones_go(tmp_path: Path) -> No
 def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "used.json"
     path.write_text(damage)
-    ledger = Ledger(path)
+    ledger = DeviceLedger(path)
     assert ledger.uses() == []
     ledger.add(NOW, 3)
-    assert Ledger(path).uses() == [(NOW, 3.0)]
+    assert DeviceLedger(path).uses() == [(NOW, 3.0)]
 
 
 def test_what_cannot_be_written_still_counts_in_this_process(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_still_counts_in_this_process(tmp_path: Path) -> 
     )
     path = tmp_path / "used.json"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
-    assert Ledger(path).uses() == [(100.0, 7.0), (300.0, 1.0)]
+    assert DeviceLedger(path).uses() == [(100.0, 7.0), (300.0, 1.0)]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -110,8 +110,8 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     tmp_path: Path, quiet_gpu: Neighborhood
 ) -> None:
     settings = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=2)
-    asked = Manners(Rules.of(settings), neighborhood=quiet_gpu)
-    behind = Manners(Rules.of(settings, background=True), neighborhood=quiet_gpu)
+    asked = Manners(SharingRules.of(settings), neighborhood=quiet_gpu)
+    behind = Manners(SharingRules.of(settings, background=True), neighborhood=quiet_gpu)
     used = Files(str(tmp_path), device_key("cuda", None)).ledger
     used.add(time.time() - 200, 119)
     async with behind.turn("cuda"):
@@ -124,7 +124,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     async with asked.turn("cuda"):
         pass
     unlimited = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=60)
-    assert Rules.of(unlimited, background=True).minutes_per_hour is None
+    assert SharingRules.of(unlimited, background=True).minutes_per_hour is None
 
 
 async def test_a_turn_is_written_down(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ torch = pytest.importorskip("torch")
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.judging import matching  # noqa: E402
 from kernel_lsp.evaluator.running.worker import Worker  # noqa: E402
-from kernel_lsp.evaluator.tensors import Outbox, encode  # noqa: E402
+from kernel_lsp.evaluator.tensors import TensorOutbox, encode  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
 def trial() -> tuple[dict, list[bytes]]:
     """A message to run a function on four numbers, with its bytes."""
-    out = Outbox()
+    out = TensorOutbox()
     arguments = encode([[torch.arange(4.0)], {}], out)
     fields = {"changed": [], "noise_seed": 1, "grad": False, "aliases": False}
     options = {"fresh": True, "switch": False, "update": "load_state_dict"}
@@ -28,7 +28,7 @@ def noticed(read_by_next) -> set[str]:
     worker = Worker("cpu")  # loads nothing here: that would change this process for good
     worker.callee = Callee(lambda x: 2 * x)
     worker.device.read_by_next = read_by_next
-    reply = worker.run(*trial(), Outbox())
+    reply = worker.run(*trial(), TensorOutbox())
     return {note["name"] for note in reply["notes"]}
 
 
@@ -48,7 +48,7 @@ def test_not_a_number_read_in_time_is_no_late_output():
 def test_an_output_on_another_device_than_the_references_is_another_output():
     output = torch.ones(3)
     ran = SimpleNamespace(output=output, strides=[output.stride()], carries_grad=[False])
-    told = encode(output, Outbox())
+    told = encode(output, TensorOutbox())
     assert matching.match_metadata(told, ran, as_given=True) == ""
     with pytest.raises(matching.Mismatch, match="output 0 is on cuda, the reference's on cpu"):
         matching.match_metadata({**told, "device": "cuda"}, ran, as_given=True)

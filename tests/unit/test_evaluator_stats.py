@@ -50,9 +50,9 @@ def test_the_interval_contains_the_estimate_and_swaps_with_the_roles(values: lis
 
 
 def test_warm_up_is_over_when_two_medians_agree() -> None:
-    assert not stats.settled([100.0, 50.0, 10.0, 5.0, 5.0])
-    assert not stats.settled([100.0, 50.0, 10.0, 5.0, 5.0, 5.0])
-    assert stats.settled([9.0, 5.0, 5.1, 5.0, 5.0, 5.2])
+    assert not stats.is_settled([100.0, 50.0, 10.0, 5.0, 5.0])
+    assert not stats.is_settled([100.0, 50.0, 10.0, 5.0, 5.0, 5.0])
+    assert stats.is_settled([9.0, 5.0, 5.1, 5.0, 5.0, 5.2])
 
 
 def test_the_bootstrap_ranks_of_three_and_five_values_worked_by_hand() -> None:

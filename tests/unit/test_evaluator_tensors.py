@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 
 def trip(value: object, folder: Path | None = None) -> object:
-    out = tensors.Outbox(folder)
+    out = tensors.TensorOutbox(folder)
     spec = tensors.encode(value, out)
     return tensors.decode(spec, out.blobs)
 
@@ -51,7 +51,7 @@ def test_nesting_and_plain_values_come_back() -> None:
 
 def test_large_tensors_travel_as_files(tmp_path: Path) -> None:
     value = torch.arange(2_000_000, dtype=torch.float32)
-    out = tensors.Outbox(tmp_path)
+    out = tensors.TensorOutbox(tmp_path)
     spec = tensors.encode(value, out)
     assert not out.blobs and torch.equal(tensors.decode(spec, []), value)
     out.clear()
@@ -61,7 +61,7 @@ def test_large_tensors_travel_as_files(tmp_path: Path) -> None:
 def test_what_cannot_travel_is_refused() -> None:
     for value in (object(), {1: 2}, torch.zeros(2, 2).to_sparse()):
         with pytest.raises(EvaluationError, match="could not judge"):
-            tensors.encode(value, tensors.Outbox())
+            tensors.encode(value, tensors.TensorOutbox())
 
 
 def test_bytes_that_do_not_fit_their_description_are_an_error() -> None:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import devices  # noqa: E402
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
-from kernel_lsp.evaluator.devices import Sample  # noqa: E402
+from kernel_lsp.evaluator.devices import ColdCall  # noqa: E402
 from kernel_lsp.evaluator.running import timer, timing  # noqa: E402
 from kernel_lsp.evaluator.running.outputs import apart, norms_of  # noqa: E402
 from kernel_lsp.evaluator.running.time_box import Slow, time_box  # noqa: E402
@@ -33,9 +33,9 @@ def arguments(seed: int) -> list:
     ]
 
 
-def rounds(**providers) -> timing.Rounds:
+def rounds(**providers) -> timing.InterleavedRounds:
     sets = [[[torch.full((32,), float(number + 1))], {}] for number in range(3)]
-    made = timing.Rounds(devices.of("cpu"), sets, [1, 2, 3], grad=False)
+    made = timing.InterleavedRounds(devices.of("cpu"), sets, [1, 2, 3], grad=False)
     for name, call in providers.items():
         made.add(name, Callee(call))
     return made
@@ -180,7 +180,7 @@ def test_a_sample_that_the_host_queued_late_is_taken_again(monkeypatch):
     """The device's time of a late call holds the host's: 9 ms here, and 1 ms where the host was ahead."""
     made = rounds(eager=torch.sin)
     made.device.lead_ms = 1.0
-    taken = iter([Sample(9.0, 9.5, 2.0), Sample(1.0, 2.0, 0.5), Sample(7.0, 8.0, 0.5)])
+    taken = iter([ColdCall(9.0, 9.5, 2.0), ColdCall(1.0, 2.0, 0.5), ColdCall(7.0, 8.0, 0.5)])
     monkeypatch.setattr(type(made.device), "sample", lambda *_: (next(taken), None))
     assert made._sample("eager", 0, 1.0, 0)[0].ms == 1.0
 
@@ -194,7 +194,7 @@ def test_a_program_that_is_always_late_is_timed_all_the_same(monkeypatch, lead_m
 
     def sample(*_):
         seen["takes"] += 1
-        return Sample(9.0, 9.5, 8.0), None
+        return ColdCall(9.0, 9.5, 8.0), None
 
     monkeypatch.setattr(type(made.device), "sample", sample)
     assert made._sample("eager", 0, 1.0, 0)[0].ms == 9.0

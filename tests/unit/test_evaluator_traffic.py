@@ -35,7 +35,7 @@ def needed(body: str, given: str = "torch.rand(6, 4) + 1") -> dict[str, int] | N
         "label": "as_given",
         "draw": torch.Generator().manual_seed(1),
     }
-    return traffic.needed(reference, trial)
+    return traffic.needed_bytes(reference, trial)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,6 @@ def test_a_program_that_cannot_be_differentiated_is_unknown_and_keeps_its_oracle
         "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
-    found = traffic.needed(reference, trial)
+    found = traffic.needed_bytes(reference, trial)
     assert found is None or found["read"] == 0
     assert reference.oracle_note == "" and reference.grad is False

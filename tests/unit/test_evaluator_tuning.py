@@ -12,8 +12,8 @@ import pytest_asyncio
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import Gate, programs  # noqa: E402
-from kernel_lsp.evaluator.running.tuner import Launch, _silent  # noqa: E402
-from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Variant, usable  # noqa: E402
+from kernel_lsp.evaluator.running.tuner import Launch, _silence_launches  # noqa: E402
+from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TuneRequest, TunerLost, usable  # noqa: E402
 from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -52,8 +52,8 @@ async def gate() -> AsyncIterator[Gate]:
         yield made
 
 
-def variant(name: str, body: str) -> Variant:
-    return Variant(name=name, source=SOURCE.format(body=body), entry="Model")
+def variant(name: str, body: str) -> TunedVariant:
+    return TunedVariant(name=name, source=SOURCE.format(body=body), entry="Model")
 
 
 SLOW = variant("slow", "import time; time.sleep(0.02); return x * self.weight")
@@ -104,7 +104,7 @@ async def test_parameters_are_the_references_and_one_copy_serves_all(gate: Gate)
     """A variant that draws other weights in its constructor is given the original's."""
     source = SOURCE.replace("torch.rand(64)", "torch.zeros(64)").format(body="return x * self.weight")
     async with gate.tuner(REQUEST) as tuner:
-        race = await tuner.race([Variant(name="zeros", source=source, entry="Model")])
+        race = await tuner.race([TunedVariant(name="zeros", source=source, entry="Model")])
     assert race.order == ["zeros"]
 
 
@@ -198,7 +198,7 @@ def test_configurations_of_autotune_are_collected_once_and_not_measured() -> Non
     x = torch.zeros(128)
     for _ in range(2):  # two variants with the same kernel
         module = programs.load(TUNED)
-        with _silent(tried) as collected:
+        with _silence_launches(tried) as collected:
             module.kernel[(1,)](x, 128)
             module.plain[(1,)](x, 128)
         assert len(collected) == 1

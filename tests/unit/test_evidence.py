@@ -17,7 +17,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence, repeat
 from kernel_lsp.evaluator.evidence import gather, keep, parse, read, request_of, with_seed, write
 from kernel_lsp.evaluator.findings import Findings
-from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
+from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Precision
 from kernel_lsp.presenter.verdicts import repetition_lines
 from kernel_lsp.records import (
     EVIDENCE_VERSION,
@@ -39,7 +39,7 @@ REQUEST = EvaluationRequest(
     workload=Workload(name="w", origin=WorkloadOrigin.PRAGMA),
     seed=7,
     precision=Precision.TF32,
-    budget=Budget(timing_s=1.5, memory_bytes=2**30),
+    budget=EvaluationBudget(timing_s=1.5, memory_bytes=2**30),
 )
 PASSED = Evaluation(
     status=EvalStatus.PASSED,
@@ -293,7 +293,7 @@ def test_a_document_cannot_hold_whoever_judges_it() -> None:
     """A pull request's evidence asked for a day and a petabyte, and got them."""
     greedy = {"load_s": 86_400.0, "call_s": 86_400.0, "compile_s": 86_400.0, "timing_s": 86_400.0}
     asked = replace(evidence_of(as_given=True), timeout_s=86_400.0, budget={**greedy, "memory_bytes": 2**50})
-    request, ours = request_of(asked, timeout_s=77.0), Budget()
+    request, ours = request_of(asked, timeout_s=77.0), EvaluationBudget()
     assert request.timeout_s == 77.0 and request.budget.timing_s == ours.timing_s
     assert request.budget.load_s <= 4 * ours.load_s and request.budget.call_s <= 4 * ours.call_s
     assert request.budget.compile_s <= 4 * ours.compile_s

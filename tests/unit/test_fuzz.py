@@ -427,7 +427,9 @@ def test_rows_of_a_journal(row: Any, saved: Any) -> None:
 
     for convert in (converting.event, converting.dismissal):
         assert len(converting.readable([as_row(row)], convert)) <= 1
-    assert len(converting.readable([as_row(saved)], lambda one: converting.stored(cast("Any", one), {}))) <= 1
+    assert (
+        len(converting.readable([as_row(saved)], lambda one: converting.to_stored(cast("Any", one), {}))) <= 1
+    )
 
 
 @drawn

@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from kernel_lsp import phases
 from kernel_lsp.errors import Withdrawn
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
@@ -36,7 +36,7 @@ def request(body: str = "pass") -> EvaluationRequest:
     text = REFERENCE.replace("        return", f"        {body}\n        return")
     asked = request_from_files(REFERENCE, text, device="cpu")
     call_s = 5 if "while True" in body else 60
-    return replace(asked, require_speed=False, budget=Budget(call_s=call_s))
+    return replace(asked, require_speed=False, budget=EvaluationBudget(call_s=call_s))
 
 
 def children(name: str = "") -> list[psutil.Process]:
@@ -59,7 +59,7 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     folder = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        async with Gate(manners=Manners(Rules(data_dir=str(folder / "data"))), idle_s=60) as gate:
+        async with Gate(manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60) as gate:
             yield gate
         assert not children()
         assert not list(folder.glob("kernel-lsp-*"))
@@ -100,8 +100,8 @@ async def test_the_next_candidate_is_judged_rightly(body: str, status: EvalStatu
 
 
 async def test_who_is_not_wanted_any_more_is_not_timed_and_leaves_the_judge_to_others(gate: Gate) -> None:
-    asked = replace(request(), require_speed=True, budget=Budget(compile_s=0.0, timing_s=0.1))
-    with phases.collected() as spent, pytest.raises(Withdrawn):
+    asked = replace(request(), require_speed=True, budget=EvaluationBudget(compile_s=0.0, timing_s=0.1))
+    with phases.collect_phases() as spent, pytest.raises(Withdrawn):
         await gate.evaluate(asked, wanted=lambda: False)
     assert "judge.compare" in spent.spans and "timer.prepare" in spent.spans
     assert not {"timer.baseline", "timer.load", "timer.time"} & spent.spans.keys()

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, Withdrawn
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence
 
@@ -32,12 +32,12 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(32, 16)]
 """
-FULL = Budget(compile_s=200, timing_s=0.2)
+FULL = EvaluationBudget(compile_s=200, timing_s=0.2)
 NO_COMPILER = replace(FULL, compile_s=0.1)
 """Torch.compile is asked for and takes longer: as costly as nothing, and as complete."""
 
 
-def request(body: str = "pass", budget: Budget = NO_COMPILER) -> EvaluationRequest:
+def request(body: str = "pass", budget: EvaluationBudget = NO_COMPILER) -> EvaluationRequest:
     text = REFERENCE.replace("        return", f"        {body}\n        return")
     return replace(request_from_files(REFERENCE, text, device="cpu", timeout_s=500.0), budget=budget)
 
@@ -74,7 +74,7 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     folder = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        async with Gate(manners=Manners(Rules(data_dir=str(folder / "data"))), idle_s=60) as gate:
+        async with Gate(manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60) as gate:
             yield gate
         assert not list(folder.glob("kernel-lsp-*"))
 
@@ -95,7 +95,7 @@ async def judged(gate: Gate, asked: EvaluationRequest) -> tuple[Evaluation, Evid
 async def test_what_was_made_before_the_first_candidate_serves_it_and_after_a_refusal_the_next(
     gate: Gate,
 ) -> None:
-    with phases.collected() as spent:
+    with phases.collect_phases() as spent:
         async with gate.expecting(request(budget=FULL)):
             await until_ready(gate)
             assert "timer.prepare" in spent.spans and "judge.trial" not in spent.spans
@@ -117,7 +117,7 @@ async def test_what_was_made_before_the_first_candidate_serves_it_and_after_a_re
 async def test_a_timer_where_a_candidate_was_loaded_serves_no_other_and_its_session_is_forgotten(
     gate: Gate,
 ) -> None:
-    with phases.collected() as spent:
+    with phases.collect_phases() as spent:
         async with gate.expecting(request()):
             for _ in range(2):
                 assert (await gate.evaluate(request())).status is EvalStatus.PASSED
@@ -167,7 +167,7 @@ async def test_a_reference_that_cannot_be_judged_by_is_refused_when_a_candidate_
 
 
 async def test_the_worker_of_the_first_candidate_is_there_before_it(gate: Gate) -> None:
-    with phases.collected() as spent:
+    with phases.collect_phases() as spent:
         async with gate.expecting(request()):
             await until_ready(gate)
             while not spent.spans.get("worker.start"):  # noqa: ASYNC110
@@ -183,7 +183,7 @@ async def test_the_worker_of_the_first_candidate_is_there_before_it(gate: Gate) 
 
 
 async def test_a_worker_that_died_while_it_waited_is_replaced(gate: Gate) -> None:
-    with phases.collected() as spent:
+    with phases.collect_phases() as spent:
         async with gate.expecting(request()):
             await until_ready(gate)
             while not running("worker"):  # noqa: ASYNC110

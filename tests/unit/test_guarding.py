@@ -19,7 +19,7 @@ from kernel_lsp.commands.app import app
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, evidence
 from kernel_lsp.evaluator.findings import Findings
-from kernel_lsp.guarding import accept, acceptances, combined, guard, without
+from kernel_lsp.guarding import accept, acceptances, combine_patches, guard, without
 from kernel_lsp.guarding.judging import _holding, latest
 from kernel_lsp.guarding.reverting import patch
 from kernel_lsp.host import Host
@@ -385,7 +385,7 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     assert "edited since" in found["wrong.py"].detail
     assert broken.splitlines()[found["wrong.py"].line - 1] == "class Model(nn.Module):"
     assert len(told) == 8
-    apply(combined(found.values(), {"wrong.py": broken}), tmp_path)
+    apply(combine_patches(found.values(), {"wrong.py": broken}), tmp_path)
     assert (tmp_path / "wrong.py").read_text() == BEFORE
 
 

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from kernel_lsp import wire
 from kernel_lsp.commands.app import app
-from kernel_lsp.commands.report import gathered
+from kernel_lsp.commands.report import gather_facts
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import migrations, open_journal, privacy
 from kernel_lsp.journal.models import Base
 from kernel_lsp.journal.store import Forgotten, Journal, default_path
-from kernel_lsp.journal.tracker import Identity, Offer, Tracker, silenced
+from kernel_lsp.journal.tracker import Identity, Offer, Tracker, is_silenced
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -182,7 +182,7 @@ def test_a_dismissal_silences_in_its_folder_only(path: Path) -> None:
     tracker.offered(offer, 100.0)
     with Journal.open(path) as journal:
         journal.record(tracker.dismissed("p1", "proposal", "wrong", 101.0))
-        assert silenced(offer, journal.dismissals(FOLDER), 102.0)
+        assert is_silenced(offer, journal.dismissals(FOLDER), 102.0)
         assert journal.dismissals("/srv/other") == ()
 
 
@@ -348,7 +348,7 @@ def test_the_place_follows_the_environment(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_absolute_paths_shrink_to_their_last_part(text: str, short: str) -> None:
-    assert privacy.redacted([{"k": text}]) == [{"k": short}]
+    assert privacy.redact([{"k": text}]) == [{"k": short}]
 
 
 def test_a_folder_reached_through_a_link_is_the_same_folder(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(path: Path,
         assert [one.kind.value for one in events] == kinds
         assert journal.events(EventKind.ACCEPTED) and len(journal.proposals()) == 1
         assert journal.dismissals(FOLDER) == () and journal.export()["proposals"]
-        gathered(journal, tmp_path, [], [])
+        gather_facts(journal, tmp_path, [], [])
     shown = CliRunner().invoke(
         app, ["sessions", "show", summary.id], env={"KERNEL_LSP_DATA_DIR": str(path.parent)}
     )

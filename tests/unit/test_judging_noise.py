@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kernel_lsp.evaluator.judging.noise import Recording, Telling, Untold
+from kernel_lsp.evaluator.judging.noise import NoiseRecording, Telling, Untold
 
 pytestmark = pytest.mark.torch
 Call = Callable[[torch.Tensor], torch.Tensor]
@@ -35,7 +35,7 @@ def called(call: Call, values: torch.Tensor, seed: int) -> torch.Tensor:
 def in_both(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The call's result, the same in float64, and in float64 with noise of its own."""
     values = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
-    with Recording("cpu") as recording:
+    with NoiseRecording("cpu") as recording:
         narrow = called(call, values, 1)
     with Telling(recording.draws) as telling:
         wide = called(call, values.double(), 2)
@@ -87,7 +87,7 @@ def test_what_is_drawn_within_is_not_told(call: Call) -> None:
 
 
 def test_another_order_or_number_of_draws_is_not_told() -> None:
-    with Recording("cpu") as recording:
+    with NoiseRecording("cpu") as recording:
         torch.rand(3), torch.randn(3)
     with pytest.raises(Untold, match="randn is asked for where rand was drawn"), Telling(recording.draws):
         torch.randn(3)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.agents.backbones.small.runtime import Choice, Said
+from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
 from kernel_lsp.agents.compact import weighing
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.kernel_planner import MOST_ASKED, KernelPlanner
 from kernel_lsp.agents.plan import NAME, Course, Planner
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -86,9 +86,9 @@ class Model:
     """Expects what it is told to, by whole eighths."""
 
     def __init__(self, score: Score, fails_after: int = 10**6) -> None:
-        self.score, self.left, self.asked = score, fails_after, list[Question]()
+        self.score, self.left, self.asked = score, fails_after, list[LaunchQuestion]()
 
-    async def answer(self, asked: Question) -> Said:
+    async def answer(self, asked: LaunchQuestion) -> ModelReply:
         self.left -= 1
         if self.left < 0:
             raise BackboneError("the child was lost", "try later")
@@ -96,8 +96,8 @@ class Model:
         word = weighing.word(self.score(asked.after) * math.log(2))
         every = asked.offer.words
         logprobs = tuple(0.0 if one == word else -1000.0 for one in every)
-        choice = Choice(place=0, words=every, logprobs=logprobs)
-        return Said(words=(word,), logprob=0.0, choices=(choice,), seconds=0.0)
+        choice = ChosenWord(place=0, words=every, logprobs=logprobs)
+        return ModelReply(words=(word,), logprob=0.0, choices=(choice,), seconds=0.0)
 
 
 def warps(view: KernelView) -> float:
@@ -334,13 +334,13 @@ async def test_a_real_kernel_comes_out_as_the_model_wants_it() -> None:
 def opened(kernel: str, name: str, *more: str) -> Any:
     from rewrite_helpers import skill
 
-    from kernel_lsp.pipeline.prepare import Prepared, prepare
+    from kernel_lsp.pipeline.prepare import PreparedJob, prepare
     from kernel_lsp.records import Job
     from kernel_lsp.rewrite.kernels.session import KernelSession
 
     text = (GOLDEN / f"triton-{name}.in.py").read_text()
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     skills = [skill(f"triton-{one}") for one in (name, *more)]
     return KernelSession(made.program, made.workload, "cuda", skills)
 

@@ -4,11 +4,11 @@ import pytest
 from rewrite_helpers import skill
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Outcome
 from kernel_lsp.rewrite.kernels.harness import written_arguments
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -103,7 +103,7 @@ OPENS = {
 @pytest.mark.parametrize("source", OPENS.values(), ids=OPENS)
 def test_it_opens(source: str) -> None:
     made = prepare(Job(text=source, path="/w/kernels.py", qualname="double_kernel", device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     session = KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS])
     launch = session.kernel.launched[0]
     assert launch.kernel == "double_kernel" and launch.arguments["n"] == 1000
@@ -153,4 +153,4 @@ def test_it_is_refused_in_one_line(source: str, said: str) -> None:
 
 def test_what_stars_may_hide_is_copied() -> None:
     source = text("args = (x, out)\n    double_kernel[(8,)](*args, 1000, BLOCK=128)")
-    assert written_arguments(Source.parse(source, "double_kernel", "double")) == ["x"]
+    assert written_arguments(KernelSource.parse(source, "double_kernel", "double")) == ["x"]

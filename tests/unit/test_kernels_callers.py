@@ -10,7 +10,7 @@ from test_kernels_operators import COMMENT, NAMES, TEXT, opened, prepared, refus
 from kernel_lsp import analysis
 from kernel_lsp.commands.optimize import _requests
 from kernel_lsp.pipeline.callers import kernels_of
-from kernel_lsp.pipeline.prepare import edited
+from kernel_lsp.pipeline.prepare import apply_candidate
 from kernel_lsp.records import Snapshot, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.launched import Pointer
@@ -85,7 +85,7 @@ def test_what_a_caller_passes_is_the_workload_of_both_halves(
     assert one.edit is not None
     after = apply_edit(BARE + caller, made.target.span, one.edit)
     assert after.count("512") == 2 and "of_caller" not in after
-    checked = edited(made, one)
+    checked = apply_candidate(made, one)
     assert checked is not None and checked.program.source == one.program
 
 

@@ -3,7 +3,7 @@
 import pytest
 from rewrite_helpers import skill
 
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.session import KernelSession
@@ -66,7 +66,7 @@ def found(text: str, kernel: str) -> list[str]:
 
 def opened(text: str, kernel: str, *skills: str) -> KernelSession:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return KernelSession(made.program, made.workload, "cuda", [skill(name) for name in skills])
 
 

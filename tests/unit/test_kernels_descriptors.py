@@ -14,12 +14,12 @@ from golden_helpers import GOLDEN
 from rewrite_helpers import interpreted, skill
 
 from kernel_lsp.evaluator.devices import aot
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.rewrite.kernels.tiles import Tiles, accesses
 
 pytestmark = pytest.mark.torch
@@ -40,9 +40,9 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def opened(text: str, kernel: str) -> tuple[KernelSession, Prepared]:
+def opened(text: str, kernel: str) -> tuple[KernelSession, PreparedJob]:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return KernelSession(made.program, made.workload, "cuda", [skill(NAME)]), made
 
 
@@ -55,7 +55,7 @@ def described(text: str) -> str | None:
     """Pointers of the layer whose tiles a descriptor is offered for, all proofs holding. What is launched is
     what the text in LINEAR launches."""
     kernel, module = linear().kernel, linear().rewrites[NAME]
-    kernel = replace(kernel, source=Source.parse(text, kernel.source.kernel, kernel.source.launcher))
+    kernel = replace(kernel, source=KernelSource.parse(text, kernel.source.kernel, kernel.source.launcher))
     found = [m for m in module.match(kernel) if all(p.holds for p in module.preconditions(kernel, m))]
     return found[0].label if found else None
 
@@ -289,7 +289,7 @@ def test_two_blocks_of_one_size_each_have_their_own_extent_of_the_grid(
 ) -> None:
     kernel = linear().kernel
     text = changed(LINEAR, (old, new))
-    source = Source.parse(text, kernel.source.kernel, kernel.source.launcher)
+    source = KernelSource.parse(text, kernel.source.kernel, kernel.source.launcher)
     found = adjustable(replace(kernel, source=source))
     assert [block.name for block in found] == left
     extents = [block.places[1].col_offset for block in found if block.of_grid]
@@ -308,6 +308,6 @@ def test_a_grid_that_names_its_blocks_says_which_is_which(old: str, new: str, le
     text = (SUITE / "products.py").read_text()
     at = text.index("def half_kernel")
     kernel = opened(text, "half_kernel")[0].kernel
-    source = Source.parse(text[:at] + changed(text[at:], (old, new)), "half_kernel", "half")
+    source = KernelSource.parse(text[:at] + changed(text[at:], (old, new)), "half_kernel", "half")
     found = [block.name for block in adjustable(replace(kernel, source=source))]
     assert found == left

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rewrite_helpers import interpreted, skill
 
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Site, Step
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
@@ -49,7 +49,7 @@ def test_what_is_written_computes_the_same_with_and_without_the_fact() -> None:
 
 def opened(text: str, kernel: str, name: str) -> KernelSession:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}")])
 
 
@@ -276,7 +276,7 @@ def test_exp2_only_where_all_that_is_subtracted_carries_the_factor(old: str, new
 
 def test_what_is_left_of_a_site_is_not_offered_as_another() -> None:
     made = prepare(Job(text=golden("unmasked"), path="/w/kernels.py", qualname="row_sums_kernel"))
-    assert isinstance(made, Prepared)
+    assert isinstance(made, PreparedJob)
     skills = [skill("triton-block-size"), skill("triton-unmasked")]
     session = KernelSession(made.program, made.workload, "cuda", skills)
     steps = [Step(skill=site.skill, site=site.site) for site in session.capture().sites]

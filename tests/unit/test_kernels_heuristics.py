@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rewrite_helpers import interpreted, skill
 
-from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate, prepare
 from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.session import KernelSession
@@ -69,9 +69,9 @@ ALL = TEXT[TEXT.index('    {\n        "BLOCK"') : TEXT.index("    }\n)") + 6]
 BLOCKS, OPTIONS = "triton-block-size", "triton-launch-options"
 
 
-def prepared(text: str, kernel: str) -> Prepared:
+def prepared(text: str, kernel: str) -> PreparedJob:
     made = prepare(Job(text=text, path="/w/rows.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return made
 
 
@@ -124,7 +124,7 @@ def test_both_become_numbers_one_after_the_other(text: str) -> None:
     assert made.edit is not None
     after = apply_edit(text, one.target.span, made.edit)
     assert "total_kernel[(rows,)](x, out, columns)" in after, "the launch stays as it is"
-    checked = edited(one, made)
+    checked = apply_candidate(one, made)
     assert checked is not None and checked.program.source == made.program
 
 

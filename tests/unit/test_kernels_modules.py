@@ -6,7 +6,7 @@ import pytest
 from rewrite_helpers import interpreted
 from test_kernels_operators import TEXT, opened, prepared, refused
 
-from kernel_lsp.pipeline.prepare import edited
+from kernel_lsp.pipeline.prepare import apply_candidate
 from kernel_lsp.records import Step, TargetKind
 from kernel_lsp.rewrite.edit import apply_edit
 
@@ -63,7 +63,7 @@ def test_the_module_is_called_and_its_method_changes(
     assert one.edit is not None and [name for name, _ in one.edit.others] == ["Layer.run"]
     after = apply_edit(text, made.target.span, one.edit)
     assert after.count("64") == 2 and "256" not in after
-    checked = edited(made, one)
+    checked = apply_candidate(made, one)
     assert checked is not None and checked.program.source == one.program
     for name, program in (("before.py", made.program.source), ("after.py", one.program)):
         (tmp_path / name).write_text(program)

@@ -6,12 +6,12 @@ import pytest
 from rewrite_helpers import SKILLS, interpreted, skill
 from test_kernels_targets import ADD, HEAD, opened, prepared
 
-from kernel_lsp.pipeline.prepare import Prepared, edited
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -78,7 +78,7 @@ def test_a_launch_that_is_seen_changes_like_any_other(how: str, tmp_path: Path) 
     assert made.edit is not None
     after = apply_edit(source, one.target.span, made.edit)
     assert after.count("512") == 2 and "128" not in after and after.count("num_warps=8") == 1
-    checked = edited(one, made)
+    checked = apply_candidate(one, made)
     assert checked is not None and checked.program.source == made.program
     same(one.program.source, made.program, one.program.entry, tmp_path)
 
@@ -95,7 +95,7 @@ def test_of_a_launch_that_is_not_seen_the_kernel_alone_may_change(how: str) -> N
         assert made.edit is not None and made.edit.others == ()
 
 
-def every(one: Prepared) -> KernelSession:
+def every(one: PreparedJob) -> KernelSession:
     skills = [skill(path.name) for path in sorted(SKILLS.glob("triton-*"))]
     return KernelSession(one.program, one.workload, "cuda", skills)
 
@@ -114,7 +114,7 @@ def test_an_argument_is_no_name_of_the_file(what: str) -> None:
     source = text(SEEN["a name of the file"].replace("plus[", "(plus or add_kernel)["))
     source = source.replace("add(x, y)", f"add(x, y, {what})").replace("(plus or", "plus = (plus or")
     source = source.replace("add_kernel)[", "add_kernel)\n    plus[").replace("    plus = (", "    plus = (")
-    made = Source.parse(source, "add_kernel", "add")
+    made = KernelSource.parse(source, "add_kernel", "add")
     assert made.launches() == []
 
 

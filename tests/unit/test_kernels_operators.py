@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rewrite_helpers import interpreted, skill
 
-from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate, prepare
 from kernel_lsp.records import ArgSpec, Job, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.harness import launcher_of
@@ -65,16 +65,16 @@ COMMENT = "# kernel-lsp: workload x=f32[5,200] grad w=f32[5,200] grad\n"
 NAMES = {"scale_kernel": "Scale.forward", "grads_kernel": "Scale.backward"}
 
 
-def prepared(text: str, kernel: str, folder: Path | None = None) -> Prepared:
+def prepared(text: str, kernel: str, folder: Path | None = None) -> PreparedJob:
     known = None if folder is None else str(folder)
     made = prepare(
         Job(text=text, path=f"{known or '/w'}/op.py", qualname=kernel, device="cuda", folder=known)
     )
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return made
 
 
-def opened(made: Prepared, *skills: str) -> KernelSession:
+def opened(made: PreparedJob, *skills: str) -> KernelSession:
     return KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in skills])
 
 
@@ -88,7 +88,7 @@ def replaced(*changes: tuple[str, str]) -> str:
 
 def refused(text: str, kernel: str) -> str:
     made = prepare(Job(text=text, path="/w/op.py", qualname=kernel, device="cuda"))
-    assert not isinstance(made, Prepared)
+    assert not isinstance(made, PreparedJob)
     return made.note
 
 
@@ -114,7 +114,7 @@ def test_both_halves_are_targets_and_their_launches_change_in_the_class(
     assert one.edit is not None
     after = apply_edit(text, made.target.span, one.edit)
     assert after.count("512") == 2 and after.count("256") == 2
-    checked = edited(made, one)
+    checked = apply_candidate(made, one)
     assert checked is not None and checked.program.source == one.program
 
 
@@ -156,7 +156,7 @@ def test_values_and_gradients_stay_for_other_shapes_and_arguments(kernel: str, t
     compare(prepared(TEXT, kernel), tmp_path)
 
 
-def compare(made: Prepared, tmp_path: Path) -> None:
+def compare(made: PreparedJob, tmp_path: Path) -> None:
     step = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 64})
     programs = (made.program.source, opened(made, "block-size").make([step]).program)
     assert programs[0] != programs[1]

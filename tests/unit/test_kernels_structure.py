@@ -13,7 +13,7 @@ from golden_helpers import GOLDEN, rewritten
 from rewrite_helpers import interpreted, skill
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.session import KernelSession
@@ -26,7 +26,7 @@ pytest.importorskip("triton")
 def offered(text: str, kernel: str, name: str, elsewhere: str | None = None) -> bool:
     """Whether the skill applies somewhere, all proofs holding. A skill that fails is an error here."""
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     program = replace(made.program, elsewhere=elsewhere)
     session = KernelSession(program, made.workload, "cuda", [skill(name)])
     sites = session.capture().sites
@@ -244,7 +244,7 @@ NORM = SUITE / "rows.py"
 
 def applied(text: str, kernel: str, name: str) -> str:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     session = KernelSession(made.program, made.workload, "cuda", [skill(name)])
     site = session.capture().sites[0]
     candidate = session.make([Step(skill=name, site=site.site)])
@@ -275,7 +275,7 @@ def test_pieces_of_a_row_have_another_size_before_it_is_one_block_and_not_behind
     before = GOLDEN / "triton-whole-row.in.py"
     text = before.read_text()
     made = prepare(Job(text=text, path="/w/kernels.py", qualname="log_softmax_kernel", device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     skills = [skill(name) for name in ("triton-block-size", "triton-whole-row", "triton-launch-options")]
     session = KernelSession(made.program, made.workload, "cuda", skills)
     row = Step(skill="triton-whole-row", site="row")

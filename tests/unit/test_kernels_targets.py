@@ -9,14 +9,14 @@ from rewrite_helpers import interpreted, skill
 
 from kernel_lsp import analysis
 from kernel_lsp.errors import CaptureError, RewriteError
-from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate, prepare
 from kernel_lsp.records import Candidate, Job, Outcome, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.harness import launcher_of, written_arguments
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -42,13 +42,13 @@ def add(x, y):
 """
 
 
-def prepared(text: str, kernel: str) -> Prepared:
+def prepared(text: str, kernel: str) -> PreparedJob:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     return made
 
 
-def opened(text: str, kernel: str) -> tuple[Prepared, KernelSession]:
+def opened(text: str, kernel: str) -> tuple[PreparedJob, KernelSession]:
     one = prepared(text, kernel)
     return one, KernelSession(one.program, one.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS])
 
@@ -68,7 +68,7 @@ def test_a_number_in_launch_and_grid_changes_in_both() -> None:
     assert made.edit is not None
     text = apply_edit(one.snapshot.text, one.target.span, made.edit)
     assert "triton.cdiv(x.numel(), 512)" in text and "BLOCK=512" in text and "128" not in text
-    after = edited(one, made)
+    after = apply_candidate(one, made)
     assert after is not None and after.program.source == made.program
 
 
@@ -189,7 +189,9 @@ def test_what_a_launcher_writes_is_found_under_other_names(launcher: str, copied
     kernel = "@triton.jit\ndef kernel(p, n):\n    write(p + n, n)\n"
     helper = "@triton.jit\ndef write(at, value):\n    tl.store(at, value)\n\n\n"
     call = re.sub(r"KERNEL\((.*)\)", r"kernel[(1,)](\1, 4)", launcher)
-    assert written_arguments(Source.parse(f"{HEAD}{helper}{kernel}\n\n{call}\n", "kernel", "f")) == copied
+    assert (
+        written_arguments(KernelSource.parse(f"{HEAD}{helper}{kernel}\n\n{call}\n", "kernel", "f")) == copied
+    )
 
 
 TWO_LAUNCHERS = (
@@ -217,7 +219,7 @@ def test_the_launcher_that_has_a_workload_is_the_one_that_is_followed() -> None:
     one, session = opened(HEAD + text, "add_kernel")
     assert one.program.launcher == "double" and session.kernel.launched[0].grid == (16,)
     step = Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1})
-    after = edited(one, session.make([step]))
+    after = apply_candidate(one, session.make([step]))
     assert after is not None and after.program.launcher == "double"
 
 

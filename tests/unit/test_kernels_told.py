@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.records import Step
-from kernel_lsp.rewrite.engine import opened
+from kernel_lsp.rewrite.engine import open_session
 from kernel_lsp.skillbook import built_in_folder, load
 from trainer import tasks
 
@@ -43,7 +43,7 @@ def session(tmp_path: Path):
     path.write_text(SOURCE)
     (task,) = tasks.load(tmp_path).tasks
     skills = [skill for skill in load([built_in_folder()]).skills if skill.executable]
-    return opened(task.program, task.workload, "cuda", skills)
+    return open_session(task.program, task.workload, "cuda", skills)
 
 
 def test_a_launch_is_told_by_what_decides_its_time(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_steps_change_what_is_told_and_the_question_says_how(tmp_path: Path) -> 
     site = next(site for site in one.capture().sites if site.skill == "triton-launch-options")
     after = one.launched([Step(skill=site.skill, site=site.site, parameters={"num_warps": 2})])
     assert after.options["num_warps"] == 2
-    question = Question(before=one.launched([]), after=after, capability="sm_90")
+    question = LaunchQuestion(before=one.launched([]), after=after, capability="sm_90")
     words = " ".join(question.words)
     assert words.startswith("start on-cuda sm i9 given float32 p12 p8 , float32 p8 , operations")
     assert "warps i8" in words and "warps i2" in words

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp import leftovers
-from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.leftovers import TooMuch, bytes_below, files, opened, remove, write
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
+from kernel_lsp.leftovers import TooMuch, bytes_below, files, open_folder, remove, write
 
 DEEP = 4000
 
@@ -25,7 +25,7 @@ def nested(folder: Path, depth: int = DEEP) -> None:
 
 
 def content(folder: Path, top: str = "triton", most: int = 1000) -> dict[tuple[str, ...], bytes]:
-    with opened(folder) as descriptor:
+    with open_folder(folder) as descriptor:
         return {left.names: left.content for left in files(descriptor, top, most_bytes=most)}
 
 
@@ -38,7 +38,7 @@ def test_laying_kernels_out_writes_through_no_link(planted: str, tmp_path: Path)
     (one / "triton/authorized_keys").write_text("ssh-ed25519 attacker")
     (two / planted).parent.mkdir(exist_ok=True)
     (two / planted).symlink_to(home)
-    store = Store(tmp_path / "store")
+    store = CompiledKernels(tmp_path / "store")
     store.take_in("key", one)
     assert store.holds("key")
     store.lay_out("key", two)
@@ -49,7 +49,7 @@ def test_a_file_is_not_written_over_nor_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "folder" / "kept").write_text("old")
-    with opened(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         assert not write(folder, ("folder", "link"), b"x", 0o644)
         assert not write(folder, ("folder", "kept"), b"x", 0o644)
         assert write(folder, ("folder", "deep", "new"), b"x", 0o755)
@@ -77,7 +77,7 @@ def test_only_regular_files_of_one_name_are_read(tmp_path: Path) -> None:
 def test_a_scratch_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(OSError), opened(tmp_path / "link"):
+    with pytest.raises(OSError), open_folder(tmp_path / "link"):
         pass
 
 

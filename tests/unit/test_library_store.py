@@ -12,13 +12,13 @@ from library_helpers import lesson, verification
 
 from kernel_lsp import skillbook
 from kernel_lsp.errors import SkillError
-from kernel_lsp.library import Library, store
+from kernel_lsp.library import SkillLibrary, store
 from kernel_lsp.records import Standing
 from kernel_lsp.skillbook import learned
 
 
-def filled(data_dir: Path) -> tuple[Library, str]:
-    library, draft = Library(data_dir), lesson()
+def filled(data_dir: Path) -> tuple[SkillLibrary, str]:
+    library, draft = SkillLibrary(data_dir), lesson()
     assert library.stage(draft) is not None
     return library, draft.draft.name
 
@@ -143,7 +143,7 @@ def test_killed_anywhere_while_adding_the_library_is_the_old_or_the_new_one(tmp_
     library.stage(lesson("softmax", {"warps": 4}, "fused-row-softmax"))
     other = next(one.papers.name for one in library.staged() if one.papers.name != name)
     outcomes, number = [], 0
-    while killed_at(number, lambda: Library(tmp_path).promote(other)):
+    while killed_at(number, lambda: SkillLibrary(tmp_path).promote(other)):
         now = library.current
         outcomes.append(now.number)
         assert now == before or (now.number == 2 and now.get(other))
@@ -162,10 +162,10 @@ def test_killed_anywhere_while_adding_the_library_is_the_old_or_the_new_one(tmp_
 
 def test_killed_anywhere_while_staging_there_is_a_draft_or_none(tmp_path: Path) -> None:
     number = 0
-    while killed_at(number, lambda: Library(tmp_path).stage(lesson())):
-        assert len(Library(tmp_path).staged()) in (0, 1)
+    while killed_at(number, lambda: SkillLibrary(tmp_path).stage(lesson())):
+        assert len(SkillLibrary(tmp_path).staged()) in (0, 1)
         number += 1
-    assert number >= 3 and len(Library(tmp_path).staged()) == 1
+    assert number >= 3 and len(SkillLibrary(tmp_path).staged()) == 1
 
 
 def test_a_damaged_newest_version_is_passed_over_and_its_number_is_not_used_again(tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_a_damaged_newest_version_is_passed_over_and_its_number_is_not_used_agai
 def test_a_disk_that_refuses_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / learned.FOLDER).write_text("a file where a folder should be")
     with pytest.raises(SkillError, match="the skill library cannot be written") as error:
-        Library(tmp_path).stage(lesson())
+        SkillLibrary(tmp_path).stage(lesson())
     assert error.value.remedy
-    assert Library(tmp_path).staged() == [] and Library(tmp_path).current == store.EMPTY
+    assert SkillLibrary(tmp_path).staged() == [] and SkillLibrary(tmp_path).current == store.EMPTY
 
 
 def test_an_unknown_name_is_said_in_words(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_an_unknown_name_is_said_in_words(tmp_path: Path) -> None:
 
 
 def test_a_refused_draft_is_kept_with_its_reason(tmp_path: Path) -> None:
-    papers = Library(tmp_path).stage(lesson(), "advises a compiler")
+    papers = SkillLibrary(tmp_path).stage(lesson(), "advises a compiler")
     assert papers is not None and papers.standing is Standing.REFUSED
-    again = Library(tmp_path).staged()
+    again = SkillLibrary(tmp_path).staged()
     assert [replace(one.papers, since="") for one in again] == [replace(papers, since="")]

@@ -79,7 +79,7 @@ def test_tasks_that_it_does_not_change_neither_help_nor_count() -> None:
     assert not accepted and "changed 2 tasks and 3 are needed; on 5 it changed nothing" in reason
     assert uplift.verdict([*same, *(on(n, 0.5, 0.1) for n in "abc")])[0]
     once = on("once", 9.0, 0.0, samples=1, right_with=1, right_without=1)
-    assert uplift.counted([once]) == []
+    assert uplift.counted_tasks([once]) == []
 
 
 def test_credit_is_what_is_lost_without_the_skill() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_pipeline_tournament import candidate, evaluation
 
-from kernel_lsp.library.usage import PROPOSER, Usage, helps_no_more, skill_of
+from kernel_lsp.library.usage import PROPOSER, UsageStatistics, helps_no_more, skill_of
 from kernel_lsp.records import EvalStatus, Evaluation, Proposal, UsageStats, Verdict, Workload, WorkloadOrigin
 
 
@@ -35,7 +35,7 @@ MINE = f"{PROPOSER}learned-a"
 def test_a_use_is_a_win_when_it_is_the_offer_and_a_pair_when_something_stood_beside_it(
     tmp_path: Path,
 ) -> None:
-    usage = Usage(tmp_path)
+    usage = UsageStatistics(tmp_path)
     assert usage.stats() == ()
     usage.count([proposal("x", MINE, 3.0, Verdict.FASTER), proposal("y", "plan/2", 1.5)], "cuda:sm_90")
     usage.count([proposal("p", "plan/2", 4.0, Verdict.FASTER), proposal("q", MINE, 2.0)], "cuda:sm_90")
@@ -57,20 +57,20 @@ def test_a_use_is_a_win_when_it_is_the_offer_and_a_pair_when_something_stood_bes
 def test_what_is_told_twice_counts_once(tmp_path: Path) -> None:
     told = [proposal("x", MINE, 2.0), proposal("y", "plan/2", 1.0)]
     for _ in range(3):
-        Usage(tmp_path).count(told, "cpu")
-    assert Usage(tmp_path).stats()[0].uses == 1
+        UsageStatistics(tmp_path).count(told, "cpu")
+    assert UsageStatistics(tmp_path).stats()[0].uses == 1
 
 
 def test_wrong_or_slower_is_what_the_program_was(tmp_path: Path) -> None:
-    Usage(tmp_path).count([proposal("y", "plan/2", 1.5), proposal("x", MINE, None)], "cpu")
-    assert Usage(tmp_path).stats()[0].uplift_sum == pytest.approx(-math.log(1.5))
+    UsageStatistics(tmp_path).count([proposal("y", "plan/2", 1.5), proposal("x", MINE, None)], "cpu")
+    assert UsageStatistics(tmp_path).stats()[0].uplift_sum == pytest.approx(-math.log(1.5))
 
 
 def test_a_damaged_file_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "library" / "usage.db"
     path.parent.mkdir()
     path.write_bytes(b"no database" * 100)
-    usage = Usage(tmp_path)
+    usage = UsageStatistics(tmp_path)
     assert usage.stats() == ()
     for name in ("x", "y"):
         usage.count([proposal(name, MINE, 2.0)], "cpu")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kernel_lsp import wire
 from kernel_lsp.errors import ArchiveError, RewriteError
-from kernel_lsp.library import Library
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.lineage import catalog, forward, kept, lessons
 from kernel_lsp.lineage.ground import Ground
 from kernel_lsp.lineage.kept import Judgements
-from kernel_lsp.lineage.walking import State, Walk, decided, interpretable, judgement
+from kernel_lsp.lineage.walking import LineageState, LineageWalk, decide, interpretable, judgement
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.presenter import report
 from kernel_lsp.records import (
@@ -36,7 +36,7 @@ from kernel_lsp.records import (
     Step,
     TargetKind,
 )
-from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.skillbook import Skillbook
 
 KERNEL = """import triton
@@ -75,7 +75,7 @@ def one(effect: Interval | None, status: EvalStatus = EvalStatus.PASSED, detail:
 
 
 def test_the_effect_is_the_time_of_the_simple_form_over_that_of_the_other() -> None:
-    parent, child = State(program=program()), State(program=program(KERNEL + "\n"))
+    parent, child = LineageState(program=program()), LineageState(program=program(KERNEL + "\n"))
     found = judgement(parent, child, passed(0.4, 0.5, 0.8))
     assert found.effect == Interval(low=1.25, mid=2.0, high=2.5)
     assert (found.parent, found.child) == (parent.id, child.id) and parent.id != child.id
@@ -91,15 +91,15 @@ def test_the_effect_is_the_time_of_the_simple_form_over_that_of_the_other() -> N
     ],
 )
 def test_a_step_is_accepted_when_it_is_not_faster(low: float, high: float, accepted: bool, said: str) -> None:
-    found = decided(one(Interval(low=low, mid=(low + high) / 2, high=high)), measured=True)
+    found = decide(one(Interval(low=low, mid=(low + high) / 2, high=high)), measured=True)
     assert found[0] is accepted and said in found[1]
 
 
 def test_without_times_what_is_right_is_accepted_and_what_is_wrong_is_not() -> None:
-    assert decided(one(None), measured=False) == (True, "right; this device tells no times")
-    assert decided(one(None), measured=True) == (False, "right, but its time could not be measured")
+    assert decide(one(None), measured=False) == (True, "right; this device tells no times")
+    assert decide(one(None), measured=True) == (False, "right, but its time could not be measured")
     wrong = one(None, EvalStatus.WRONG_RESULT, "row 3")
-    assert decided(wrong, measured=False) == (False, "wrong result: row 3")
+    assert decide(wrong, measured=False) == (False, "wrong result: row 3")
 
 
 def test_the_interpreter_is_given_one_configuration() -> None:
@@ -157,7 +157,7 @@ class Times:
         return time
 
 
-def walk(place: Path, gate: Times) -> Walk:
+def walk(place: Path, gate: Times) -> LineageWalk:
     prepared = SimpleNamespace(
         program=program(),
         workload=SimpleNamespace(name="x=f32[9]"),
@@ -181,7 +181,7 @@ def walk(place: Path, gate: Times) -> Walk:
         hardware="cuda:sm_90",
         place=place / "walk",
     )
-    return Walk(on=on, judgements=Judgements(on.place), report=lambda step: None)
+    return LineageWalk(on=on, judgements=Judgements(on.place), report=lambda step: None)
 
 
 COSTS = {
@@ -271,8 +271,8 @@ def launch(x):
 """
 
 
-def source(size: int, warps: int) -> Source:
-    return Source.parse(LAUNCHED.format(size=size, warps=warps), "kernel", "launch")
+def source(size: int, warps: int) -> KernelSource:
+    return KernelSource.parse(LAUNCHED.format(size=size, warps=warps), "kernel", "launch")
 
 
 def test_the_numbers_of_the_expert_are_read_from_its_text() -> None:
@@ -281,28 +281,28 @@ def test_the_numbers_of_the_expert_are_read_from_its_text() -> None:
     assert forward.numbers("fewer_warps", expert, source(128, 1)) == {"num_warps": 8}
     assert forward.numbers("no_grouped_order", expert, simple) == {"group": 8}
     assert forward.numbers("no_hints", expert, simple) == {}
-    looped = Source.parse(LOOPED, "kernel", "launch")
+    looped = KernelSource.parse(LOOPED, "kernel", "launch")
     assert forward.numbers("plain_loops", looped, looped) == {"num_stages": 3}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 3)), max_size=8))
 def test_each_skill_is_taken_once_with_its_last_numbers(told: list[tuple[str, str, int]]) -> None:
     steps = [RecipeStep(skill=skill, parameters={name: value}) for skill, name, value in told]
-    merged = forward.merged(steps)
+    merged = forward.merge_steps(steps)
     assert [step.skill for step in merged] == list(dict.fromkeys(skill for skill, _, _ in told))
     for step in merged:
         assert step.parameters == {name: value for skill, name, value in told if skill == step.skill}
 
 
-async def lineage(tmp_path: Path) -> tuple[Walk, Lineage]:
+async def lineage(tmp_path: Path) -> tuple[LineageWalk, Lineage]:
     walked = walk(tmp_path, Times(COSTS))
-    return walked, await lessons.learned(walked, await walked.run())
+    return walked, await lessons.learn(walked, await walked.run())
 
 
 async def test_what_pays_is_a_draft_and_nothing_else_is(tmp_path: Path) -> None:
     _, found = await lineage(tmp_path)
     assert [skill.standing for skill in found.skills] == ["staged", "staged"]
-    staged = {one.papers.name: one for one in Library(tmp_path).staged()}
+    staged = {one.papers.name: one for one in SkillLibrary(tmp_path).staged()}
     assert set(staged) == {skill.name for skill in found.skills}
     papers, skill = staged[found.skills[0].name].papers, staged[found.skills[0].name].skill
     assert papers.origin.event == "lineage" and papers.origin.speedup == found.skills[0].effect
@@ -311,7 +311,7 @@ async def test_what_pays_is_a_draft_and_nothing_else_is(tmp_path: Path) -> None:
         skill.requires.architectures == ("sm_90",)
         and "was rejected" in staged[found.skills[1].name].skill.body
     )
-    assert not Library(tmp_path).shelved()  # only a verification brings it in
+    assert not SkillLibrary(tmp_path).shelved()  # only a verification brings it in
 
 
 async def test_only_steps_that_rely_on_it_ask_for_sizes_that_divide(tmp_path: Path) -> None:
@@ -327,13 +327,13 @@ async def test_nothing_that_was_not_measured_becomes_a_draft(tmp_path: Path) -> 
     unmeasured = replace(found.skills[0], effect=None)
     neutral = replace(found.skills[0], effect=Interval(low=0.99, mid=1.0, high=1.01))
     for skill, said in ((unmeasured, "nothing was measured"), (neutral, "no gain is shown")):
-        before = len(Library(tmp_path / "measured").staged())
-        assert said in lessons._staged(walked, replace(skill, name="lineage-other")).standing
-        assert len(Library(tmp_path / "measured").staged()) == before
+        before = len(SkillLibrary(tmp_path / "measured").staged())
+        assert said in lessons._stage(walked, replace(skill, name="lineage-other")).standing
+        assert len(SkillLibrary(tmp_path / "measured").staged()) == before
 
 
 @pytest.mark.parametrize("operator", catalog.OPERATORS, ids=lambda operator: operator.name)
-def test_every_operator_gives_a_text_that_the_library_takes(operator: catalog.Operator) -> None:
+def test_every_operator_gives_a_text_that_the_library_takes(operator: catalog.Simplification) -> None:
     from kernel_lsp.agents import summary
     from kernel_lsp.library import admission
 
@@ -343,7 +343,7 @@ def test_every_operator_gives_a_text_that_the_library_takes(operator: catalog.Op
     assert len(made.description) <= 120 and (catalog.FOLDER / f"{operator.name}.py").is_file()
 
 
-def skill_of(operator: catalog.Operator) -> LineageSkill:
+def skill_of(operator: catalog.Simplification) -> LineageSkill:
     return LineageSkill(
         name=f"lineage-{operator.forward}-abc123",
         operator=operator.name,
@@ -388,11 +388,13 @@ async def test_an_unmeasured_lineage_says_so_and_invents_no_effect(tmp_path: Pat
 
 async def test_the_report_draws_it(tmp_path: Path) -> None:
     _, found = await lineage(tmp_path)
-    page = report.page(report.Facts(made="2026-11-21", version="1", lineages=(found,)))
+    page = report.page(report.ReportFacts(made="2026-11-21", version="1", lineages=(found,)))
     assert "from the expert&#x27;s kernel to a naive one" in page and "rejected: smaller tile" in page
     assert page.count("<svg") == 1 and "1.20x (1.19 to 1.21)" in page
     bare = tuple(replace(s, judgement=replace(s.judgement, effect=None)) for s in found.steps)
     page = report.page(
-        report.Facts(made="2026-11-21", version="1", lineages=(replace(found, measured=False, steps=bare),))
+        report.ReportFacts(
+            made="2026-11-21", version="1", lineages=(replace(found, measured=False, steps=bare),)
+        )
     )
     assert "(unmeasured)" in page and "time over the expert" not in page

@@ -7,11 +7,11 @@ import pytest
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.lineage import catalog
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.kernels.source import Source
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.source import KernelSource
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -24,13 +24,13 @@ EXPERTS = Path(__file__).resolve().parents[2] / "benchmarks" / "experts"
 def session(name: str) -> KernelSession:
     path = EXPERTS / f"{name}.py"
     one = prepare(Job(text=path.read_text(), path=str(path), qualname=f"{name}_kernel"))
-    assert isinstance(one, Prepared)
+    assert isinstance(one, PreparedJob)
     return KernelSession(one.program, one.workload, "cuda", list(catalog.operators()))
 
 
 def test_a_statement_without_text_goes_with_its_line() -> None:
     text = "def kernel():\n    a = 1  # one\n    b = 2\n    c = 3; d = 4\n\n\ndef launch():\n    kernel()\n"
-    source = Source.parse(text, "kernel", "launch")
+    source = KernelSource.parse(text, "kernel", "launch")
     first, second, third, _ = source.function("kernel").body
     assert source.edited([(second, "")]).text == text.replace("    b = 2\n", "")
     assert source.edited([(first, "x = 1")]).text == text.replace("a = 1", "x = 1")
@@ -38,14 +38,14 @@ def test_a_statement_without_text_goes_with_its_line() -> None:
         source.edited([(third, "")])
 
 
-def chain(name: str) -> tuple[list[str], Kernel]:
+def chain(name: str) -> tuple[list[str], KernelState]:
     """Every operator that matches, in order, each with its most drastic choice; and what is left."""
     opened, kernel, taken = session(name), session(name).kernel, list[str]()
     for operator, module in opened.rewrites.items():
         for match in module.match(kernel)[:1]:
             assert all(proof.holds for proof in module.preconditions(kernel, match)), operator
             chosen = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
-            edited = Kernel(kernel.source, kernel.launched)
+            edited = KernelState(kernel.source, kernel.launched)
             module.apply(edited, match, chosen)
             kernel = opened._observed(kernel.source.edited(edited.edits))
             assert module.match(kernel) == [] or match.label != module.match(kernel)[0].label
@@ -128,7 +128,7 @@ def after(name: str, *operators: str) -> str:
     for operator in operators:
         module = opened.rewrites[operator]
         match = module.match(kernel)[0]
-        edited = Kernel(kernel.source, kernel.launched)
+        edited = KernelState(kernel.source, kernel.launched)
         choices = module.parameters(kernel, match)
         module.apply(edited, match, {name: values[0] for name, values in choices.items()})
         kernel = opened._observed(kernel.source.edited(edited.edits))
@@ -201,7 +201,7 @@ def {name}(x):
 
 def matches(text: str, kernel: str, operator: str) -> list[str]:
     one = prepare(Job(text=text, path="/w/k.py", qualname=kernel))
-    assert isinstance(one, Prepared)
+    assert isinstance(one, PreparedJob)
     opened = KernelSession(one.program, one.workload, "cuda", list(catalog.operators()))
     assert opened.notes == []
     return [match.label for match in opened.rewrites[operator].match(opened.kernel)]

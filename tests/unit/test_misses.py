@@ -11,12 +11,12 @@ from rewrite_helpers import SKILLS, module, program, skill, workload
 
 from kernel_lsp import process
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.pipeline.places import located, placed
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.places import locate_error, place_misses
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.presenter.misses import lines
 from kernel_lsp.records import Explained, Job, NearMiss, Outcome, RoofKind
 from kernel_lsp.rewrite.client import Engine
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
 pytestmark = pytest.mark.torch
@@ -38,7 +38,7 @@ def of(
     source = module(forward, init, inputs).replace("def forward(self, x)", f"def forward(self, {arguments})")
     names = how.get("skills", NAMES)
     device = how.get("device", "cuda")
-    session = Session(program(source), workload(training), device, [skill(name) for name in names])
+    session = EngineSession(program(source), workload(training), device, [skill(name) for name in names])
     session.capture()
     found = session.explain()
     assert not session.notes, session.notes
@@ -304,7 +304,7 @@ def test_a_skill_that_cannot_explain_itself_hides_nothing(tmp_path: Path) -> Non
     )
     broken = replace(skill("fused-norm"), name="broken-skill", path=str(tmp_path))
     source = module("return torch.relu(x) * 2 + 1", inputs=BIG[:-1] + ", dtype=torch.float64)")
-    session = Session(program(source), workload(), "cuda", [broken, skill("fused-pointwise")])
+    session = EngineSession(program(source), workload(), "cuda", [broken, skill("fused-pointwise")])
     session.capture()
     assert [miss.skill for miss in session.explain().misses] == ["fused-pointwise"]
     assert any("broken-skill" in note and "oops" in note for note in session.notes)
@@ -329,7 +329,7 @@ def preconditions(graph, match):
     def told(claims: str, benefit: float) -> list[NearMiss]:
         (tmp_path / "rewrite.py").write_text(text.format(claims=claims, benefit=benefit))
         own = replace(skill("fused-norm"), name="own", path=str(tmp_path))
-        session = Session(program(module("return torch.abs(x)", inputs=BIG)), workload(), "cuda", [own])
+        session = EngineSession(program(module("return torch.abs(x)", inputs=BIG)), workload(), "cuda", [own])
         session.capture()
         return [miss for miss in session.explain().misses if miss.skill]
 
@@ -359,13 +359,13 @@ GOLDEN = SKILLS.parent / "tests" / "cases" / "golden"
 def of_kernel(text: str, *names: str, broken: Path | None = None) -> tuple[NearMiss, ...]:
     pytest.importorskip("triton")
     prepared = prepare(Job(text=text, path="/project/model.py", qualname="softmax_kernel"))
-    assert isinstance(prepared, Prepared), prepared
+    assert isinstance(prepared, PreparedJob), prepared
     skills = [skill(name) for name in names]
     if broken is not None:
         skills.append(replace(skill("triton-hints"), name="broken-skill", path=str(broken)))
     session = KernelSession(prepared.program, prepared.workload, "cuda", skills)
     session.capture()
-    return placed(session.explain().misses, prepared.program.source, text)
+    return place_misses(session.explain().misses, prepared.program.source, text)
 
 
 def test_a_kernels_one_precondition_is_told_at_its_definition(tmp_path: Path) -> None:
@@ -392,14 +392,14 @@ PAGE = SKILLS.parent / "docs" / "explanation" / "silence.md"
 def printed(text: str, qualname: str) -> str:
     """What `kernel-lsp optimize` prints on a CPU about one target for which nothing can be judged."""
     prepared = prepare(Job(text=text, path="example.py", qualname=qualname))
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, PreparedJob)
     try:
-        session = Session(prepared.program, prepared.workload, "cpu", [skill(name) for name in NAMES])
+        session = EngineSession(prepared.program, prepared.workload, "cpu", [skill(name) for name in NAMES])
     except CaptureError as error:
-        return f"{qualname} {located(error, prepared)}"
+        return f"{qualname} {locate_error(error, prepared)}"
     assert session.capture().sites == ()
     found = session.explain()
-    told = placed(found.misses, prepared.program.source, text)
+    told = place_misses(found.misses, prepared.program.source, text)
     note = "no skill applies to this program"
     outcome = Outcome(qualname=qualname, note=note, misses=told, roof=found.roof)
     return "\n".join([qualname, note, *lines(outcome, "example.py")])

@@ -13,7 +13,7 @@ from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.compact import tokenizer
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import ModelError
-from kernel_lsp.models import GRAPH, KERNEL, TARGETS, HeldOut, Store, manifest, seal
+from kernel_lsp.models import GRAPH, KERNEL, TARGETS, HeldOut, PolicyStore, manifest, seal
 
 CHECK = HeldOut(
     metric="first/best", tasks=64, value=0.95, low=0.93, high=0.97, rule=0.88, device="H200", suite="abc"
@@ -31,28 +31,28 @@ def checkpoint(
     """Complete but for its weights, which nobody here reads."""
     folder.mkdir(parents=True)
     tokenizer.write(folder)
-    (folder / "config.json").write_text(json.dumps(shape.config(shape.Shape())))
+    (folder / "config.json").write_text(json.dumps(shape.config(shape.NetworkShape())))
     (folder / "model.safetensors").write_bytes(weights * 100)
     seal(folder, name=name, version=version, held_out=held_out, targets=targets)
     return folder
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "data", packaged=tmp_path / "package")
+def store(tmp_path: Path) -> PolicyStore:
+    return PolicyStore(tmp_path / "data", packaged=tmp_path / "package")
 
 
-def installed(store: Store, tmp_path: Path, *checks: HeldOut) -> None:
+def installed(store: PolicyStore, tmp_path: Path, *checks: HeldOut) -> None:
     for number, check in enumerate(checks, 1):
         store.install(checkpoint(tmp_path / f"made{number}", str(number), check))
 
 
-def test_without_any_policy_the_rule_plans(store: Store) -> None:
+def test_without_any_policy_the_rule_plans(store: PolicyStore) -> None:
     assert store.used() is None
     assert store.models() == ()
 
 
-def test_the_packages_own_is_used_until_something_is_chosen(store: Store, tmp_path: Path) -> None:
+def test_the_packages_own_is_used_until_something_is_chosen(store: PolicyStore, tmp_path: Path) -> None:
     checkpoint(tmp_path / "package" / "plan-small-9", "9")
     checkpoint(tmp_path / "package" / "plan-small-10", "10")
     used = store.used()
@@ -66,7 +66,7 @@ def test_the_packages_own_is_used_until_something_is_chosen(store: Store, tmp_pa
 
 
 def test_a_packaged_one_that_is_not_clearly_better_is_there_to_be_chosen(
-    store: Store, tmp_path: Path
+    store: PolicyStore, tmp_path: Path
 ) -> None:
     close = replace(CHECK, value=0.90, low=0.87)  # the rule's 0.88 is within its interval
     checkpoint(tmp_path / "package" / "plan-small-1", "1", close)
@@ -76,21 +76,23 @@ def test_a_packaged_one_that_is_not_clearly_better_is_there_to_be_chosen(
 
 
 def test_what_comes_with_the_package_is_whole() -> None:
-    for model in Store(Path("nowhere")).models():
+    for model in PolicyStore(Path("nowhere")).models():
         assert model.packaged and model.problem is None and model.manifest is not None
         manifest.verify(model.folder, model.manifest)
         assert model.manifest.held_out is not None and model.manifest.notes
         assert sum(file.stat().st_size for file in model.folder.iterdir()) < 60e6
 
 
-def test_a_packaged_one_that_is_no_better_than_the_rule_is_passed_over(store: Store, tmp_path: Path) -> None:
+def test_a_packaged_one_that_is_no_better_than_the_rule_is_passed_over(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     checkpoint(tmp_path / "package" / "a", "1")
     checkpoint(tmp_path / "package" / "b", "2", replace(CHECK, value=0.80))
     used = store.used()
     assert used is not None and used.id == "plan-small@1"
 
 
-def test_switching_and_going_back(store: Store, tmp_path: Path) -> None:
+def test_switching_and_going_back(store: PolicyStore, tmp_path: Path) -> None:
     installed(store, tmp_path, CHECK, replace(CHECK, value=0.96))
     store.use("plan-small@1")
     store.use("plan-small")  # the last version of that name
@@ -112,7 +114,7 @@ def test_switching_and_going_back(store: Store, tmp_path: Path) -> None:
     ],
 )
 def test_a_worse_one_is_refused_with_its_numbers(
-    store: Store, tmp_path: Path, check: HeldOut | None, words: str
+    store: PolicyStore, tmp_path: Path, check: HeldOut | None, words: str
 ) -> None:
     installed(store, tmp_path, CHECK)
     store.use("plan-small@1")
@@ -122,20 +124,20 @@ def test_a_worse_one_is_refused_with_its_numbers(
     assert store.used().id == "plan-small@1"  # type: ignore[union-attr]
 
 
-def test_numbers_of_another_suite_are_not_compared(store: Store, tmp_path: Path) -> None:
+def test_numbers_of_another_suite_are_not_compared(store: PolicyStore, tmp_path: Path) -> None:
     installed(store, tmp_path, CHECK, replace(CHECK, value=0.90, suite="other"))
     store.use("plan-small@1")
     assert store.use("plan-small@2").id == "plan-small@2"  # type: ignore[union-attr]
 
 
-def ids(store: Store) -> tuple[str | None, str | None]:
+def ids(store: PolicyStore) -> tuple[str | None, str | None]:
     """What plans graphs and kernels."""
     graphs, kernels = store.used(GRAPH), store.used(KERNEL)
     return graphs and graphs.id, kernels and kernels.id
 
 
 def test_a_choice_counts_for_what_it_plans_until_the_next_one_about_that(
-    store: Store, tmp_path: Path
+    store: PolicyStore, tmp_path: Path
 ) -> None:
     checkpoint(tmp_path / "package" / "graphs", name="graphs")
     checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
@@ -162,7 +164,7 @@ def test_a_choice_counts_for_what_it_plans_until_the_next_one_about_that(
     assert ids(store) == ("graphs@2", None)  # the rule was chosen for all, and another for graphs alone
 
 
-def test_going_back_to_the_packages_own_for_kernels_alone(store: Store, tmp_path: Path) -> None:
+def test_going_back_to_the_packages_own_for_kernels_alone(store: PolicyStore, tmp_path: Path) -> None:
     checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     store.use("rule")
     assert ids(store) == (None, None)
@@ -171,7 +173,7 @@ def test_going_back_to_the_packages_own_for_kernels_alone(store: Store, tmp_path
 
 
 def test_a_packaged_one_for_kernels_that_is_not_clearly_better_is_not_used(
-    store: Store, tmp_path: Path
+    store: PolicyStore, tmp_path: Path
 ) -> None:
     close = replace(CHECK, value=0.90, low=0.87)
     checkpoint(tmp_path / "package" / "kernels", held_out=close, name="kernels", targets=(KERNEL,))
@@ -180,7 +182,7 @@ def test_a_packaged_one_for_kernels_that_is_not_clearly_better_is_not_used(
     assert ids(store) == (None, "kernels@1")
 
 
-def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(store: Store, tmp_path: Path) -> None:
+def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     assert ids(store) == (None, "kernels@1")
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), unasked=False)
@@ -189,7 +191,7 @@ def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(store: Store, t
     assert ids(store) == (None, "kernels@1")
 
 
-def test_it_is_compared_with_what_plans_the_same(store: Store, tmp_path: Path) -> None:
+def test_it_is_compared_with_what_plans_the_same(store: PolicyStore, tmp_path: Path) -> None:
     installed(store, tmp_path, CHECK)
     store.use("plan-small@1")
     less = replace(CHECK, value=0.90)
@@ -206,7 +208,7 @@ def test_it_is_compared_with_what_plans_the_same(store: Store, tmp_path: Path) -
     assert ids(store) == ("plan-small@1", "kernels@1")
 
 
-def test_what_is_gone_leaves_the_rule_for_both(store: Store, tmp_path: Path) -> None:
+def test_what_is_gone_leaves_the_rule_for_both(store: PolicyStore, tmp_path: Path) -> None:
     store.install(checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,)))
     store.use("kernels")
     shutil.rmtree(tmp_path / "data" / "models" / "kernels-1")
@@ -215,7 +217,9 @@ def test_what_is_gone_leaves_the_rule_for_both(store: Store, tmp_path: Path) -> 
             store.used(target)
 
 
-def test_manifests_without_targets_plan_graphs_and_unknown_ones_nothing(store: Store, tmp_path: Path) -> None:
+def test_manifests_without_targets_plan_graphs_and_unknown_ones_nothing(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     folder = checkpoint(tmp_path / "made")
     told = json.loads((folder / "manifest.json").read_text())
     del told["targets"]
@@ -226,7 +230,7 @@ def test_manifests_without_targets_plan_graphs_and_unknown_ones_nothing(store: S
             store.install(checkpoint(tmp_path / f"made{len(other)}", "2", targets=other))
 
 
-def test_what_was_chosen_and_is_gone_is_said(store: Store, tmp_path: Path) -> None:
+def test_what_was_chosen_and_is_gone_is_said(store: PolicyStore, tmp_path: Path) -> None:
     installed(store, tmp_path, CHECK)
     store.use("plan-small")
     shutil.rmtree(tmp_path / "data" / "models" / "plan-small-1")
@@ -255,7 +259,7 @@ def test_what_was_chosen_and_is_gone_is_said(store: Store, tmp_path: Path) -> No
     ],
 )
 def test_a_damaged_checkpoint_is_not_installed(
-    store: Store, tmp_path: Path, name: str, content: bytes | None, words: str
+    store: PolicyStore, tmp_path: Path, name: str, content: bytes | None, words: str
 ) -> None:
     folder = checkpoint(tmp_path / "made")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
@@ -268,7 +272,7 @@ def test_a_damaged_checkpoint_is_not_installed(
     "name", ["../escaped", "a/../../escaped", "/tmp/escaped", "..", ".bashrc", "a\x1b[2J", ""]
 )
 def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(
-    store: Store, tmp_path: Path, name: str
+    store: PolicyStore, tmp_path: Path, name: str
 ) -> None:
     folder = checkpoint(tmp_path / "in" / "made")
     (tmp_path / "in" / "escaped").write_text("content of the attacker")
@@ -281,7 +285,7 @@ def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(store: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(store: PolicyStore, tmp_path: Path) -> None:
     """Nobody writes into the pipe, and /dev/zero has no end."""
     for number, place in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"))):
         folder = checkpoint(tmp_path / f"made{number}", str(number))
@@ -294,7 +298,7 @@ def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(store: Store, tmp_
     assert store.models() == ()
 
 
-def test_another_vocabulary_or_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
+def test_another_vocabulary_or_tokenizer_is_refused(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "made")
     told = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**told, "vocabulary": "compact/0"}))
@@ -308,7 +312,7 @@ def test_another_vocabulary_or_tokenizer_is_refused(store: Store, tmp_path: Path
         store.install(folder)
 
 
-def test_one_version_has_one_content(store: Store, tmp_path: Path) -> None:
+def test_one_version_has_one_content(store: PolicyStore, tmp_path: Path) -> None:
     first = store.install(checkpoint(tmp_path / "made"))
     assert store.install(tmp_path / "made").folder == first.folder
     with pytest.raises(ModelError, match="with other weights"):
@@ -316,7 +320,7 @@ def test_one_version_has_one_content(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: PolicyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(store, tmp_path, CHECK)
     store.use("plan-small")
@@ -350,7 +354,7 @@ def test_a_checkpoint_is_finished_when_its_manifest_is_there(tmp_path: Path) -> 
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr("kernel_lsp.models.store.PACKAGED", tmp_path / "package")
-    monkeypatch.setattr(Store.__init__, "__defaults__", (tmp_path / "package",))
+    monkeypatch.setattr(PolicyStore.__init__, "__defaults__", (tmp_path / "package",))
     run = CliRunner()
     assert "rule" in run.invoke(app, ["models", "list"]).stdout
     good, bad = (

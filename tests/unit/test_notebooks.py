@@ -43,7 +43,7 @@ TEXT = {"cell_type": "markdown", "metadata": {}, "source": ["# Título\n", "no c
 PICTURE = {"output_type": "display_data", "data": {"image/png": "aGk=\n", "x": 1.50}, "metadata": {}}
 
 
-def program(text: str) -> notebooks.Program:
+def program(text: str) -> notebooks.NotebookProgram:
     return notebooks.program(notebooks.parse(text).cells)
 
 
@@ -93,12 +93,12 @@ def test_an_edit_changes_the_bytes_of_its_lines_alone(indent: int | None, as_lis
     text = notebook(TEXT, code("first = 0"), cell, TEXT, indent=indent).replace('"x": 1.5', '"x": 1.50')
     found = notebooks.parse(text).cells[1]
     at = source.index("1")
-    edited = notebooks.edited(text, [(found, [(at, at + 1, "10\nw = 'ü'")])])
+    edited = notebooks.edit_cells(text, [(found, [(at, at + 1, "10\nw = 'ü'")])])
     wanted = "x = 'é'\ny = 10\nw = 'ü'\nz = 2"
     assert notebooks.parse(edited).cells[1].source == wanted
     place = found.place
     assert edited.startswith(text[: place.start]) and edited.endswith(text[place.end :])
-    assert notebooks.edited(text, [(found, [])]) == text
+    assert notebooks.edit_cells(text, [(found, [])]) == text
 
 
 @pytest.mark.parametrize(

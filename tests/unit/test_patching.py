@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kernel_lsp import wire
 from kernel_lsp.commands.app import app
-from kernel_lsp.evaluator.request import Budget
+from kernel_lsp.evaluator.request import EvaluationBudget
 from kernel_lsp.guarding import guard
 from kernel_lsp.patching import making, store
 from kernel_lsp.patching.making import PatchError
@@ -123,12 +123,12 @@ def test_a_patch_module_gives_back_the_rewritten_library(home: Path) -> None:
     assert 'package="lib"' in text and 'version="1.2"' in text
     assert "expand,\n" in text and "LIMIT" in text and "Missing,\n" not in text, "an annotation is no use"
     assert "# a full product" in text and "import math\n" in text and "__init__" not in text
-    rewritten = making.rewritten(BLOCKS, text)
+    rewritten = making.rewrite_class(BLOCKS, text)
     assert "return _scaled(" in rewritten and "return 5" in rewritten and "def __init__" in rewritten
-    (one,) = store.found(home / "work")
+    (one,) = store.find_patches(home / "work")
     assert one.path == path and one.patch.names == ("Scale", "doubled")
     assert one.patch.library == store.library_of(blocks(home), "lib.blocks")
-    assert store.found(home / "env") == [], "installed packages hold no patches"
+    assert store.find_patches(home / "env") == [], "installed packages hold no patches"
 
 
 def test_one_target_is_removed_from_a_patch_module(home: Path) -> None:
@@ -136,7 +136,7 @@ def test_one_target_is_removed_from_a_patch_module(home: Path) -> None:
     left = making.without(text, ["doubled"])
     assert left is not None and "def doubled" not in left
     assert (known := making.read(left)) is not None and known.names == ("Scale",)
-    assert "return _scaled(" in making.rewritten(BLOCKS, left)
+    assert "return _scaled(" in making.rewrite_class(BLOCKS, left)
     assert making.without(text, ["doubled", "Scale"]) is None
 
 
@@ -238,7 +238,7 @@ def accepted(path: str, qualname: str) -> Acceptance:
         require_speed=True,
         uses_triton=False,
         timeout_s=60.0,
-        budget=wire.to_json(Budget()),
+        budget=wire.to_json(EvaluationBudget()),
         seed=1,
         evaluation=Evaluation(status=EvalStatus.PASSED, device="cpu"),
     )

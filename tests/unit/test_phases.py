@@ -35,7 +35,7 @@ async def test_tasks_count_for_the_job_that_started_them() -> None:
             await asyncio.sleep(0)
 
     async def job(*names: str) -> list[str]:
-        with phases.collected() as found:
+        with phases.collect_phases() as found:
             await asyncio.gather(*(asyncio.create_task(work(name)) for name in names))
         return sorted(found.spans)
 
@@ -43,7 +43,7 @@ async def test_tasks_count_for_the_job_that_started_them() -> None:
 
 
 def test_what_fails_took_time_as_well_and_without_a_collector_nothing_is_kept() -> None:
-    with phases.collected() as found:
+    with phases.collect_phases() as found:
         with pytest.raises(ValueError, match="broke"), phases.phase("a"):
             raise ValueError("broke")
         assert len(found.spans["a"]) == 1

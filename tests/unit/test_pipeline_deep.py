@@ -24,8 +24,8 @@ from kernel_lsp.evaluator import evidence as evidences
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import deep, turns
-from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.pipeline.known import KnownWinners
+from kernel_lsp.pipeline.opened import JobBench, Opened
 from kernel_lsp.pipeline.tournament import FULL, Tournament
 from kernel_lsp.records import (
     Attempt,
@@ -45,7 +45,7 @@ from kernel_lsp.records import (
     Verdict,
 )
 from kernel_lsp.rewrite.client import Capture
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 
 SITES = (
     Site(skill="f", site="n", summary="f", proofs=(), parameters={"a": [0, 1, 2, 3]}, benefit=0.5),
@@ -113,7 +113,7 @@ class Scene:
         ready = prepared()
         ready = replace(ready, job=replace(ready.job, search=SearchPlan(), **job))
         probe = Probe(python="python", torch="2", triton=None)
-        bench = Bench(probe=probe, device="cpu", skills=skillbook.load([]))
+        bench = JobBench(probe=probe, device="cpu", skills=skillbook.load([]))
         tournament = Tournament(
             prepared=ready,
             probe=probe,
@@ -131,7 +131,7 @@ class Scene:
             matches=(),
             sites=SITES,
             compiling=None,
-            known=Known(self.folder, probe, "cpu"),
+            known=KnownWinners(self.folder, probe, "cpu"),
             tournament=tournament,
         )
 
@@ -175,7 +175,7 @@ async def test_the_skills_that_took_part_are_learned_of(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.search(plan(candidates=4))
     await scene.search(plan(candidates=4))  # the same attempts once more: nothing is learned twice
-    arms = {arm.skill: arm for arm in Arms(tmp_path).stats()}
+    arms = {arm.skill: arm for arm in BanditArms(tmp_path).stats()}
     assert arms["f"].device == "cpu" and arms["f"].bottleneck.value == "memory"
     judged = sum("f" in name for name in {name for name, _ in scene.judged})
     assert judged <= arms["f"].tries <= judged + 1  # the seed was measured twice

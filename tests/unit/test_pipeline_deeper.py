@@ -16,7 +16,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import ArchiveError
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import deep, order
-from kernel_lsp.pipeline.opened import Bench
+from kernel_lsp.pipeline.opened import JobBench
 from kernel_lsp.records import (
     EvalStatus,
     Interval,
@@ -92,9 +92,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def scripted(**settings: Any) -> Scripted:
         pipeline = order.Pipeline(Settings(data_dir=str(tmp_path), **settings))
         both = Scripted(pipeline)
-        bench = Bench(probe=Probe(python="python"), device="cpu", skills=Skillbook(skills=()))
+        bench = JobBench(probe=Probe(python="python"), device="cpu", skills=Skillbook(skills=()))
 
-        async def on_the_bench(job: Job, target: str) -> Bench:
+        async def on_the_bench(job: Job, target: str) -> JobBench:
             return bench
 
         @contextlib.asynccontextmanager
@@ -105,7 +105,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(pipeline, "bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
         monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=both.warmed.append))
-        monkeypatch.setattr(order, "opened", opened)
+        monkeypatch.setattr(order, "open_target", opened)
         monkeypatch.setattr(deep, "run", both.deeper)
         return both
 

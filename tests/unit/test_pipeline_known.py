@@ -10,7 +10,7 @@ import pytest
 
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import known
-from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.records import Site
 
 PROBE = Probe(python="python", torch="2.11", triton="3.6.0", capability="sm_90")
@@ -25,8 +25,8 @@ SITE = Site(
 
 
 def test_what_is_kept_is_found_by_another_process_of_the_same_machine(tmp_path: Path) -> None:
-    Known(tmp_path, PROBE, "cuda").keep(SITE, {"tile": 128, "warps": 8})
-    assert Known(tmp_path, PROBE, "cuda").best(SITE) == {"tile": 128, "warps": 8}
+    KnownWinners(tmp_path, PROBE, "cuda").keep(SITE, {"tile": 128, "warps": 8})
+    assert KnownWinners(tmp_path, PROBE, "cuda").best(SITE) == {"tile": 128, "warps": 8}
     assert known.count(tmp_path) == 1
 
 
@@ -40,12 +40,12 @@ def test_what_is_kept_is_found_by_another_process_of_the_same_machine(tmp_path: 
     ],
 )
 def test_another_machine_or_version_knows_nothing(tmp_path: Path, probe: Probe, device: str) -> None:
-    Known(tmp_path, PROBE, "cuda").keep(SITE, {"tile": 128, "warps": 8})
-    assert Known(tmp_path, probe, device).best(SITE) is None
+    KnownWinners(tmp_path, PROBE, "cuda").keep(SITE, {"tile": 128, "warps": 8})
+    assert KnownWinners(tmp_path, probe, device).best(SITE) is None
 
 
 def test_another_kind_of_site_knows_nothing_and_no_kind_keeps_nothing(tmp_path: Path) -> None:
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, {"tile": 128, "warps": 8})
     assert store.best(replace(SITE, kind="other")) is None
     store.keep(replace(SITE, kind=""), {"tile": 64, "warps": 4})
@@ -56,7 +56,7 @@ def test_another_kind_of_site_knows_nothing_and_no_kind_keeps_nothing(tmp_path: 
     "parameters", [{"tile": 256, "warps": 8}, {"tile": 128}, {"tile": 128, "warps": 8, "more": 1}, {}]
 )
 def test_what_is_no_choice_of_the_site_is_not_used(tmp_path: Path, parameters: dict[str, int]) -> None:
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, parameters)
     assert store.best(SITE) is None and not store.notes
 
@@ -67,7 +67,7 @@ def test_what_is_no_choice_of_the_site_is_not_used(tmp_path: Path, parameters: d
 def test_a_corrupt_file_is_ignored_with_a_note_and_mended_by_the_next_result(
     tmp_path: Path, text: str
 ) -> None:
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, {"tile": 64, "warps": 4})
     (file,) = store.folder.iterdir()
     file.write_text(text)
@@ -78,7 +78,7 @@ def test_a_corrupt_file_is_ignored_with_a_note_and_mended_by_the_next_result(
 
 
 def test_another_schema_is_unknown(tmp_path: Path) -> None:
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, {"tile": 64, "warps": 4})
     (file,) = store.folder.iterdir()
     file.write_text(json.dumps({**json.loads(file.read_text()), "schema": known.SCHEMA + 1}))
@@ -89,7 +89,7 @@ def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:
     choices = [{"tile": tile, "warps": warps} for tile in (64, 128) for warps in (4, 8)]
 
     def write(number: int) -> None:
-        store = Known(tmp_path, PROBE, "cuda")
+        store = KnownWinners(tmp_path, PROBE, "cuda")
         store.keep(SITE, choices[number % 4])
         assert store.best(SITE) in choices and not store.notes
 
@@ -100,7 +100,7 @@ def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:
 
 def test_the_longest_unused_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "MAX_FILES", 3)
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     for number in range(3):
         store.keep(replace(SITE, kind=str(number)), {"tile": 64, "warps": 4})
         (newest,) = (f for f in store.folder.iterdir() if f.stat().st_mtime > 1000)
@@ -113,6 +113,6 @@ def test_the_longest_unused_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / known.FOLDER).write_text("a file where the folder should be")
-    store = Known(tmp_path, PROBE, "cuda")
+    store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, {"tile": 64, "warps": 4})
     assert store.best(SITE) is None and known.count(tmp_path) == 0

@@ -15,7 +15,7 @@ from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.host import Host
 from kernel_lsp.journal import Journal
-from kernel_lsp.library import Library
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.pipeline import learning
 from kernel_lsp.records import (
     ArgSpec,
@@ -62,7 +62,7 @@ def journal(path: Path, *events: tuple[str, EventKind]) -> Journal:
 
 
 def test_a_kept_rewrite_becomes_a_draft_once_and_without_its_source(tmp_path: Path) -> None:
-    library = Library(tmp_path)
+    library = SkillLibrary(tmp_path)
     with journal(tmp_path, ("a", EventKind.ACCEPTED), ("a", EventKind.KEPT)) as kept:
         ordered, tuned = learning.from_journal(kept, library, Skillbook())
         assert learning.from_journal(kept, library, Skillbook()) == []
@@ -94,11 +94,11 @@ def test_what_was_taken_back_only_shown_or_made_by_hand_teaches_nothing(tmp_path
         ("c", EventKind.KEPT),
     ]
     with journal(tmp_path, *events) as found:
-        assert learning.from_journal(found, Library(tmp_path), Skillbook()) == []
+        assert learning.from_journal(found, SkillLibrary(tmp_path), Skillbook()) == []
 
 
 def test_a_lazy_one_is_kept_as_refused_and_not_drafted_again(tmp_path: Path) -> None:
-    library = Library(tmp_path)
+    library = SkillLibrary(tmp_path)
     with journal(tmp_path, ("b", EventKind.KEPT)) as found:
         events = [Event(kind=EventKind.KEPT, proposal="b", time="2026-11-21T12:00:00+00:00")]
         (papers,) = learning.from_events(found, events, tmp_path)
@@ -128,16 +128,16 @@ def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
 
 def test_a_search_teaches_when_its_best_is_a_fifth_better_than_its_first_and_the_baseline() -> None:
     first, best = attempt(0, 1.5, TILES), attempt(3, 1.8, TILES)
-    assert learning.improved([first, attempt(1, None, TILES), best]) == best
-    assert learning.improved([first, attempt(3, 1.79, TILES)]) is None  # 1.2 times 1.5 is 1.8
-    assert learning.improved([attempt(0, 0.5, TILES), attempt(1, 1.19, TILES)]) is None
-    assert learning.improved([attempt(0, 0.5, TILES), attempt(1, 1.2, TILES)]) is not None
-    assert learning.improved([attempt(0, 0.5), attempt(1, 9.0)]) is None  # written by hand: no steps
-    assert learning.improved([]) is None
+    assert learning.find_improvement([first, attempt(1, None, TILES), best]) == best
+    assert learning.find_improvement([first, attempt(3, 1.79, TILES)]) is None  # 1.2 times 1.5 is 1.8
+    assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.19, TILES)]) is None
+    assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.2, TILES)]) is not None
+    assert learning.find_improvement([attempt(0, 0.5), attempt(1, 9.0)]) is None  # written by hand: no steps
+    assert learning.find_improvement([]) is None
 
 
 def test_what_stopped_helping_is_retired_at_the_end_of_a_job(tmp_path: Path) -> None:
-    library = Library(tmp_path)
+    library = SkillLibrary(tmp_path)
     with journal(tmp_path, ("a", EventKind.KEPT)) as found:
         papers, _ = learning.from_journal(found, library, Skillbook())
     library.promote(papers.name, verification())
@@ -158,7 +158,7 @@ async def test_a_search_that_improved_stages_a_draft(tmp_path: Path) -> None:
     """From 1.2x to 2.1x."""
     scene = Scene(tmp_path / "a")
     await scene.search(plan(stagnation=99))
-    (draft,) = (one for one in Library(tmp_path / "a").staged() if not one.skill.recipe[0].planned)
+    (draft,) = (one for one in SkillLibrary(tmp_path / "a").staged() if not one.skill.recipe[0].planned)
     assert draft.papers.origin.event == "search" and draft.papers.standing is Standing.STAGED
     assert sorted(step.skill for step in draft.skill.recipe) == ["f", "g"]
     assert {"a": 3} in [step.parameters for step in draft.skill.recipe]
@@ -180,6 +180,6 @@ async def test_what_the_editor_reports_as_kept_is_drafted_by_the_host(tmp_path: 
         time = "2026-11-21T13:00:00+00:00"
         told = wire.to_json([Event(kind=kind, proposal="a", time=time, folder=str(tmp_path), path="m.py")])
         await host.handle({"op": "record", "id": 1, "events": told})
-        assert Library(tmp_path).staged() == []
+        assert SkillLibrary(tmp_path).staged() == []
     await host.close()
-    assert [one.papers.origin.event for one in Library(tmp_path).staged()] == ["kept", "kept"]
+    assert [one.papers.origin.event for one in SkillLibrary(tmp_path).staged()] == ["kept", "kept"]

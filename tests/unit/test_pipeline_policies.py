@@ -13,23 +13,23 @@ from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.models import GRAPH, KERNEL, TARGETS, Store, seal
-from kernel_lsp.pipeline.opened import Bench
+from kernel_lsp.models import GRAPH, KERNEL, TARGETS, PolicyStore, seal
+from kernel_lsp.pipeline.opened import JobBench
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.records import GraphView
 from kernel_lsp.skillbook import Skillbook
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "data", packaged=tmp_path / "package")
+def store(tmp_path: Path) -> PolicyStore:
+    return PolicyStore(tmp_path / "data", packaged=tmp_path / "package")
 
 
-def policies(store: Store, tmp_path: Path) -> Policies:
+def policies(store: PolicyStore, tmp_path: Path) -> Policies:
     return Policies(tmp_path / "data", store)
 
 
-def test_a_switch_counts_from_the_next_request(store: Store, tmp_path: Path) -> None:
+def test_a_switch_counts_from_the_next_request(store: PolicyStore, tmp_path: Path) -> None:
     mine = policies(store, tmp_path)
     assert mine.used("cuda") is None and mine.trouble is None
     store.install(checkpoint(tmp_path / "made"))
@@ -41,7 +41,7 @@ def test_a_switch_counts_from_the_next_request(store: Store, tmp_path: Path) -> 
     assert mine.used("cuda") is None and mine.trouble is None
 
 
-def test_where_it_was_not_trained_the_rule_plans(store: Store, tmp_path: Path) -> None:
+def test_where_it_was_not_trained_the_rule_plans(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "made")
     seal(folder, name="plan-small", version="1", held_out=CHECK, devices=("cuda",))
     store.install(folder)
@@ -52,7 +52,9 @@ def test_where_it_was_not_trained_the_rule_plans(store: Store, tmp_path: Path) -
     assert mine.trouble == "plan-small@1 was not trained for cpu"
 
 
-def test_what_is_gone_or_cannot_be_read_is_a_reason_and_no_failure(store: Store, tmp_path: Path) -> None:
+def test_what_is_gone_or_cannot_be_read_is_a_reason_and_no_failure(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     store.install(checkpoint(tmp_path / "made"))
     store.use("plan-small")
     mine = policies(store, tmp_path)
@@ -64,7 +66,7 @@ def test_what_is_gone_or_cannot_be_read_is_a_reason_and_no_failure(store: Store,
     assert "another version" in str(mine.trouble)
 
 
-def test_each_kind_of_target_has_its_own(store: Store, tmp_path: Path) -> None:
+def test_each_kind_of_target_has_its_own(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,))
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda",))
     store.install(folder)
@@ -78,7 +80,7 @@ def test_each_kind_of_target_has_its_own(store: Store, tmp_path: Path) -> None:
     assert mine.used("cpu") is None and mine.trouble is None  # it is no reason for a graph
 
 
-def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: Store, tmp_path: Path) -> None:
+def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda",))
     mine = policies(store, tmp_path)
@@ -89,7 +91,7 @@ def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: Store, 
     assert mine.used("cpu", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cpu"
 
 
-def test_one_architecture_is_no_other(store: Store, tmp_path: Path) -> None:
+def test_one_architecture_is_no_other(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,))
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda:sm_90",))
     store.install(folder)
@@ -118,7 +120,7 @@ def test_what_the_package_uses_by_itself(tmp_path: Path) -> None:
 
 def opened(mine: Policies, target: str, graph: GraphView | None = None) -> Any:
     """As much of an opened target as a planner is made of."""
-    bench = Bench(
+    bench = JobBench(
         probe=Probe(python="python", capability="sm_90"),
         device="cuda",
         skills=Skillbook(skills=()),
@@ -132,7 +134,7 @@ def opened(mine: Policies, target: str, graph: GraphView | None = None) -> Any:
     )
 
 
-async def test_the_planner_is_of_the_kind_of_the_target(store: Store, tmp_path: Path) -> None:
+async def test_the_planner_is_of_the_kind_of_the_target(store: PolicyStore, tmp_path: Path) -> None:
     graph = GraphView(operations=())
     store.install(checkpoint(tmp_path / "kernels", name="kernels", targets=(KERNEL,)))
     store.install(checkpoint(tmp_path / "graphs", name="graphs"))
@@ -150,7 +152,7 @@ async def test_the_planner_is_of_the_kind_of_the_target(store: Store, tmp_path: 
     await mine.close()
 
 
-async def test_one_child_for_each_policy_and_two_at_most(store: Store, tmp_path: Path) -> None:
+async def test_one_child_for_each_policy_and_two_at_most(store: PolicyStore, tmp_path: Path) -> None:
     for name, targets in {
         "kernels": (KERNEL,),
         "other": (KERNEL,),

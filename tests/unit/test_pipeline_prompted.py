@@ -11,9 +11,9 @@ from scripted_model import Say, ScriptedModel
 from test_pipeline_deep import Scene
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.library import Library
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
-from kernel_lsp.pipeline.proving import Asked, Proving
+from kernel_lsp.pipeline.proving import Proving, VerificationRequest
 from kernel_lsp.records import Lesson, SkillDraft, Verification
 
 TEXT = """## Motivation
@@ -37,7 +37,7 @@ None is known.
 
 
 def draft(folder: Path) -> Shelved:
-    library = Library(folder)
+    library = SkillLibrary(folder)
     made = SkillDraft(name="large-a", description="Take a large a", scope="graph", tags=("a",), content=TEXT)
     library.stage(Lesson(draft=made, origin=lesson().origin))
     (found,) = library.staged()
@@ -63,7 +63,7 @@ async def verified(folder: Path, server: ScriptedModel) -> Verification:
     settings = scene.settings(policy="openai", endpoint=server.endpoint)
     pipeline: Any = SimpleNamespace(settings=settings, opened=opened)
     (folder / "task.py").write_text("class Model: ...")
-    asked = Asked(tasks=(folder / "task.py",), samples=2)
+    asked = VerificationRequest(tasks=(folder / "task.py",), samples=2)
     proof = Proving(
         pipeline=pipeline, shelved=_only(folder), library=(), asked=asked, report=lambda step: None
     )
@@ -71,7 +71,7 @@ async def verified(folder: Path, server: ScriptedModel) -> Verification:
 
 
 def _only(folder: Path) -> Shelved:
-    (found,) = Library(folder).staged()
+    (found,) = SkillLibrary(folder).staged()
     return found
 
 
@@ -106,7 +106,7 @@ async def test_without_a_model_it_is_said_what_is_missing(tmp_path: Path) -> Non
         pipeline=pipeline,
         shelved=_only(tmp_path),
         library=(),
-        asked=Asked(tasks=(tmp_path,)),
+        asked=VerificationRequest(tasks=(tmp_path,)),
         report=lambda step: None,
     )
     with pytest.raises(EvaluationError, match="is text, and no language model is set"):

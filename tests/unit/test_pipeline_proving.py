@@ -16,20 +16,20 @@ from test_pipeline_tournament import evaluation
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.library import Library
+from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
 from kernel_lsp.pipeline import proving
-from kernel_lsp.pipeline.proving import Asked, Proving
+from kernel_lsp.pipeline.proving import Proving, VerificationRequest
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
     EvalStatus,
     Evaluation,
     Job,
-    Judged,
     Program,
     Proof,
     Proposal,
+    SearchJudgement,
     Site,
     Step,
     TargetKind,
@@ -96,7 +96,7 @@ class Gate:
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         return Candidate(id=digest, edit=None, program=text, entry="Model", steps=tuple(steps))
 
-    async def _judged(self, name: str, candidate: Candidate) -> Judged:
+    async def _judged(self, name: str, candidate: Candidate) -> SearchJudgement:
         key = name, int(candidate.steps[0].parameters["warps"])
         if self.fail:
             raise self.fail.pop()
@@ -108,7 +108,7 @@ class Gate:
         if self.unjudged:
             self.unjudged -= 1
             found = Evaluation(status=EvalStatus.NOT_RUN, device="cpu")
-        return Judged(
+        return SearchJudgement(
             proposal=Proposal(
                 id=candidate.id,
                 fingerprint=name,
@@ -130,7 +130,7 @@ FASTER = {(name, warps): speed for name in NAMES for warps, speed in ((4, 1.5), 
 @pytest.fixture
 def draft(tmp_path: Path) -> Shelved:
     """Eight warps instead of four: what was learned."""
-    library = Library(tmp_path)
+    library = SkillLibrary(tmp_path)
     library.stage(lesson())
     (found,) = library.staged()
     return found
@@ -151,7 +151,7 @@ async def verified(
         pipeline=pipeline,  # type: ignore[arg-type]
         shelved=draft,
         library=library,
-        asked=Asked(tasks=tasks, **asked),
+        asked=VerificationRequest(tasks=tasks, **asked),
         report=lambda step: None,
     )
     return await proof.run()
@@ -195,7 +195,7 @@ async def test_side_by_side_no_task_more_is_judged_than_is_needed(tmp_path: Path
     pipeline = gate(tmp_path, {(name, warps): 1.5 + warps / 8 for name in names for warps in (4, 8)})
     judge, under_way, most = pipeline._judged, set[str](), 0
 
-    async def slow(name: str, candidate: Candidate) -> Judged:
+    async def slow(name: str, candidate: Candidate) -> SearchJudgement:
         nonlocal most
         under_way.add(name)
         most = max(most, len(under_way))
@@ -224,7 +224,7 @@ async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved)
     (tmp_path / "more").mkdir()
     for path in (tmp_path / "a.py", tmp_path / "more" / "a.py"):
         path.write_text("class Model: ...")
-    asked = Asked(tasks=proving.tasks_of([tmp_path]))
+    asked = VerificationRequest(tasks=proving.tasks_of([tmp_path]))
     proof = Proving(
         pipeline=pipeline,  # type: ignore[arg-type]
         shelved=draft,
@@ -271,7 +271,7 @@ async def test_wherever_it_ends_what_was_judged_is_not_judged_again(
     pipeline = gate(tmp_path, FASTER)
     judge = pipeline._judged
 
-    async def dies(name: str, candidate: Candidate) -> Judged:
+    async def dies(name: str, candidate: Candidate) -> SearchJudgement:
         if len(pipeline.asked) == after:
             raise Killed
         return await judge(name, candidate)

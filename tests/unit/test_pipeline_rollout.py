@@ -16,17 +16,17 @@ from kernel_lsp.agents import backbones, feedback
 from kernel_lsp.agents.policy import PolicyAgent
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.pipeline.workshop import EngineWorkshop
-from kernel_lsp.records import EvalStatus, Evaluation, SearchBudget, SearchPlan, StopReason, Task
+from kernel_lsp.records import EvalStatus, Evaluation, SearchBudget, SearchPlan, SearchTask, StopReason
 from kernel_lsp.rewrite.client import Engine
-from kernel_lsp.search.budget import Budget
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.loop import Loop
-from kernel_lsp.search.turns import Turns
+from kernel_lsp.search.budget import SpentBudget
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.loop import SearchLoop
+from kernel_lsp.search.turns import TurnsStrategy
 
 pytestmark = pytest.mark.torch
 WRONG = RIGHT.replace(".sum(dim=1)", ".sum(dim=1) + 1")
@@ -49,7 +49,10 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
 
     job = prepared()
     engine = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
-    async with ScriptedModel(say) as server, Gate(manners=Manners(Rules(data_dir=str(tmp_path)))) as gate:
+    async with (
+        ScriptedModel(say) as server,
+        Gate(manners=Manners(SharingRules(data_dir=str(tmp_path)))) as gate,
+    ):
 
         async def judge(request: Any, *more: Any) -> Evaluation:
             return await gate.evaluate(replace(request, require_speed=False), *more)
@@ -68,8 +71,8 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
             backbone, EngineWorkshop(engine, job), info=await backbone.open(lambda progress: None)
         )
         plan = SearchPlan(budget=SearchBudget(candidates=2, seconds=None))
-        loop = Loop(
-            task=Task(
+        loop = SearchLoop(
+            task=SearchTask(
                 qualname="Model",
                 fingerprint=job.target.fingerprint,
                 program=job.program,
@@ -77,13 +80,13 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
                 device="cpu",
                 triton=False,
             ),
-            strategy=Turns(plan, 1),
+            strategy=TurnsStrategy(plan, 1),
             proposers=[agent],
             moves={},
             judge=arena.judged,
-            archive=Ledger(),
-            budget=Budget(limits=plan.budget),
-            lanes=Lanes(),
+            archive=MemoryArchive(),
+            budget=SpentBudget(limits=plan.budget),
+            lanes=SearchWorkers(),
             digest=feedback.digest,
         )
         stop = await loop.run()

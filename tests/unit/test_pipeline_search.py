@@ -17,11 +17,11 @@ from test_pipeline_tournament import evaluation, prepared
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError, Withdrawn
-from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
+from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunedVariant, TunerLost
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import accuracy, search
-from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.search import Again, Search
+from kernel_lsp.pipeline.known import KnownWinners
+from kernel_lsp.pipeline.search import Again, TargetSearch
 from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Proposal, Site, SourceEdit, Step
 
@@ -84,7 +84,7 @@ class FakeTuner:
     def __post_init__(self) -> None:
         self.known = Race()
 
-    async def race(self, variants: Sequence[Variant], what: str = "") -> Race:
+    async def race(self, variants: Sequence[TunedVariant], what: str = "") -> Race:
         self.asked.append([v.name for v in variants])
         begun = time.monotonic()
         await asyncio.sleep(
@@ -110,7 +110,7 @@ class Played:
     found: tuple[Proposal, ...]
     tuner: FakeTuner
     engine: FakeEngine
-    known: Known
+    known: KnownWinners
 
     @property
     def ranking(self) -> list[str]:
@@ -163,8 +163,8 @@ async def play(
         judge=judge,
         report=lambda progress: None,
     )
-    known = Known(folder, PROBE, device)
-    made = Search(
+    known = KnownWinners(folder, PROBE, device)
+    made = TargetSearch(
         tournament=tournament,
         engine=engine,  # type: ignore[arg-type]
         known=known,
@@ -464,10 +464,10 @@ async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path
         judge=judge,
         report=lambda progress: None,
     )
-    made = Search(
+    made = TargetSearch(
         tournament=tournament,
         engine=FakeEngine([]),  # type: ignore[arg-type]
-        known=Known(tmp_path, PROBE, "cuda"),
+        known=KnownWinners(tmp_path, PROBE, "cuda"),
         tuner=lambda request: contextlib.nullcontext(),  # type: ignore[arg-type, return-value]
         device="cuda",
         budget=8,

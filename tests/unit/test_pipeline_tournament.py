@@ -14,7 +14,7 @@ from kernel_lsp.evaluator import evidence
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import tournament
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.tournament import FULL, QUICK, Tournament, saved_microseconds, verdict
 from kernel_lsp.records import (
     Candidate,
@@ -22,8 +22,8 @@ from kernel_lsp.records import (
     Evaluation,
     Interval,
     Job,
-    Judged,
     Progress,
+    SearchJudgement,
     SourceEdit,
     Timing,
     Verdict,
@@ -50,9 +50,9 @@ def evaluation(
     return Evaluation(status=EvalStatus.PASSED, device="cpu", timings=timings, speedups=known)
 
 
-def prepared() -> Prepared:
+def prepared() -> PreparedJob:
     found = prepare(Job(text=TEXT, path="model.py", qualname="Model"))
-    assert isinstance(found, Prepared)
+    assert isinstance(found, PreparedJob)
     return found
 
 
@@ -246,7 +246,7 @@ def kept(tmp_path: Path, judged: list[bool]) -> Tournament:
     )
 
 
-def damaged(judged: Judged) -> None:
+def damaged(judged: SearchJudgement) -> None:
     Path(str(judged.proposal.evidence)).write_text("{")
 
 

@@ -19,9 +19,9 @@ from kernel_lsp.agents import feedback
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.pipeline.workshop import UNPROVED, EngineWorkshop
 from kernel_lsp.records import EvalStatus, Evaluation, Job, Step, Verdict
@@ -65,9 +65,9 @@ class Model(nn.Module):
 """
 
 
-def prepared(text: str = TEXT) -> Prepared:
+def prepared(text: str = TEXT) -> PreparedJob:
     found = prepare(Job(text=text, path="model.py", qualname="Model"))
-    assert isinstance(found, Prepared)
+    assert isinstance(found, PreparedJob)
     return found
 
 
@@ -172,7 +172,7 @@ async def test_the_gate_judges_what_was_written_and_hostile_code_does_nothing(
 ) -> None:
     canary = tmp_path / "canary"
     body = "return self.fc(self.d[:, None] * x).sum(dim=1)"
-    async with Gate(manners=Manners(Rules(data_dir=str(tmp_path / "data"))), idle_s=60) as gate:
+    async with Gate(manners=Manners(SharingRules(data_dir=str(tmp_path / "data"))), idle_s=60) as gate:
 
         async def judge(request: Any, *more: Any) -> Evaluation:
             return await gate.evaluate(replace(request, require_speed=False), *more)

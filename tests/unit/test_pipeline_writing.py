@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline import module_text, writing
-from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate, prepare
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.process import Limits
 from kernel_lsp.records import Job, Program, SourceEdit, TargetKind
@@ -85,7 +85,7 @@ def refusal(code: str, parent: SourceEdit | None = None, program: Program = PROG
 
 
 def test_the_region_holds_the_target_and_inputs_are_not_shown() -> None:
-    shown = writing.marked(PROGRAM, None)
+    shown = writing.mark_region(PROGRAM, None)
     before, _, rest = shown.partition(f"{writing.BEGINS}\n")
     inside, _, after = rest.partition(f"{writing.ENDS}\n")
     assert inside.startswith("class Model(nn.Module):\n") and inside.endswith('return "model"\n')
@@ -99,7 +99,7 @@ def test_the_region_of_a_parent_is_a_module_text_that_gives_the_same_edit() -> N
     assert text.startswith("import math\n\n\n# doubles\ndef twice(x):")
     assert edit_of(text) == PARENT
     assert "is what it started from" in refusal(text + "# more\n", PARENT)
-    assert f"{writing.BEGINS}\nimport math\n" in writing.marked(PROGRAM, PARENT)
+    assert f"{writing.BEGINS}\nimport math\n" in writing.mark_region(PROGRAM, PARENT)
     known = replace(
         PARENT, imports=("import torch", "import torch.fft", "from torch import nn", "import math")
     )
@@ -111,7 +111,7 @@ def test_a_nested_target_is_shown_apart_from_column_0() -> None:
     nested = "".join(f"    {line}\n" for line in inner.splitlines())
     program = Program(source=f"class Outer:\n{nested}", entry="Outer.Inner", kind=TargetKind.MODULE)
     assert writing.region(program, None) == inner
-    assert f"{writing.BEGINS}\n{inner}\n{writing.ENDS}" in writing.marked(program, None)
+    assert f"{writing.BEGINS}\n{inner}\n{writing.ENDS}" in writing.mark_region(program, None)
     made = edit_of(inner.replace("x + x", "2 * x"), program=program)
     assert (made.qualname, made.target) == ("Outer.Inner", inner.replace("x + x", "2 * x"))
 
@@ -325,7 +325,7 @@ def test_whatever_is_written_becomes_an_edit_of_the_target_or_a_refusal(code: st
 def workshop() -> EngineWorkshop:
     """Without an engine: writing needs none."""
     found = prepare(Job(text=SOURCE + "\n\nother = 1\n", path="model.py", qualname="Model"))
-    assert isinstance(found, Prepared)
+    assert isinstance(found, PreparedJob)
     return EngineWorkshop(Engine(python="", limits=Limits(), confinement=None), found)
 
 
@@ -348,8 +348,8 @@ async def test_what_the_target_does_not_use_is_left_out(head: str, tail: str, ke
     assert made.edit is not None
     file = shop._prepared.snapshot.text
     after = apply_edit(file, shop._prepared.target.span, made.edit)
-    judged = edited(shop._prepared, made)
-    assert judged is not None and module_text.unjudged(file, after, judged.program.source) is None
+    judged = apply_candidate(shop._prepared, made)
+    assert judged is not None and module_text.find_unjudged(file, after, judged.program.source) is None
     for text in kept:
         assert text in after and text in judged.program.source
     assert ("evil" in after, "antigravity" in after, "json" in after) == (False, False, False)
@@ -369,8 +369,8 @@ async def test_what_would_run_unseen_is_refused(head: str, said: str) -> None:
 
 
 def test_a_statement_that_is_not_judged_is_noticed() -> None:
-    assert module_text.unjudged("x = 1\n", "import os\nx = 1\n", "x = 1\n") == "import os"
-    assert module_text.unjudged("x = 1\n", "import os\nx = 1\n", "import os\n") is None
+    assert module_text.find_unjudged("x = 1\n", "import os\nx = 1\n", "x = 1\n") == "import os"
+    assert module_text.find_unjudged("x = 1\n", "import os\nx = 1\n", "import os\n") is None
 
 
 @pytest.mark.parametrize("expression", ["+".join(["x"] * 2000), "-" * 2000 + "x", "x" + ".a" * 2000])

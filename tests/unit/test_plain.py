@@ -17,7 +17,7 @@ from kernel_lsp.commands import console
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.journal.store import Journal
-from kernel_lsp.plain import inert, plain, shown
+from kernel_lsp.plain import inert, make_plain, plain
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
 from kernel_lsp.records import Event, EventKind, Span
@@ -119,7 +119,7 @@ def test_messages_to_an_editor_are_plain_and_its_edits_exact() -> None:
     assert sent["params"]["message"] == "abc"
     at = types.Range(start=types.Position(line=0, character=0), end=types.Position(line=0, character=0))
     edit = types.WorkspaceEdit(changes={"file:///a": [types.TextEdit(range=at, new_text=ODD)]})
-    assert shown(server.protocol._serialize_message(edit))["changes"]["file:///a"][0]["newText"] == ODD
+    assert make_plain(server.protocol._serialize_message(edit))["changes"]["file:///a"][0]["newText"] == ODD
 
 
 def test_hovers_are_inert_or_plain() -> None:

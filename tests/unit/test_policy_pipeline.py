@@ -13,8 +13,8 @@ import tiny_policy  # noqa: E402
 
 from kernel_lsp.agents.backbones.small import runtime  # noqa: E402
 from kernel_lsp.config import Settings  # noqa: E402
-from kernel_lsp.evaluator import Budget  # noqa: E402
-from kernel_lsp.models import HeldOut, Store, seal  # noqa: E402
+from kernel_lsp.evaluator import EvaluationBudget  # noqa: E402
+from kernel_lsp.models import HeldOut, PolicyStore, seal  # noqa: E402
 from kernel_lsp.pipeline import Pipeline, policies, tournament  # noqa: E402
 from kernel_lsp.records import EvalStatus, Job, Progress  # noqa: E402
 
@@ -43,7 +43,7 @@ BETTER = HeldOut(
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    made, store = tmp_path / "made", Store(tmp_path / "data")
+    made, store = tmp_path / "made", PolicyStore(tmp_path / "data")
     tiny_policy.write(made, **tiny_policy.TINY)
     seal(made, name="tiny", version="1", held_out=BETTER)
     store.install(made)
@@ -54,7 +54,7 @@ def data_dir(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged in full, in little time: torch.compile, no matter here, is asked for and takes longer."""
-    monkeypatch.setattr(tournament, "FULL", Budget(compile_s=0.1, timing_s=0.5))
+    monkeypatch.setattr(tournament, "FULL", EvaluationBudget(compile_s=0.1, timing_s=0.5))
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tm
     try:
         outcome = await pipeline.optimize(job, told.append)
         again = await pipeline.cached(job)
-        Store(data_dir).use("rule")
+        PolicyStore(data_dir).use("rule")
         other = await pipeline.cached(job)
     finally:
         await pipeline.close()
@@ -110,7 +110,7 @@ def residual(x, skip):
 
 async def test_a_triton_kernel_is_planned_by_what_was_trained_for_kernels(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    made, store = tmp_path / "made", Store(tmp_path / "data")
+    made, store = tmp_path / "made", PolicyStore(tmp_path / "data")
     tiny_policy.write(made, **tiny_policy.TINY)
     seal(made, name="tiny", version="1", held_out=BETTER, targets=("kernel",))
     store.install(made)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_lsp.positions import Positions, edited
+from kernel_lsp.positions import Positions, apply_edits
 
 CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 TEXTS = st.text(alphabet="ab\n\r é😀\u2028\x0c", max_size=30)
@@ -36,8 +36,8 @@ def test_a_change_is_made_where_the_client_means(
     text: str, start: tuple[int, int], end: tuple[int, int], new: str, encoding: str
 ) -> None:
     first, second = sorted([offset(text, start, encoding), offset(text, end, encoding)])
-    assert edited(text, encoding, [(start, end, new)]) == text[:first] + new + text[second:]
-    assert edited("x", encoding, [text, (start, end, new)]) == text[:first] + new + text[second:]
+    assert apply_edits(text, encoding, [(start, end, new)]) == text[:first] + new + text[second:]
+    assert apply_edits("x", encoding, [text, (start, end, new)]) == text[:first] + new + text[second:]
 
 
 @pytest.mark.parametrize("encoding", sorted(CODECS))

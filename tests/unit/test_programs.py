@@ -10,13 +10,13 @@ import pytest
 from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, targets, whole
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, Measured
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
-from kernel_lsp.programs.stepping import Run, Way
-from kernel_lsp.programs.targets import Looked
+from kernel_lsp.programs.stepping import ProgramWay, StepRun
+from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Interval
 
 MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
@@ -125,41 +125,41 @@ def test_where_it_is_constructed_otherwise_no_line_is_written(text: str) -> None
 # --- which targets, and what is composed -----------------------------------------------------------
 
 
-def looked(name: tuple[str, str], share: float = 0.5, **more: Any) -> Looked:
+def looked(name: tuple[str, str], share: float = 0.5, **more: Any) -> ProgramTarget:
     values = {"path": Path("/w/train.py"), "qualname": name[1], "module": name[0], "share": share, "calls": 1}
-    return Looked(**{**values, **more})
+    return ProgramTarget(**{**values, **more})
 
 
 def test_targets_are_left_out_with_their_reason() -> None:
-    assert targets.skipped(looked(NORM, 0.004), [], shares()) == "below 0.5% of the step"
-    assert targets.skipped(looked(NORM, why_not="no room"), [], None) == "no room"
-    assert targets.skipped(looked(NORM), [], shares()) is None
+    assert targets.skip_reason(looked(NORM, 0.004), [], shares()) == "below 0.5% of the step"
+    assert targets.skip_reason(looked(NORM, why_not="no room"), [], None) == "no room"
+    assert targets.skip_reason(looked(NORM), [], shares()) is None
 
 
 def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
     path, other = Path("/w/train.py"), Path("/w/model.py")
-    variant = composing.fused({path: TRAINING, other: "x = 1\n"}, frozenset({"AdamW"}))
+    variant = composing.fuse_optimizers({path: TRAINING, other: "x = 1\n"}, frozenset({"AdamW"}))
     assert variant is not None and list(variant.texts) == [path] and variant.before[path] == TRAINING
-    assert composing.fused({other: "x = 1\n"}, frozenset({"AdamW"})) is None
-    both = composing.compiled(variant, MODEL, {path: TRAINING, other: "x = 1\n"}, "default")
+    assert composing.fuse_optimizers({other: "x = 1\n"}, frozenset({"AdamW"})) is None
+    both = composing.compile_outermost(variant, MODEL, {path: TRAINING, other: "x = 1\n"}, "default")
     assert both is not None and both.compiled == "default" and "fused=True" in both.texts[path]
     assert both.name == "a fused optimizer, torch.compile"
-    assert composing.compiled(variant, LOSS, {path: TRAINING}, None) is None
+    assert composing.compile_outermost(variant, LOSS, {path: TRAINING}, None) is None
 
 
 # --- ratios ----------------------------------------------------------------------------------------
 
 
-def run(way: Way, step_ms: float, **more: Any) -> Run:
-    return Run(way=way, steps_ms=(99.0, 99.0, *[step_ms] * 4), **more)
+def run(way: ProgramWay, step_ms: float, **more: Any) -> StepRun:
+    return StepRun(way=way, steps_ms=(99.0, 99.0, *[step_ms] * 4), **more)
 
 
-FAST, SLOW, EDITED = COMPILED[0], COMPILED[1], Way(name="ours", variant="ours")
+FAST, SLOW, EDITED = COMPILED[0], COMPILED[1], ProgramWay(name="ours", variant="ours")
 
 
-def measured() -> Measured:
+def measured() -> MeasuredWays:
     """Rounds in which the machine becomes slower, so that times of different rounds mislead."""
-    return Measured(
+    return MeasuredWays(
         runs={
             AS_IS: {0: run(AS_IS, 10.0), 1: run(AS_IS, 20.0), 2: run(AS_IS, 40.0)},
             FAST: {0: run(FAST, 8.0), 1: run(FAST, 16.0), 2: run(FAST, 32.0)},
@@ -208,13 +208,13 @@ def test_edits_pay_when_the_whole_interval_is_above_one() -> None:
 
 def test_steady_state_begins_after_the_warm_up() -> None:
     assert run(AS_IS, 3.0).step_ms == 3.0
-    assert Run(way=AS_IS, steps_ms=(1.0, 2.0)).step_ms is None
+    assert StepRun(way=AS_IS, steps_ms=(1.0, 2.0)).step_ms is None
 
 
 def test_a_way_that_failed_is_not_run_again() -> None:
-    found, asked = Measured(), []
+    found, asked = MeasuredWays(), []
 
-    def start(way: Way, number: int) -> Run:
+    def start(way: ProgramWay, number: int) -> StepRun:
         asked.append((way.name, number))
         return run(way, 1.0, failed="no" if way is FAST else None)
 
@@ -229,10 +229,10 @@ def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     assert measuring.apart(rows, near) == pytest.approx(0.001)
     assert measuring.apart(rows, [*rows, *rows]) is None
     assert measuring.apart(rows, [[1.0, math.nan, 1.0]]) == math.inf
-    digests = [Run(way=AS_IS, digests=(one,)) for one in (rows, rows, near)]
-    assert measuring.agreement(*digests, edited=Run(way=EDITED, digests=(near,))).right
-    assert not measuring.agreement(*digests, edited=Run(way=EDITED, digests=(far,))).right
-    assert not measuring.agreement(*digests, edited=Run(way=EDITED)).right, "nothing was compared"
+    digests = [StepRun(way=AS_IS, digests=(one,)) for one in (rows, rows, near)]
+    assert measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(near,))).right
+    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(far,))).right
+    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, "nothing was compared"
 
 
 # --- copies and resuming -----------------------------------------------------------------------------
@@ -282,4 +282,4 @@ def test_a_single_rewrite_says_what_it_is_of_the_step() -> None:
     evaluation = SimpleNamespace(speedup=speedup)
     proposal = SimpleNamespace(evaluation=evaluation, candidate=SimpleNamespace(summary="fuse add and mul"))
     one = looked(NORM, 0.06, outcome=SimpleNamespace(best=proposal, note=None))
-    assert programs._found(one) == "2.1x here, 6% of the step: fuse add and mul"
+    assert programs._describe_target(one) == "2.1x here, 6% of the step: fuse add and mul"

@@ -11,7 +11,7 @@ import pytest
 from kernel_lsp.config import Settings
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import bench, measuring, optimizing, stepping
-from kernel_lsp.programs.bench import Plan
+from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.stepping import Clock
@@ -24,7 +24,7 @@ MODEL, BLOCK, MLP = ("__main__", "Model"), ("__main__", "Block"), ("__main__", "
 CLOCK = Clock(roots=(MODEL,), kind="optimizer", region=BLOCK)
 
 
-def steps_of(root: Path, texts: dict[Path, str] | None = None, **more: Any) -> stepping.Run:
+def steps_of(root: Path, texts: dict[Path, str] | None = None, **more: Any) -> stepping.StepRun:
     with Mirror.of(root, texts or {}) as mirror:
         command = [sys.executable, "train.py"]
         values = {"steps": 3, "timeout_s": 100.0, **more}
@@ -125,10 +125,10 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     """Without torch.compile, which takes a minute here, and without time for targets."""
     monkeypatch.setattr(bench, "COMPILED", ())
     monkeypatch.setattr(bench, "LATER", range(1, 2))
-    monkeypatch.setattr(bench.Bench, "_compiled", lambda *_: [])
+    monkeypatch.setattr(bench.ProgramBench, "_compiled", lambda *_: [])
     settings = Settings(data_dir=str(tmp_path / "data"), consent="always")
     command = (sys.executable, "train.py")
-    plan = Plan(root=root, folder=root, command=command, device="cpu", steps=4, minutes=0.0)
+    plan = ProgramPlan(root=root, folder=root, command=command, device="cpu", steps=4, minutes=0.0)
     monkeypatch.chdir(root)
 
     async def optimized() -> optimizing.ProgramOutcome:

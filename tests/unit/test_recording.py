@@ -21,14 +21,22 @@ from kernel_lsp.analysis import analyze
 from kernel_lsp.commands import optimize
 from kernel_lsp.commands.app import app
 from kernel_lsp.evaluator import programs
-from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.records import ArgSpec, Job, Launch, Snapshot, TargetKind, ValueSummary, WorkloadOrigin
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
+from kernel_lsp.records import (
+    ArgSpec,
+    Job,
+    RecordedLaunch,
+    Snapshot,
+    TargetKind,
+    ValueSummary,
+    WorkloadOrigin,
+)
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports
 from kernel_lsp.workloads.recorder import launches as launching
-from kernel_lsp.workloads.recorder.recording import Recording
-from kernel_lsp.workloads.recorder.sites import Way
-from kernel_lsp.workloads.recorder.values import Values, above, below
+from kernel_lsp.workloads.recorder.recording import ProcessRecording
+from kernel_lsp.workloads.recorder.sites import CallWay
+from kernel_lsp.workloads.recorder.values import ArgumentValues, above, below
 
 pytestmark = pytest.mark.torch
 
@@ -308,7 +316,7 @@ def test_launches_before_the_program_leaves_without_goodbye(launched: tuple) -> 
     found, problems = launches(str(root))
     assert not problems and len(found) == 3
     plain = next(one for one in found if one.arguments[0].shape == (200,))
-    assert isinstance(plain, Launch) and plain.target == "program.py::scale"
+    assert isinstance(plain, RecordedLaunch) and plain.target == "program.py::scale"
     assert (plain.constants, plain.grid, plain.num_warps) == ({"BLOCK": 64}, (4,), 2)
     assert (plain.launcher, plain.autotuned, plain.busy.calls) == ("program.py::launch", False, 5)
     assert plain.called_with is not None and plain.called_with[0].shape == plain.arguments[0].shape
@@ -450,13 +458,13 @@ class Lost:
 
 
 def test_what_was_counted_outlives_the_device(tmp_path: Path) -> None:
-    recording = Recording(str(tmp_path), str(tmp_path))
+    recording = ProcessRecording(str(tmp_path), str(tmp_path))
     site = recording.site("module", "a.py", "A", None)
     glance = site.glance(None)
     glance.calls = 5
-    way = site.ways["one"] = Way({"arguments": [{"name": "x"}]}, glance)
+    way = site.ways["one"] = CallWay({"arguments": [{"name": "x"}]}, glance)
     way.samples = 2
-    way.values["x"] = Values()
+    way.values["x"] = ArgumentValues()
     way.values["x"]._add([1.0, 2.0, 0.0, 4.0], 4)
     way.values["x"]._pending.append((None, Lost(), 4))
     recording._waiting.append((Lost(), way, False))  # type: ignore[arg-type]
@@ -486,7 +494,7 @@ def test_a_kernel_with_the_identity_of_one_that_is_gone_is_another(tmp_path: Pat
     (tmp_path / "kernels.py").write_text("def scale():\n    pass\n")
     made: dict[str, Any] = {}
     exec(compile((tmp_path / "kernels.py").read_text(), str(tmp_path / "kernels.py"), "exec"), made)
-    recording = Recording(str(tmp_path), str(tmp_path))
+    recording = ProcessRecording(str(tmp_path), str(tmp_path))
     seen = launching._Launches(type("Kind", (Kernel,), {}), recording)
     seen.install()
     kernel, broken, gone = seen.kind(made["scale"]), seen.kind(None), seen.kind(None)
@@ -639,6 +647,6 @@ def test_a_kernel_is_judged_as_its_launcher_was_called(launched: tuple) -> None:
     root, _, _ = launched
     program = root / "program.py"
     made = prepare(Job(text=program.read_text(), path=str(program), qualname="scale", folder=str(root)))
-    assert isinstance(made, Prepared) and made.program.kernel == "scale"
+    assert isinstance(made, PreparedJob) and made.program.kernel == "scale"
     assert made.workload.origin is WorkloadOrigin.RECORDED and made.workload.inputs is not None
     assert [one.name for one in made.workload.inputs] == ["x", "out"]

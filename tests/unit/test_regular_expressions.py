@@ -315,4 +315,4 @@ def test_code_blocks_are_what_one_expression_takes_for_them() -> None:
         text = "".join(parts)
         assert list(fences.blocks(text)) == [found.span() for found in one.finditer(text)], text
         assert fences.without(text) == one.sub("", text)
-        assert fences.masked(text) == one.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        assert fences.mask_blocks(text) == one.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from kernel_lsp.commands.app import app
 from kernel_lsp.journal import Journal
 from kernel_lsp.presenter import charts, report
-from kernel_lsp.presenter.report import Facts, Version
+from kernel_lsp.presenter.report import ReportFacts, Version
 from kernel_lsp.records import (
     Event,
     EventKind,
@@ -28,7 +28,7 @@ from kernel_lsp.records import (
     Verdict,
 )
 
-EMPTY = Facts(made="2026-11-21 12:00", version="0.1.0")
+EMPTY = ReportFacts(made="2026-11-21 12:00", version="0.1.0")
 HOSTILE = "<script>alert('x')</script>"
 
 
@@ -41,7 +41,7 @@ def offer(name: str, speed: float) -> Proposal:
     return replace(found, candidate=replace(found.candidate, summary=f"fuse {HOSTILE}"))
 
 
-def full() -> Facts:
+def full() -> ReportFacts:
     """Five offers; three are accepted, two of them kept, one kept and reverted later."""
     events = [event(EventKind.OFFERED, name, 10 + n) for n, name in enumerate("abcde")]
     events += [event(EventKind.OFFERED, "a", 16), event(EventKind.DISMISSED, "e", 15)]
@@ -60,7 +60,7 @@ def full() -> Facts:
         for n in range(20)
     ]
     told = {"mean": 0.96, "low": 0.94, "high": 0.98}
-    return Facts(
+    return ReportFacts(
         made="2026-11-21 12:00",
         version="0.1.0",
         events=tuple(events),
@@ -228,7 +228,7 @@ def test_what_cannot_be_read_or_written_is_said(home: Path, arguments: tuple[str
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.parametrize("facts", [EMPTY, full()], ids=["empty", "full"])
-def test_a_browser_shows_it(tmp_path: Path, facts: Facts) -> None:
+def test_a_browser_shows_it(tmp_path: Path, facts: ReportFacts) -> None:
     """A real browser draws it; a page that it cannot read is a blank picture of 8 kB."""
     (tmp_path / "report.html").write_text(report.page(facts))
     flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")

@@ -18,7 +18,7 @@ from kernel_lsp.config import Settings  # noqa: E402
 from kernel_lsp.errors import CaptureError  # noqa: E402
 from kernel_lsp.pipeline import compiler  # noqa: E402
 from kernel_lsp.records import Skill, Snapshot, Step  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 CASES = sorted((Path(__file__).resolve().parents[1] / "cases" / "bad_targets").glob("*.py"))
 MOST_SITES = 3
@@ -33,13 +33,13 @@ def skills() -> list[Skill]:
     return [skill for skill in skillbook.load([skillbook.built_in_folder()]).skills if skill.executable]
 
 
-def session(path: Path, skills: list[Skill], device: str) -> Session:
+def session(path: Path, skills: list[Skill], device: str) -> EngineSession:
     snapshot = Snapshot(uri=path.as_uri(), text=path.read_text())
     target = analysis.find_target(analysis.analyze(snapshot), "Model")
     assert target is not None
     known, problems = workloads.workloads_for(snapshot, target, None)
     assert not problems
-    return Session(analysis.slice_program(snapshot, target), known[0], device, skills)
+    return EngineSession(analysis.slice_program(snapshot, target), known[0], device, skills)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 from kernel_lsp.rewrite import calltime  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 LAYERS = "self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))"
 CHAIN = "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn x"
@@ -20,8 +20,8 @@ PRODUCT = module(
 )
 
 
-def on_cuda(source: str, *names: str) -> Session:
-    return Session(program(source), workload(None), "cuda", [skill(name) for name in names])
+def on_cuda(source: str, *names: str) -> EngineSession:
+    return EngineSession(program(source), workload(None), "cuda", [skill(name) for name in names])
 
 
 def test_small_kernels_cost_their_launches_and_a_replay_its_copies() -> None:
@@ -29,14 +29,14 @@ def test_small_kernels_cost_their_launches_and_a_replay_its_copies() -> None:
     assert calltime.launches(graph) == 12
     assert calltime.seconds(graph) == pytest.approx(6 * 30e-6 + 6 * 15e-6)
     # one input, one result; 12 weights, and 8 modules with the list and the model itself
-    assert calltime.replayed(graph) == pytest.approx(38e-6 + 2 * 12e-6 + 20 * 2.5e-6)
+    assert calltime.replay_seconds(graph) == pytest.approx(38e-6 + 2 * 12e-6 + 20 * 2.5e-6)
 
 
 def test_large_kernels_cost_their_work_and_a_replay_its_copies_too() -> None:
     graph = on_cuda(PRODUCT).graph
     multiplied, moved = 2 * 4096**3 / 50e12, 2 * 4 * 4096**2 / 4.3e12
     assert calltime.seconds(graph) == pytest.approx(multiplied + moved)
-    assert calltime.replayed(graph) == pytest.approx(multiplied + moved + 2 * moved + 2 * 2e-6)
+    assert calltime.replay_seconds(graph) == pytest.approx(multiplied + moved + 2 * moved + 2 * 2e-6)
 
 
 def test_a_generated_launch_has_the_work_of_what_it_replaced() -> None:

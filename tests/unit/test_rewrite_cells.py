@@ -9,7 +9,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.rewrite.cells import cell_loops  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 NAME = "cells-as-layer"
 INIT = """
@@ -193,7 +193,7 @@ def test_dropout_of_a_layer_in_between_is_a_layer_in_evaluation_alone() -> None:
 
 def test_on_a_gpu_float32_is_left_to_the_cell_and_sixteen_bits_are_not() -> None:
     def found(source: str) -> int:
-        opened = Session(program(source), workload(), "cuda", [skill(NAME)])
+        opened = EngineSession(program(source), workload(), "cuda", [skill(NAME)])
         return len(opened.capture().sites)
 
     assert found(source_of(LOOPS["gru"])) == 0

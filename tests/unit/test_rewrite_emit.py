@@ -20,10 +20,10 @@ from rewrite_helpers import (
 from kernel_lsp.errors import KernelLspError, RewriteError
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.emit import emit
-from kernel_lsp.rewrite.engine import Session
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.engine import EngineSession
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.place import Place
+from kernel_lsp.rewrite.place import TargetPlace
 
 pytestmark = pytest.mark.torch
 
@@ -123,7 +123,7 @@ def test_two_functions_of_one_name_are_never_written() -> None:
     graph = graph_of(module("return torch.relu(x) + torch.exp(x)"))
     for node in graph.nodes[:2]:
         text = f"def made(x):\n    return torch.{node.name}(x)"
-        kernel = Generated(name="made", definitions=text, is_triton=False)
+        kernel = GeneratedSource(name="made", definitions=text, is_triton=False)
         graph.replace(node, graph.call_generated(kernel, (node.args[0],), like=graph.val(node), before=node))
     with pytest.raises(RewriteError, match="two generated functions would be called made"):
         emit(graph, generic_batch=False)
@@ -146,7 +146,9 @@ def test_a_function_gets_a_twin_with_its_original_body() -> None:
     source = "import torch\n\n\ndef gate(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)\n"
     source += "    return torch.relu(y)\n"
     source += "\n\ndef get_inputs():\n    return [torch.randn(4, 4)]\n"
-    opened = Session(program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")])
+    opened = EngineSession(
+        program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")]
+    )
     made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
     assert "def _gate_eager(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)" in made.program
     assert "return _gate_eager(x, hot=hot)" in made.program
@@ -230,10 +232,10 @@ def test_the_original_gets_every_argument_however_it_was_passed() -> None:
     signature = "def forward(self, x, /, y=1, *rest, scale=2, **more)"
     text = graph.origin.program.replace("def forward(self, x)", signature)
     assert signature in text
-    place = Place(_with_program(graph, text))
+    place = TargetPlace(_with_program(graph, text))
     assert place.eager_call() == "self._forward_eager(x, y, *rest, scale=scale, **more)"
     text = text.replace(", scale=2", "")
-    place = Place(_with_program(graph, text))
+    place = TargetPlace(_with_program(graph, text))
     assert place.wrapper_call("run", "_steps", {"not more": ""}) == "run(self, self._steps, x, y, *rest)"
     with pytest.raises(RewriteError, match="cannot be called by position"):
         place.wrapper_call("run", "_steps", ())

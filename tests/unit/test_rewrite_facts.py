@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import graph_of, module
 
-from kernel_lsp.rewrite.facts import Fact
+from kernel_lsp.rewrite.facts import TensorFact
 
 pytestmark = pytest.mark.torch
 
 
-def fact(expression: str) -> Fact:
+def fact(expression: str) -> TensorFact:
     graph = graph_of(module(f"return {expression}"))
     return graph.fact(graph.outputs[0])
 

@@ -13,16 +13,16 @@ torch = pytest.importorskip("torch")
 from rewrite_helpers import SKILLS, module, program, skill, workload  # noqa: E402
 
 from kernel_lsp.records import Site, Step  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 GATED = "return torch.sigmoid(x * 2.0) * x"
 
 
-def session(forward: str = GATED, inputs: str = "torch.randn(3000, 1000)") -> Session:
+def session(forward: str = GATED, inputs: str = "torch.randn(3000, 1000)") -> EngineSession:
     source = module(forward, inputs=inputs)
-    return Session(program(source), workload(), "cuda", [skill("fused-pointwise")])
+    return EngineSession(program(source), workload(), "cuda", [skill("fused-pointwise")])
 
 
 def site(forward: str = GATED, inputs: str = "torch.randn(3000, 1000)") -> Site:
@@ -91,8 +91,8 @@ def test_a_chain_made_step_by_step_is_the_chain_made_at_once() -> None:
     skills = [skill(name) for name in ("fused-pointwise", "singleton-reduction", "fused-row-softmax")]
     source = module(forward, inputs="torch.randn(3000, 1000)")
 
-    def opened() -> Session:
-        return Session(program(source), workload(), "cuda", skills)
+    def opened() -> EngineSession:
+        return EngineSession(program(source), workload(), "cuda", skills)
 
     slow, steps = opened(), list[Step]()
     while left := slow.look(steps):
@@ -116,7 +116,9 @@ def test_a_skills_estimate_chooses_among_many_combinations(tmp_path: Path) -> No
     )
     (folder / "rewrite.py").write_text(text + estimate)
     copied = replace(skill("fused-pointwise"), path=str(folder))
-    opened = Session(program(module(GATED, inputs="torch.randn(3000, 1000)")), workload(), "cuda", [copied])
+    opened = EngineSession(
+        program(module(GATED, inputs="torch.randn(3000, 1000)")), workload(), "cuda", [copied]
+    )
     (found,) = opened.capture().sites
     default = {name: choices[0] for name, choices in found.parameters.items()}
     made = opened.variants([Step(skill=found.skill, site=found.site, parameters=default)], 0, 3)

@@ -7,8 +7,8 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import CaptureError  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
-from kernel_lsp.rewrite.loops import Loop, is_unrolled, loops_of  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
+from kernel_lsp.rewrite.loops import UnrolledLoop, is_unrolled, loops_of  # noqa: E402
 
 BATCH_FIRST = "torch.randn(3, 6, 8)"
 INIT = """
@@ -30,7 +30,7 @@ def recurrent(
     return f"{start}\nout = []\n{head}\n    {lines}\n    out.append(h)\nreturn {result}"
 
 
-def one_loop(forward: str, values: str = BATCH_FIRST) -> Loop:
+def one_loop(forward: str, values: str = BATCH_FIRST) -> UnrolledLoop:
     (loop,) = loops_of(session(module(forward, INIT, values)).graph)
     return loop
 
@@ -281,10 +281,10 @@ def test_on_a_gpu_a_filled_tensor_has_to_lie_there(made: str, stays: bool) -> No
         f"out = {made}\nfor t in range(6):\n    out[:, t] = x[:, t] * 2\nreturn out", INIT, BATCH_FIRST
     )
     if stays:
-        Session(program(source), workload(), "cuda", [])
+        EngineSession(program(source), workload(), "cuda", [])
     else:
         with pytest.raises(CaptureError, match="in place"):
-            Session(program(source), workload(), "cuda", [])
+            EngineSession(program(source), workload(), "cuda", [])
 
 
 # --- whole cells -----------------------------------------------------------------------------
@@ -448,7 +448,7 @@ def test_kernels_compile_for_gpus_without_spilling(compiler, head: str) -> None:
 
 def test_skills_that_know_no_loops_stay_silent_on_a_long_one() -> None:
     source = module(recurrent(CELL), INIT, "torch.randn(3, 32, 8)")
-    opened = Session(
+    opened = EngineSession(
         program(source), workload(), "cuda", [skill("fused-pointwise"), skill("hoist-recurrent-input")]
     )
     assert {site.skill for site in opened.capture().sites} == {"hoist-recurrent-input"}

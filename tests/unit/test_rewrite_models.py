@@ -20,15 +20,15 @@ from kernel_lsp.records import Candidate, Site, Step
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 from kernel_lsp.rewrite.loops import loops_of  # noqa: E402
 
 LAYERS = "self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))"
 CHAIN = "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn x"
 
 
-def on_cuda(source: str, *names: str, training: bool | None = None) -> Session:
-    return Session(program(source), workload(training), "cuda", [skill(name) for name in names])
+def on_cuda(source: str, *names: str, training: bool | None = None) -> EngineSession:
+    return EngineSession(program(source), workload(training), "cuda", [skill(name) for name in names])
 
 
 def graph_sites(source: str, training: bool | None = None) -> tuple[Site, ...]:

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.records import Step  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 NAME = "hoist-recurrent-input"
 INIT = """
@@ -34,7 +34,7 @@ def source_of(forward: str) -> str:
 
 def for_a_gpu(source: str, training: bool | None = None) -> str:
     """The rewrite for a GPU, with a guard that lets the CPU in."""
-    opened = Session(program(source), workload(training), "cuda", [skill(NAME)])
+    opened = EngineSession(program(source), workload(training), "cuda", [skill(NAME)])
     steps, left = list[Step](), opened.capture().sites
     while left:
         steps.append(Step(skill=NAME, site=left[0].site))
@@ -145,7 +145,7 @@ NEAR = {
 
 @pytest.mark.parametrize("case", NEAR)
 def test_cells_without_a_product_of_all_inputs_stay_closed(case: str) -> None:
-    opened = Session(program(source_of(NEAR[case])), workload(), "cuda", [skill(NAME)])
+    opened = EngineSession(program(source_of(NEAR[case])), workload(), "cuda", [skill(NAME)])
     assert opened.capture().sites == () and not opened.notes
 
 
@@ -154,7 +154,7 @@ def test_one_loop_of_two_is_opened_alone() -> None:
         f"{ZEROS}\nout, back = [], []\n{EACH}\n    {GRU}\n    out.append(h)\n{BACKWARD}\n    "
         "c = self.bare(x[:, t], c)\n    back.append(c)\nreturn torch.stack(out, 1), torch.stack(back, 1)"
     )
-    opened = Session(program(source_of(both)), workload(), "cuda", [skill(NAME)])
+    opened = EngineSession(program(source_of(both)), workload(), "cuda", [skill(NAME)])
     first, second = opened.capture().sites
     for site in (first, second):
         proposed = opened.propose([Step(skill=NAME, site=site.site)])

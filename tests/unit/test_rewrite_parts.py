@@ -13,7 +13,7 @@ from rewrite_helpers import skill
 from kernel_lsp.errors import CaptureError, RewriteError
 from kernel_lsp.records import Part, Program, Step, Workload
 from kernel_lsp.rewrite.client import Surveyed
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.parts import survey
 
@@ -87,7 +87,7 @@ def test_parts_lie_between_breaks_and_read_no_number_that_changes(
 
 def rewritten(program: Program, workload: Workload, first: str, last: str) -> str:
     part = Part(first=line(program, f"        {first}"), last=line(program, f"        {last}"))
-    session = Session(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
+    session = EngineSession(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
     site = session.capture().sites[0]
     return session.make([Step(skill=site.skill, site=site.site, parameters={})]).program
 
@@ -126,7 +126,7 @@ def test_results_that_share_memory_go_on_sharing_it(tmp_path: Path) -> None:
     part = Part(
         first=line(program, "        h = F.silu(self.a(x)) * 2 + 1"), last=line(program, "        y = h.t()")
     )
-    session = Session(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
+    session = EngineSession(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
     for site in session.capture().sites:
         try:
             made = session.make([Step(skill=site.skill, site=site.site, parameters={})])
@@ -159,7 +159,7 @@ def test_statements_that_change_what_others_hold_are_no_part(tmp_path: Path, cod
     program, workload = recorded(tmp_path, text, "Changed", (), torch.randn(4, 8), [])
     at = line(program, f"        {code}")
     with pytest.raises(CaptureError, match=why):
-        Session(replace(program, part=Part(first=at, last=at)), workload, "cpu", [])
+        EngineSession(replace(program, part=Part(first=at, last=at)), workload, "cpu", [])
 
 
 def test_the_setting_is_the_one_where_the_part_begins(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ class Cast(nn.Module):
 """
     program, workload = recorded(tmp_path, text, "Cast", (), torch.randn(4, 8))
     at = line(program, "        x = F.silu(self.a(x)) * 2 + 1")
-    session = Session(
+    session = EngineSession(
         replace(program, part=Part(first=at, last=at)), workload, "cpu", [skill("fused-pointwise")]
     )
     assert session.graph.gradients is False

@@ -12,7 +12,7 @@ from rewrite_helpers import graph_of, module, program, rewrite, session, sites, 
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Step, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.questions import decides_by_batch, unanswerable
 
 pytestmark = pytest.mark.torch
@@ -195,7 +195,7 @@ def test_rewriting_a_class_and_its_heir_ends_in_no_circle() -> None:
     heir += "        return super().forward(F.relu(y))\n"
     whole = base.replace("\n\ndef get_inputs", heir + "\n\ndef get_inputs")
     name = "value-range-collapse"
-    opened = Session(program(whole, "Heir"), workload(), "cpu", [skill(name)])
+    opened = EngineSession(program(whole, "Heir"), workload(), "cpu", [skill(name)])
     made = opened.propose([Step(skill=name, site=opened.capture().sites[0].site)]).candidate.program
     first = rewrite(base, name).program
     text = first + made[made.index("class Heir") : made.index("def get_inputs")]
@@ -217,7 +217,9 @@ SCALED += (
 )
 def test_defaults_of_a_function_are_checked_like_arguments(more: str, call: dict) -> None:
     source = SCALED.format(more)
-    opened = Session(program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")])
+    opened = EngineSession(
+        program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")]
+    )
     made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
     x = torch.randn(4, 4)
     torch.testing.assert_close(loaded(made.program).gate(x, **call), loaded(source).gate(x, **call))
@@ -318,7 +320,7 @@ def test_a_given_argument_stays_a_keyword() -> None:
     source = "import torch\n\n\ndef f(x, *, p=1.0):\n    return torch.relu(torch.sigmoid(x)) * p\n"
     specs = (ArgSpec(name=None, dtype="float32", shape=(3, 4)), ArgSpec(name="p", value=3.0))
     load = Workload(name="p", origin=WorkloadOrigin.PRAGMA, inputs=specs)
-    opened = Session(program(source, "f", "function"), load, "cpu", [skill("value-range-collapse")])
+    opened = EngineSession(program(source, "f", "function"), load, "cpu", [skill("value-range-collapse")])
     made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
     x = torch.randn(3, 4)
     for p in (1.0, 3.0):

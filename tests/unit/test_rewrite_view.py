@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch")
 from rewrite_helpers import graph_of, module, program, skill, workload  # noqa: E402
 
 from kernel_lsp import wire  # noqa: E402
-from kernel_lsp.agents.compact import Situation, Talk  # noqa: E402
+from kernel_lsp.agents.compact import Dialog, Situation  # noqa: E402
 from kernel_lsp.records import Form, GraphView, Layout, OperationRole, Viewed  # noqa: E402
-from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 from kernel_lsp.rewrite.view import _layout, view_of  # noqa: E402
 
 LAYERS = module(
@@ -52,10 +52,12 @@ def test_layouts(value: "torch.Tensor", layout: Layout) -> None:
 
 
 def test_after_a_step_the_view_is_of_what_is_left_and_a_talk_goes_on_with_it() -> None:
-    session = Session(program(LAYERS), workload(), "cuda", [skill("fused-pointwise"), skill("fused-matmul")])
+    session = EngineSession(
+        program(LAYERS), workload(), "cuda", [skill("fused-pointwise"), skill("fused-matmul")]
+    )
     capture = session.capture()
     assert capture.graph is not None
-    talk = Talk(Situation(graph=capture.graph, sites=capture.sites, device="cuda"), skip=True)
+    talk = Dialog(Situation(graph=capture.graph, sites=capture.sites, device="cuda"), skip=True)
     site = next(one for one in talk.sites if one.skill == "fused-matmul")
     reply = next(words for words in _replies(talk) if words[1] == f"@{talk.sites.index(site)}")
     talk.say(reply)
@@ -68,7 +70,7 @@ def test_after_a_step_the_view_is_of_what_is_left_and_a_talk_goes_on_with_it() -
     assert "kernel" in talk.words
 
 
-def _replies(talk: Talk) -> list[list[str]]:
+def _replies(talk: Dialog) -> list[list[str]]:
     """The first choice everywhere, for each site."""
     found = []
     for word in talk.offer.after(["apply_skill"]).words:

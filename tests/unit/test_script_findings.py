@@ -10,7 +10,7 @@ from kernel_lsp.commands.app import app
 from kernel_lsp.config import Settings
 from kernel_lsp.presenter.reports import findings_json, findings_sarif, findings_text
 from kernel_lsp.records import Analysis, Finding, Snapshot, Span
-from kernel_lsp.session import Session, examine, fingerprint_of
+from kernel_lsp.session import EditorSession, examine, fingerprint_of
 
 FOLDER = "/w"
 URI = "file:///w/train.py"
@@ -110,8 +110,8 @@ def line_of(text: str, finding: Finding) -> str:
     return text.splitlines()[finding.data["line"] - 1]
 
 
-def opened(text: str = SCRIPT) -> Session:
-    session = Session()
+def opened(text: str = SCRIPT) -> EditorSession:
+    session = EditorSession()
     session.configure(FOLDER, Settings(max_hints_per_file=100))
     snapshot = Snapshot(uri=URI, text=text, version=1)
     session.open(snapshot, FOLDER, "train.py")
@@ -119,7 +119,7 @@ def opened(text: str = SCRIPT) -> Session:
     return session
 
 
-def codes(session: Session) -> list[str]:
+def codes(session: EditorSession) -> list[str]:
     return [hint.code for hint in session.hints(URI) if hint.qualname is None]
 
 

@@ -36,7 +36,7 @@ from kernel_lsp.records import (
     SkillDraft,
 )
 from kernel_lsp.search.archive import SqliteArchive
-from kernel_lsp.search.ledger import Ledger
+from kernel_lsp.search.ledger import MemoryArchive
 
 HERE = Path(__file__).resolve().parent
 IDENTITY = {"program": "p", "device": "cpu"}
@@ -281,8 +281,8 @@ EVENTS = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_on_disk_it_is_what_it_is_in_memory(tmp_path_factory: Any, events: list[Any]) -> None:
     folder = tmp_path_factory.mktemp("archive")
-    path, model = folder / "a.db", Ledger()
-    archive: Ledger = SqliteArchive.open(path, IDENTITY)
+    path, model = folder / "a.db", MemoryArchive()
+    archive: MemoryArchive = SqliteArchive.open(path, IDENTITY)
     for what, number, speed in events:
         made = candidate(name=f"c{number % 7}")
         if what == "reserve":

@@ -15,7 +15,7 @@ from search_helpers import attempt, candidate, proposal, step, verdict
 from kernel_lsp import tallies
 from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Evaluation, Timing, Verdict
 from kernel_lsp.search import bottleneck
-from kernel_lsp.search.bandit import FILE, Arms, upper
+from kernel_lsp.search.bandit import FILE, BanditArms, upper
 
 MEMORY, COMPUTE, LAUNCH = Bottleneck.MEMORY, Bottleneck.COMPUTE, Bottleneck.LAUNCH
 DEVICE = "cuda:sm_90"
@@ -29,7 +29,7 @@ def tried(name: str, speed: float | None, *skills: str, **more: Any) -> Attempt:
 
 
 def test_gains_are_shared_among_the_skills_of_a_candidate(tmp_path: Path) -> None:
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     arms.learn(tried("one", math.e**2, "f", "g"), MEMORY, DEVICE)
     arms.learn(tried("two", 0.5, "f"), MEMORY, DEVICE)  # right, and slower: gain 0
     arms.learn(tried("three", None, "f"), MEMORY, DEVICE)  # wrong
@@ -41,25 +41,25 @@ def test_gains_are_shared_among_the_skills_of_a_candidate(tmp_path: Path) -> Non
 
 def test_a_judgement_is_learned_once_however_often_it_is_told(tmp_path: Path) -> None:
     for _ in range(3):
-        Arms(tmp_path).learn(tried("one", 2.0, "f"), MEMORY, DEVICE)
-    assert [arm.tries for arm in Arms(tmp_path).stats()] == [1]
+        BanditArms(tmp_path).learn(tried("one", 2.0, "f"), MEMORY, DEVICE)
+    assert [arm.tries for arm in BanditArms(tmp_path).stats()] == [1]
 
 
 def test_what_a_model_wrote_counts_for_the_skills_that_it_had_read(tmp_path: Path) -> None:
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     arms.learn(tried("one", 2.0, advice=("f", "f")), COMPUTE, DEVICE)
     arms.learn(tried("two", 2.0), COMPUTE, DEVICE)  # none took part
     assert [(a.skill, a.tries, a.wins) for a in arms.stats()] == [("f", 1, 1)]
 
 
 def test_what_was_not_judged_teaches_nothing(tmp_path: Path) -> None:
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     arms.learn(replace(tried("one", 2.0, "f"), proposal=None, complaint="no call"), MEMORY, DEVICE)
     assert arms.stats() == ()
 
 
 def test_untried_skills_come_first_then_those_that_pay(tmp_path: Path) -> None:
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     for number in range(40):
         arms.learn(tried(f"good{number}", 2.0, "good"), MEMORY, DEVICE)
         arms.learn(tried(f"bad{number}", None, "bad"), MEMORY, DEVICE)
@@ -81,7 +81,7 @@ def test_the_bonus_of_ucb1_tuned_by_hand() -> None:
 
 
 def test_a_skill_tried_once_in_vain_gets_another_chance(tmp_path: Path) -> None:
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     arms.learn(tried("unlucky", None, "unlucky"), MEMORY, DEVICE)
     for number in range(200):
         arms.learn(tried(f"mild{number}", 1.06, "mild"), MEMORY, DEVICE)
@@ -91,7 +91,7 @@ def test_a_skill_tried_once_in_vain_gets_another_chance(tmp_path: Path) -> None:
 def _learn(folder: Path, first: int) -> None:
     tallies.PATIENCE_S = 120.0  # three may wait for each other as long as a slow disk takes
     for number in range(20):
-        Arms(folder).learn(tried(f"{first}-{number}", 2.0, "f"), MEMORY, DEVICE)
+        BanditArms(folder).learn(tried(f"{first}-{number}", 2.0, "f"), MEMORY, DEVICE)
 
 
 def test_several_processes_add_to_one_file(tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ def test_several_processes_add_to_one_file(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(240)
         assert worker.exitcode == 0
-    assert [arm.tries for arm in Arms(tmp_path).stats()] == [60]
+    assert [arm.tries for arm in BanditArms(tmp_path).stats()] == [60]
 
 
 def test_a_damaged_file_costs_the_statistics_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database at all" * 100)
-    arms = Arms(tmp_path)
+    arms = BanditArms(tmp_path)
     arms.learn(tried("one", 2.0, "f"), MEMORY, DEVICE)
     assert arms.stats() == () and arms.order(["b", "a"], MEMORY, DEVICE) == ["b", "a"]
     arms.learn(tried("two", 2.0, "f"), MEMORY, DEVICE)  # it has begun anew
@@ -115,7 +115,7 @@ def test_a_damaged_file_costs_the_statistics_and_nothing_else(tmp_path: Path) ->
 
 
 def test_reading_makes_no_file(tmp_path: Path) -> None:
-    assert Arms(tmp_path / "new").stats() == ()
+    assert BanditArms(tmp_path / "new").stats() == ()
     assert not (tmp_path / "new").exists()
 
 
@@ -124,10 +124,10 @@ def test_what_was_not_timed_is_no_failure(tmp_path: Path, status: EvalStatus) ->
     found = tried("one", 2.0, "f")
     assert found.proposal is not None
     untimed = Evaluation(status=status, device="interpreter")
-    Arms(tmp_path).learn(
+    BanditArms(tmp_path).learn(
         replace(found, fitness=None, proposal=replace(found.proposal, evaluation=untimed)), MEMORY, "cpu"
     )
-    assert Arms(tmp_path).stats() == ()
+    assert BanditArms(tmp_path).stats() == ()
 
 
 # --- bottlenecks --------------------------------------------------------------------------------

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_helpers import ScriptedWorkshop, attempt, candidate, proposal, site, step, verdict
 
-from kernel_lsp.records import Attempt, Cell, Context, Move, SourceEdit
+from kernel_lsp.records import ArchiveCell, Attempt, Context, Move, SourceEdit
 from kernel_lsp.search import attempts, features, fitness, islands
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.islands import ISLANDS, MIGRATE_EVERY
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.proposers import Chain, Mutate
-from kernel_lsp.search.space import FAILED, Axis, Space, promises, seen
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.proposers import ChainProposer, Mutate
+from kernel_lsp.search.space import FAILED, SearchAxis, SearchSpace, judged_speeds, promises
 
 
-def ledger(*found: Attempt) -> Ledger:
-    archive = Ledger()
+def ledger(*found: Attempt) -> MemoryArchive:
+    archive = MemoryArchive()
     for one in found:
         archive.add(one)
     return archive
@@ -105,8 +105,8 @@ def test_the_best_tenth_moves_on_around_the_ring_and_no_further() -> None:
 
 
 def test_an_elite_is_replaced_by_a_faster_one_only() -> None:
-    cell = Cell(complexity=1, strategy="torch")
-    other = Cell(complexity=5, strategy="triton")
+    cell = ArchiveCell(complexity=1, strategy="torch")
+    other = ArchiveCell(complexity=5, strategy="triton")
     known = [
         attempt(0, 2.0, cell=cell),
         attempt(1, 1.5, cell=cell),
@@ -183,12 +183,12 @@ def test_best_of_n_never_looks_at_anything() -> None:
 
 # --- parameters ---------------------------------------------------------------------------------
 
-SPACE = Space(
+SPACE = SearchSpace(
     steps=(step("f", a=0, b=0), step("g", c=0)),
     axes=(
-        Axis(step=0, name="a", choices=(0, 1, 2)),
-        Axis(step=0, name="b", choices=(0, 1)),
-        Axis(step=1, name="c", choices=(0, 1)),
+        SearchAxis(step=0, name="a", choices=(0, 1, 2)),
+        SearchAxis(step=0, name="b", choices=(0, 1)),
+        SearchAxis(step=1, name="c", choices=(0, 1)),
     ),
 )
 
@@ -231,8 +231,8 @@ def test_nothing_can_be_expected_of_a_single_attempt() -> None:
 
 @given(st.dictionaries(st.tuples(*[st.integers(0, 3)] * 3), st.floats(-3, 3), min_size=2, max_size=20))
 def test_expected_improvements_are_finite_and_never_negative(known: dict[Any, float]) -> None:
-    found = promises(list(Space(steps=(), axes=tuple(
-        Axis(step=0, name=n, choices=(0, 1, 2, 3)) for n in "abc")).all()), known)  # fmt: skip
+    found = promises(list(SearchSpace(steps=(), axes=tuple(
+        SearchAxis(step=0, name=n, choices=(0, 1, 2, 3)) for n in "abc")).all()), known)  # fmt: skip
     assert all(0 <= value < 100 for value in found)
 
 
@@ -243,7 +243,7 @@ def test_what_was_seen_and_what_it_promises() -> None:
         chained(2, None, step("f", a=0, b=1), step("g", c=0)),
         chained(3, 9.0, step("f", a=1, b=0)),  # another chain
     ]
-    found = seen(SPACE, known)
+    found = judged_speeds(SPACE, known)
     assert set(found) == {(0, 0, 0), (1, 0, 0), (0, 1, 0)}
     assert found[1, 0, 0] > found[0, 0, 0]
     assert found[0, 1, 0] == pytest.approx(found[0, 0, 0] - FAILED)  # below the slowest
@@ -280,7 +280,7 @@ async def test_what_only_a_person_may_choose_is_never_mutated() -> None:
 
 async def chains(workshop: ScriptedWorkshop, parent: Attempt | None, **more: Any) -> set[str]:
     archive = ledger(*([parent] if parent else []))
-    proposer, found = Chain(workshop, list, archive), set()
+    proposer, found = ChainProposer(workshop, list, archive), set()
     for seed in range(20):
         draft = await proposer.propose(helpers.task(**more), context(parent, seed))
         if draft and draft.candidate:
@@ -315,7 +315,7 @@ async def test_a_chain_that_the_engine_refuses_is_not_asked_for_again() -> None:
 
 
 def test_seeds_enter_once_and_need_no_judgement() -> None:
-    archive = Ledger()
+    archive = MemoryArchive()
     seeds = [proposal(candidate(name="a"), verdict(2.0)), proposal(candidate(name="b"), verdict(None))]
     for _ in range(2):
         attempts.enter(archive, seeds, lambda judged: {"told": judged.proposal.id})

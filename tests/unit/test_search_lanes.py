@@ -13,12 +13,12 @@ import pytest
 import search_helpers as helpers
 from search_helpers import proposal, verdict
 
-from kernel_lsp.records import Context, Draft, Judged, SearchBudget, StopReason, Task
+from kernel_lsp.records import Context, ProposedDraft, SearchBudget, SearchJudgement, SearchTask, StopReason
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import Budget
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.loop import Loop
+from kernel_lsp.search.budget import SpentBudget
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.loop import SearchLoop
 
 REPLY_S, JUDGE_S, SAMPLES = 2.0, 0.3, 8
 """Eight samples of a 2 s backbone give four candidates a second; the judge takes 3.3."""
@@ -36,7 +36,7 @@ class Device:
     at_work: int = 0
     together: list[str] = field(default_factory=list)
 
-    async def __call__(self, made: Any, *, full: bool) -> Judged:
+    async def __call__(self, made: Any, *, full: bool) -> SearchJudgement:
         start = self.clock()
         self.first = start if self.first is None else self.first
         self.at_work += 1
@@ -46,7 +46,7 @@ class Device:
             self.at_work -= 1
         self.last = self.clock()
         self.busy += self.last - start
-        return Judged(proposal=proposal(made, verdict(1.0, full=full)))
+        return SearchJudgement(proposal=proposal(made, verdict(1.0, full=full)))
 
     @property
     def idle(self) -> float:
@@ -63,7 +63,7 @@ class Model:
     at_work: int = 0
     most: int = 0
 
-    async def propose(self, task: Task, context: Context) -> Draft:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft:
         self.at_work += 1
         self.most = max(self.most, self.at_work)
         try:
@@ -72,18 +72,18 @@ class Model:
                 self.device.together.append(str(context.number))
         finally:
             self.at_work -= 1
-        return Draft(candidate=helpers.candidate(name=f"c{context.number}"))
+        return ProposedDraft(candidate=helpers.candidate(name=f"c{context.number}"))
 
 
-def search(device: Device, model: Model, lanes: Lanes, candidates: int) -> Loop:
-    return Loop(
+def search(device: Device, model: Model, lanes: SearchWorkers, candidates: int) -> SearchLoop:
+    return SearchLoop(
         task=helpers.task("cuda"),
         strategy=BestOf(0),
         proposers=[model],
         moves={},
         judge=device,
-        archive=Ledger(),
-        budget=Budget(limits=SearchBudget(candidates=candidates, seconds=None, stagnation=9999)),
+        archive=MemoryArchive(),
+        budget=SpentBudget(limits=SearchBudget(candidates=candidates, seconds=None, stagnation=9999)),
         lanes=lanes,
     )
 
@@ -92,7 +92,7 @@ def test_the_device_is_idle_less_than_a_tenth_of_the_time() -> None:
     async def main() -> tuple[Device, Model, StopReason]:
         device = Device(asyncio.get_running_loop().time)
         model = Model(device)
-        reason = await search(device, model, Lanes(judges=1, samples=SAMPLES), 60).run()
+        reason = await search(device, model, SearchWorkers(judges=1, samples=SAMPLES), 60).run()
         return device, model, reason
 
     device, model, reason = manual_clock.run(main())
@@ -108,15 +108,15 @@ async def test_the_same_on_the_real_clock() -> None:
     while len(shares) < 5 and min(shares, default=1.0) >= 0.1:
         device = Device(time.monotonic, JUDGE_S / 10)
         model = Model(device, REPLY_S / 10)
-        await search(device, model, Lanes(judges=1, samples=SAMPLES), 60).run()
+        await search(device, model, SearchWorkers(judges=1, samples=SAMPLES), 60).run()
         shares.append(device.idle)
     assert min(shares) < 0.1, f"{min(shares):.1%} idle"
 
 
 def test_candidates_do_not_pile_up_before_a_slow_device() -> None:
-    async def main() -> tuple[Loop, int]:
+    async def main() -> tuple[SearchLoop, int]:
         device = Device(asyncio.get_running_loop().time, seconds=60.0)
-        loop = search(device, Model(device), Lanes(judges=1, samples=SAMPLES), 5)
+        loop = search(device, Model(device), SearchWorkers(judges=1, samples=SAMPLES), 5)
         await loop.run()
         return loop, len(loop.archive.unfinished)
 
@@ -129,7 +129,7 @@ def test_a_model_on_the_gpu_that_judges_takes_turns_with_it(judges: int) -> None
     async def main() -> tuple[Device, Model, StopReason, float]:
         device = Device(asyncio.get_running_loop().time)
         model = Model(device)
-        lanes = Lanes(judges=judges, samples=4, apart=True)
+        lanes = SearchWorkers(judges=judges, samples=4, apart=True)
         reason = await search(device, model, lanes, 24).run()
         return device, model, reason, asyncio.get_running_loop().time()
 

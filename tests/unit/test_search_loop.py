@@ -17,22 +17,22 @@ from kernel_lsp.records import (
     Attempt,
     Context,
     Cost,
-    Draft,
     EvalStatus,
-    Judged,
     Move,
     Progress,
+    ProposedDraft,
     SearchBudget,
+    SearchJudgement,
+    SearchTask,
     StopReason,
-    Task,
 )
 from kernel_lsp.search import attempts
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import WASTED, Budget, judged, stagnant
+from kernel_lsp.search.budget import WASTED, SpentBudget, count_judged, stagnant
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import Lanes
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.loop import Loop
+from kernel_lsp.search.lanes import SearchWorkers
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import Mutate
 
 
@@ -47,7 +47,7 @@ class Model:
     asked: list[Context] = field(default_factory=list)
     at_work: int = 0
 
-    async def propose(self, task: Task, context: Context) -> Draft | None:
+    async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
         self.asked.append(context)
         place = len(self.asked) - 1
         self.at_work += 1
@@ -62,28 +62,28 @@ class Model:
             return None
         cost = Cost(prompt_tokens=100, completion_tokens=10)
         if answer.startswith("!"):
-            return Draft(complaint=answer[1:], cost=cost)
-        return Draft(candidate=candidate(name=answer), cost=cost)
+            return ProposedDraft(complaint=answer[1:], cost=cost)
+        return ProposedDraft(candidate=candidate(name=answer), cost=cost)
 
 
 def made(
     judge: Any,
     *,
     proposers: Sequence[Model] = (),
-    archive: Ledger | None = None,
+    archive: MemoryArchive | None = None,
     limits: SearchBudget | None = None,
-    lanes: Lanes | None = None,
+    lanes: SearchWorkers | None = None,
     **more: Any,
-) -> Loop:
-    return Loop(
+) -> SearchLoop:
+    return SearchLoop(
         task=helpers.task(),
         strategy=more.pop("strategy", BestOf(0)),
         proposers=proposers,
         moves=more.pop("moves", {}),
         judge=judge,
-        archive=archive or Ledger(),
-        budget=Budget(limits=limits or SearchBudget(seconds=None)),
-        lanes=lanes or Lanes(),
+        archive=archive or MemoryArchive(),
+        budget=SpentBudget(limits=limits or SearchBudget(seconds=None)),
+        lanes=lanes or SearchWorkers(),
         **more,
     )
 
@@ -126,7 +126,7 @@ async def test_the_same_candidate_is_never_judged_again() -> None:
     again = [a for a in loop.archive.attempts if a.proposal is None]
     first = next(a for a in loop.archive.attempts if a.candidate and a.candidate.id == "a")
     assert [a.complaint for a in again] == [f"same as attempt {first.number}"] * 2
-    assert loop.archive.cost.tokens == 4 * 110 and judged(loop.archive.attempts) == 2
+    assert loop.archive.cost.tokens == 4 * 110 and count_judged(loop.archive.attempts) == 2
 
 
 async def test_a_useless_reply_is_kept_with_its_complaint() -> None:
@@ -143,10 +143,10 @@ async def test_the_limit_of_candidates_is_exact(lanes: int) -> None:
         judge,
         proposers=[model],
         limits=SearchBudget(candidates=7, seconds=None),
-        lanes=Lanes(judges=lanes, samples=4),
+        lanes=SearchWorkers(judges=lanes, samples=4),
     )
     assert await loop.run() is StopReason.CANDIDATES
-    assert len(judge.asked) == judged(loop.archive.attempts) == 7
+    assert len(judge.asked) == count_judged(loop.archive.attempts) == 7
     assert model.at_work == judge.at_work == 0
 
 
@@ -192,12 +192,12 @@ async def test_gpu_seconds_end_a_search() -> None:
     )
     loop.task = helpers.task("cuda")
     assert await loop.run() is StopReason.GPU_SECONDS
-    assert loop.archive.cost.gpu_s >= 0.05 and judged(loop.archive.attempts) <= 4
+    assert loop.archive.cost.gpu_s >= 0.05 and count_judged(loop.archive.attempts) <= 4
 
 
 async def test_seconds_end_a_search_in_the_middle_of_a_judgement() -> None:
     judge = ScriptedJudge(lambda candidate: 1.0, seconds=600)
-    archive = Ledger()
+    archive = MemoryArchive()
     limits = SearchBudget(seconds=1.0)
     loop = made(judge, proposers=[Model(["a"])], archive=archive, limits=limits)
     assert await loop.run() is StopReason.SECONDS
@@ -205,11 +205,11 @@ async def test_seconds_end_a_search_in_the_middle_of_a_judgement() -> None:
 
 
 async def test_at_the_roofline_nothing_more_is_tried() -> None:
-    archive = Ledger()
+    archive = MemoryArchive()
     evaluation = verdict(2.0)  # takes 0.5 ms
     seed = proposal(candidate(name="seed"), evaluation)
     for least_ms, reason in ((0.44, StopReason.EXHAUSTED), (0.46, StopReason.ROOFLINE)):
-        archive = Ledger()
+        archive = MemoryArchive()
         attempts.enter(
             archive, [replace(seed, evaluation=replace(evaluation, least_ms=least_ms))], lambda judged: {}
         )
@@ -229,12 +229,12 @@ async def test_a_failing_model_is_asked_again_and_then_left_out_while_the_others
     loop = made(
         ScriptedJudge(lambda candidate: 1.0),
         proposers=[broken, good],
-        lanes=Lanes(samples=3),
+        lanes=SearchWorkers(samples=3),
         retry_s=(0.01, 0.01),
         report=lambda progress: said.append(progress.message),
     )
     assert await loop.run() is StopReason.EXHAUSTED
-    assert judged(loop.archive.attempts) == 3
+    assert count_judged(loop.archive.attempts) == 3
     assert loop.notes == ["vllm:broken failed 3 times and was left out: no answer (start it)"]
     assert sum("asked again in" in message for message in said) == 2
     assert len(broken.asked) <= 9  # three prompts in flight, three times
@@ -245,11 +245,11 @@ async def test_a_model_that_comes_back_stays() -> None:
     model = Model([failure, "a", failure, "b", failure, "c"])
     loop = made(ScriptedJudge(lambda candidate: 1.0), proposers=[model], retry_s=(0.0, 0.0))
     await loop.run()
-    assert judged(loop.archive.attempts) == 3 and loop.notes == []
+    assert count_judged(loop.archive.attempts) == 3 and loop.notes == []
 
 
 async def test_a_reference_that_cannot_be_judged_ends_the_search_with_its_error() -> None:
-    async def judge(candidate: Any, *, full: bool) -> Judged:
+    async def judge(candidate: Any, *, full: bool) -> SearchJudgement:
         raise EvaluationError("the reference crashes")
 
     model = Model(["a", "b"], seconds=60)
@@ -266,7 +266,7 @@ class Unsteady(ScriptedJudge):
     fails: Sequence[int] = ()
     calls: int = 0
 
-    async def __call__(self, made: Any, *, full: bool) -> Judged:
+    async def __call__(self, made: Any, *, full: bool) -> SearchJudgement:
         self.calls += 1
         if self.calls in self.fails:
             raise EvaluationError("somebody else is busy on the GPU")
@@ -295,7 +295,7 @@ async def test_a_device_that_stays_busy_ends_the_search() -> None:
 async def test_cancelling_ends_everything_at_once(after_s: float) -> None:
     judge = ScriptedJudge(lambda candidate: 1.0, seconds=0.01)
     model = Model([f"c{n}" for n in range(99)], seconds=0.003)
-    loop = made(judge, proposers=[model], lanes=Lanes(judges=2, samples=4))
+    loop = made(judge, proposers=[model], lanes=SearchWorkers(judges=2, samples=4))
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(after_s)
     start = time.monotonic()
@@ -309,7 +309,7 @@ async def test_cancelling_ends_everything_at_once(after_s: float) -> None:
 
 async def test_a_search_goes_on_where_it_ended() -> None:
     """Begun candidates come first; a quick verdict that looks better is judged in full; nothing else is."""
-    archive = Ledger()
+    archive = MemoryArchive()
     unfinished = Attempt(number=0, move=Move.RESTART, proposer="m", created=helpers.CREATED)
     archive.begin(unfinished, candidate(name="begun"))
     archive.add(helpers.attempt(1, 2.0, full=False))
@@ -322,15 +322,15 @@ async def test_a_search_goes_on_where_it_ended() -> None:
 
 
 async def test_a_verdict_that_a_killed_process_had_reached_is_recalled() -> None:
-    archive = Ledger()
+    archive = MemoryArchive()
     archive.begin(
         Attempt(number=0, move=Move.RESTART, proposer="m", created=helpers.CREATED), candidate(name="begun")
     )
     asked: list[tuple[str, bool]] = []
 
-    async def recall(attempt: Attempt, made: Any, *, full: bool) -> Judged | None:
+    async def recall(attempt: Attempt, made: Any, *, full: bool) -> SearchJudgement | None:
         asked.append((made.id, full))
-        return None if full else Judged(proposal=proposal(made, verdict(2.0, full=False)))
+        return None if full else SearchJudgement(proposal=proposal(made, verdict(2.0, full=False)))
 
     judge = ScriptedJudge(lambda candidate: 2.0)
     loop = made(judge, proposers=[Model(["new"])], archive=archive, recall=recall)
@@ -372,7 +372,7 @@ async def test_mutation_finds_the_best_parameters_without_a_model() -> None:
         p = made.steps[0].parameters
         return 1.0 + 0.2 * p["a"] + 0.1 * p["b"] + 0.3 * p["c"]
 
-    archive = Ledger()
+    archive = MemoryArchive()
     default = candidate([chain(a=0, b=0, c=0)])
     attempts.enter(archive, [proposal(default, verdict(1.0))], lambda judged: {})
     judge = ScriptedJudge(speed)
@@ -394,7 +394,7 @@ async def test_a_combination_that_the_engine_refuses_is_passed_over() -> None:
     workshop = ScriptedWorkshop(
         [site("f", a=[0, 1, 2, 3])], refused=lambda steps: steps[0].parameters["a"] == 2
     )
-    archive = Ledger()
+    archive = MemoryArchive()
     attempts.enter(archive, [proposal(candidate([chain(a=0)]), verdict(1.0))], lambda judged: {})
     judge = ScriptedJudge(lambda made: 1.0)
     moves = {Move.MUTATE: Mutate(workshop, archive)}

@@ -10,8 +10,8 @@ import pytest
 from search_helpers import CREATED, attempt, candidate
 
 from kernel_lsp.records import Attempt, Move, SearchBudget, SearchPlan
-from kernel_lsp.search.ledger import Ledger
-from kernel_lsp.search.turns import MOST_TURNS, Turns, finished, improved, start
+from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.turns import MOST_TURNS, TurnsStrategy, count_improvements, is_finished, start
 
 PLAN = SearchPlan()
 
@@ -34,26 +34,26 @@ def complaint(number: int, rollout: int = 0) -> Attempt:
     )
 
 
-def archive(*attempts: Attempt) -> Ledger:
-    made = Ledger()
+def archive(*attempts: Attempt) -> MemoryArchive:
+    made = MemoryArchive()
     for one in attempts:
         made.add(one)
     return made
 
 
-def choices(known: Ledger, count: int = 200, strategy: Turns | None = None) -> list[Any]:
-    turns = strategy or Turns(PLAN, 7)
+def choices(known: MemoryArchive, count: int = 200, strategy: TurnsStrategy | None = None) -> list[Any]:
+    turns = strategy or TurnsStrategy(PLAN, 7)
     return [turns.choose(known, number, slow=True) for number in range(100, 100 + count)]
 
 
 def test_the_first_one_is_a_fresh_start_and_quick_proposers_have_no_part() -> None:
-    strategy = Turns(PLAN, 7)
+    strategy = TurnsStrategy(PLAN, 7)
     context = strategy.choose(archive(), 5, slow=True)
     assert context is not None and context == strategy.choose(archive(), 5, slow=True)
     assert (context.move, context.rollout, context.turn, context.parent) == (Move.RESTART, 5, 1, None)
     other = strategy.choose(archive(), 6, slow=True)
     assert other is not None and other.seed != context.seed
-    assert Turns(PLAN, 8).choose(archive(), 5, slow=True) != context
+    assert TurnsStrategy(PLAN, 8).choose(archive(), 5, slow=True) != context
     assert strategy.choose(archive(), 5, slow=False) is None
 
 
@@ -93,7 +93,7 @@ def test_where_nothing_is_right_the_last_candidate_is_mended() -> None:
     ],
 )
 def test_when_a_rollout_is_finished(speeds: list[float | None], over: bool) -> None:
-    assert finished([turn(n, speed) for n, speed in enumerate(speeds)]) is over
+    assert is_finished([turn(n, speed) for n, speed in enumerate(speeds)]) is over
 
 
 def test_a_finished_rollout_is_not_gone_on_with() -> None:
@@ -115,7 +115,7 @@ def test_the_next_turn_waits_for_the_verdict_of_the_one_before() -> None:
     assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {0, 1}
     known.begin(turn(2, None), candidate(name="new"))
     assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {1}
-    single = Turns(SearchPlan(budget=SearchBudget(candidates=3)), 7)
+    single = TurnsStrategy(SearchPlan(budget=SearchBudget(candidates=3)), 7)
     assert single.choose(known, 9, slow=True) is None
     known.add(turn(2, 1.6, made=candidate(name="new")))
     after = single.choose(known, 9, slow=True)
@@ -133,7 +133,7 @@ def test_what_counts_as_an_improvement() -> None:
         attempt(6, 3.0, move=Move.MUTATE),  # of nobody's turn, yet the bar for what follows
         turn(7, 2.0, rollout=5, turn=2),
     ]
-    assert improved(known) == {Move.RESTART: (2, 1), Move.REFINE: (4, 1)}
+    assert count_improvements(known) == {Move.RESTART: (2, 1), Move.REFINE: (4, 1)}
 
 
 @pytest.mark.parametrize("pays", [Move.RESTART, Move.REFINE])
@@ -153,7 +153,7 @@ def test_the_posterior_moves_toward_what_pays(pays: Move) -> None:
 
 def test_a_budget_of_a_few_candidates_is_one_rollout() -> None:
     plan = SearchPlan(budget=SearchBudget(candidates=3))
-    strategy = Turns(plan, 7)
+    strategy = TurnsStrategy(plan, 7)
     first = strategy.choose(archive(), 0, slow=True)
     assert first is not None and first.move is Move.RESTART
     after = turn(0, None, move=Move.RESTART), turn(1, None), turn(2, None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.commands import searching
-from kernel_lsp.commands.searching import Search
+from kernel_lsp.commands.searching import SearchChoice
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Consents
 from kernel_lsp.errors import ConfigError
@@ -23,16 +23,16 @@ from kernel_lsp.records import (
 
 def test_flags_win_over_settings_and_settings_over_defaults() -> None:
     settings = Settings(search_candidates=10, search_tokens=5000)
-    found = searching.plan(settings, Search.TURNS, seconds=60.0, archive=Path("/x/a.db"), fresh=True)
+    found = searching.plan(settings, SearchChoice.TURNS, seconds=60.0, archive=Path("/x/a.db"), fresh=True)
     assert found is not None
     assert (found.mode, found.archive, found.fresh) == (SearchMode.TURNS, "/x/a.db", True)
     assert found.budget == SearchBudget(candidates=10, seconds=60.0, tokens=5000)
-    assert searching.plan(settings, Search.QUICK) is None
+    assert searching.plan(settings, SearchChoice.QUICK) is None
 
 
 def test_a_limit_without_a_search_is_an_error_with_its_remedy() -> None:
     with pytest.raises(ConfigError, match="--search evolve"):
-        searching.plan(Settings(), Search.QUICK, tokens=1)
+        searching.plan(Settings(), SearchChoice.QUICK, tokens=1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_summary_says_why_it_ended_and_what_a_gain_has_cost() -> None:
         "  openai:x failed 4 times and was left out: refused",
         "  archive: /data/a.db (goes on from there; --fresh begins anew)",
     ]
-    assert searches.ended(summary) == "search ended: nothing better came any more (64 attempts)"
+    assert searches.end_message(summary) == "search ended: nothing better came any more (64 attempts)"
 
 
 @pytest.mark.parametrize(

@@ -25,39 +25,39 @@ from kernel_lsp.records import (
     rank,
 )
 from kernel_lsp.rewrite.edit import apply_edit
-from kernel_lsp.session import NO_WORKLOAD, Session, has_workload, shares_of
+from kernel_lsp.session import NO_WORKLOAD, EditorSession, has_workload, shares_of
 from kernel_lsp.snapshots import store
 
 FOLDER = "/project"
 EVERYWHERE = Span(start=0, end=10**6)
 
 
-def opened(text: str = TEXT, **settings: object) -> Session:
-    session = Session(client="test 1")
+def opened(text: str = TEXT, **settings: object) -> EditorSession:
+    session = EditorSession(client="test 1")
     session.configure(FOLDER, Settings(static_hints=False, **settings))  # type: ignore[arg-type]
     session.open(snapshot(text), FOLDER, "model.py")
     look(session, session.documents[URI].snapshot)
     return session
 
 
-def look(session: Session, seen: Snapshot, how: str = "change") -> list[Event]:
+def look(session: EditorSession, seen: Snapshot, how: str = "change") -> list[Event]:
     session.analyzed(seen, analysis.analyze(seen))
     return session.observe(URI, how)  # type: ignore[arg-type]
 
 
-def edited(session: Session, text: str) -> list[Event]:
+def edited(session: EditorSession, text: str) -> list[Event]:
     fresh = Snapshot(uri=URI, text=text, version=2)
     session.change(fresh)
     return look(session, fresh)
 
 
-def learned(session: Session, *proposals: object) -> Session:
+def learned(session: EditorSession, *proposals: object) -> EditorSession:
     for found in proposals or (proposal(),):
         session.learn(found.fingerprint, outcome(found))  # type: ignore[attr-defined]
     return session
 
 
-def verified(session: Session) -> list[Hint]:
+def verified(session: EditorSession) -> list[Hint]:
     return [hint for hint in session.hints(URI) if hint.proposal]
 
 
@@ -231,7 +231,7 @@ def test_the_state_goes_on_in_the_next_session() -> None:
     first.chosen(URI, "p-Model")
     after = TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1)
     edited(first, after)
-    second = Session(client="test 2", name="second")
+    second = EditorSession(client="test 2", name="second")
     second.restore(FOLDER, [], first.tracker.export())
     assert second.tracked_paths(FOLDER) == {"model.py"}
     assert kinds(second.observe_text(FOLDER, "model.py", TEXT, "disk")) == ["reverted"]
@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be_read_is_not_deleted() -> None:
 
 
 def test_a_finding_brings_its_page_and_its_data() -> None:
-    session = Session()
+    session = EditorSession()
     session.open(snapshot(TEXT.replace("torch.sum(x, dim=1)", "torch.diag(x) @ x")), FOLDER, "model.py")
     look(session, session.documents[URI].snapshot)
     hint = next(hint for hint in session.hints(URI) if hint.code == "KL105")

@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 
 from kernel_lsp import analysis
 from kernel_lsp.records import Snapshot, Span
-from kernel_lsp.session import Session
+from kernel_lsp.session import EditorSession
 from kernel_lsp.session.document import earlier
 
 
-def opened(text: str) -> Session:
-    session = Session(client="test 1")
+def opened(text: str) -> EditorSession:
+    session = EditorSession(client="test 1")
     session.open(snapshot(text), "/project", "model.py")
     document = session.documents[URI]
     session.analyzed(document.snapshot, analysis.analyze(document.snapshot))
     return session
 
 
-def names(session: Session, text: str, word: str) -> list[str]:
+def names(session: EditorSession, text: str, word: str) -> list[str]:
     at = text.index(word)
     return [target.qualname for target in session.targets(URI, Span(start=at, end=at))]
 

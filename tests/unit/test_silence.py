@@ -12,8 +12,8 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, KernelLspError, WorkerLost
 from kernel_lsp.pipeline import silence
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.pipeline.places import located, placed
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.places import locate_error, place_misses
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.presenter import misses
 from kernel_lsp.records import (
     EvalStatus,
@@ -27,7 +27,7 @@ from kernel_lsp.records import (
     Snapshot,
     Verdict,
 )
-from kernel_lsp.session import Session
+from kernel_lsp.session import EditorSession
 
 MEMORY = Roof(
     kind=RoofKind.MEMORY, taken_s=33e-6, least_s=31.2e-6, bytes=134_217_728, flops=0.0, bytes_per_s=4.3e12,
@@ -114,7 +114,7 @@ class Asked:
 
 
 async def told(engine: Asked, *proposals: Proposal) -> Explained:
-    return await silence.explained(cast(Opened, SimpleNamespace(engine=engine)), proposals)
+    return await silence.explain(cast(Opened, SimpleNamespace(engine=engine)), proposals)
 
 
 async def test_the_engine_is_asked_where_nothing_is_offered_and_may_be_lost() -> None:
@@ -169,21 +169,21 @@ def test_a_line_of_the_program_is_found_in_the_file(code: str, end: str) -> None
     program = sliced(text)
     miss = replace(SOFTMAX, line=line(program, code))
     assert line(program, code) != line(FILE, code)
-    assert placed([miss], program, text)[0].line == line(FILE, code)
+    assert place_misses([miss], program, text)[0].line == line(FILE, code)
 
 
 def test_what_is_not_in_the_file_has_no_line() -> None:
     program = sliced(FILE)
     misses = (replace(SOFTMAX, line=line(program, "return helper(x)")), replace(SOFTMAX, line=None))
-    found = placed(misses, program, FILE.replace("helper(x)", "helper(2 * x)"))
+    found = place_misses(misses, program, FILE.replace("helper(x)", "helper(2 * x)"))
     assert [miss.line for miss in found] == [None, None]
-    assert placed([replace(SOFTMAX, line=10**6)], program, FILE)[0].line is None
+    assert place_misses([replace(SOFTMAX, line=10**6)], program, FILE)[0].line is None
 
 
 def test_a_definition_that_is_made_anew_is_the_last_one() -> None:
     text = FILE + "\n\n" + FILE.partition("\n\n\n")[2]
     program = sliced(text)
-    found = placed([replace(SOFTMAX, line=line(program, "return helper(x)"))], program, text)[0].line
+    found = place_misses([replace(SOFTMAX, line=line(program, "return helper(x)"))], program, text)[0].line
     assert found == max(
         at for at, code in enumerate(text.splitlines(), 1) if code == "        return helper(x)"
     )
@@ -214,8 +214,8 @@ def get_inputs():
 
 def capture_error(code: str, text: str = BRANCH) -> str:
     prepared = prepare(Job(text=text, path="/project/model.py", qualname="Model"))
-    assert isinstance(prepared, Prepared)
-    return str(located(CaptureError(f"Model decides by values{code}", "move it"), prepared))
+    assert isinstance(prepared, PreparedJob)
+    return str(locate_error(CaptureError(f"Model decides by values{code}", "move it"), prepared))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -239,8 +239,8 @@ def test_a_line_that_is_none_or_several_is_not_named(code: str) -> None:
 # --- the editor --------------------------------------------------------------------------
 
 
-def opened(text: str) -> Session:
-    session = Session(client="test 1")
+def opened(text: str) -> EditorSession:
+    session = EditorSession(client="test 1")
     session.configure("/project", Settings(static_hints=False))
     session.open(snapshot(text), "/project", "model.py")
     session.analyzed(session.documents[URI].snapshot, analysis.analyze(snapshot(text)))

@@ -38,12 +38,12 @@ def test_the_example_is_well_formed(example: Path) -> None:
 
 @pytest.mark.torch
 def test_the_example_rewrites_its_example(example: Path) -> None:
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     program = Program(source=PROGRAM, entry="Net", kind=TargetKind.MODULE)
     inputs = (ArgSpec(name=None, dtype="float32", shape=(4096, 64)),)
     workload = Workload(name="w", origin=WorkloadOrigin.PRAGMA, inputs=inputs)
-    session = Session(program, workload, "cpu", list(load([example.parent]).skills))
+    session = EngineSession(program, workload, "cpu", list(load([example.parent]).skills))
     (site,) = session.capture().sites
     assert site.summary == "drop a double negation" and site.proofs[0].holds
     candidate = session.propose([Step(skill=site.skill, site=site.site)]).candidate

@@ -9,7 +9,7 @@ from library_helpers import lesson, on, verification
 from typer.testing import CliRunner
 
 from kernel_lsp.commands.app import app
-from kernel_lsp.library import Library, store
+from kernel_lsp.library import SkillLibrary, store
 from kernel_lsp.presenter import learned
 from kernel_lsp.records import UsageStats
 
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def name(home: Path) -> str:
     """Of a draft."""
-    library, draft = Library(home / "data"), lesson()
+    library, draft = SkillLibrary(home / "data"), lesson()
     library.stage(draft)
     return draft.draft.name
 
@@ -63,7 +63,7 @@ def test_a_draft_is_listed_shown_and_promoted_only_on_ones_own_account(home: Pat
 
 
 def test_retired_back_and_the_history_of_it(home: Path, name: str) -> None:
-    library = Library(home / "data")
+    library = SkillLibrary(home / "data")
     found = library.find(name)
     assert found is not None
     store.settle(library, found, verification())

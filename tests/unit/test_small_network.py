@@ -14,8 +14,8 @@ import tiny_policy  # noqa: E402
 
 from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
-from kernel_lsp.agents.backbones.small.network import Cache, Network  # noqa: E402
-from kernel_lsp.agents.backbones.small.shape import Unfit  # noqa: E402
+from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network  # noqa: E402
+from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint  # noqa: E402
 from kernel_lsp.agents.compact import TOKENS, WORDS, grammar, tokenizer  # noqa: E402
 
 
@@ -45,14 +45,14 @@ def test_logits_are_those_of_transformers(network: Network, theirs) -> None:
     tokens = talk(90)
     with torch.inference_mode():
         wanted = theirs(tokens[None]).logits[0]
-    found = network(tokens, Cache(network.shape))
+    found = network(tokens, KeyValueCache(network.shape))
     assert wanted.abs().max() > 1.0  # or equality would say nothing
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_talk_read_in_pieces_is_the_same_talk(network: Network) -> None:
     tokens = talk(700, seed=1)  # longer than the cache's first room
-    whole, cache = network(tokens, Cache(network.shape)), Cache(network.shape)
+    whole, cache = network(tokens, KeyValueCache(network.shape)), KeyValueCache(network.shape)
     pieces = [network(part, cache) for part in tokens.split([500, 1, 150, 49])]
     torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-4, atol=1e-4)
     cache.keep(200)
@@ -75,7 +75,7 @@ def test_greedy_takes_the_likeliest_valid_word_and_forced_ones_are_free(network:
     ))  # fmt: skip
     tokens = talk(40, seed=2).tolist()
     said = Decoder(network).reply(tokens, grammar.table(start, TOKENS))
-    logits = network(torch.tensor([*tokens, TOKENS["apply_skill"]]), Cache(network.shape))[-1]
+    logits = network(torch.tensor([*tokens, TOKENS["apply_skill"]]), KeyValueCache(network.shape))[-1]
     known = torch.log_softmax(logits[[TOKENS["@0"], TOKENS["@1"]]], dim=0)
     best = ("@0", "@1")[int(known.argmax())]
     assert start.accepts([WORDS[token] for token in said.tokens])
@@ -110,7 +110,7 @@ def test_sampling_repeats_with_its_seed_and_follows_the_probabilities(network: N
 def test_a_cut_file_is_refused(folder: Path, tmp_path: Path, keep: int) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes((folder / "model.safetensors").read_bytes()[:keep])
-    with pytest.raises(Unfit):
+    with pytest.raises(UnfitCheckpoint):
         tensors.load(file)
 
 
@@ -118,7 +118,7 @@ def test_offsets_beyond_the_file_are_refused(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 12)
-    with pytest.raises(Unfit, match="not in the file"):
+    with pytest.raises(UnfitCheckpoint, match="not in the file"):
         tensors.load(file)
 
 
@@ -135,7 +135,7 @@ def test_half_precision_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
     weights = tensors.load(folder / "model.safetensors")
     weights["model.layers.1.mlp.down_proj.weight"][0, 0] = float("nan")
-    with pytest.raises(Unfit, match="holds NaN"):
+    with pytest.raises(UnfitCheckpoint, match="holds NaN"):
         Network(shape.read(folder), weights)
 
 
@@ -155,15 +155,15 @@ def test_a_shape_that_cannot_be_run_is_refused(
 ) -> None:
     told = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**told, key: value}))
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(UnfitCheckpoint, match=words):
         shape.read(tmp_path)
 
 
 def test_the_shipped_shape_fits_the_wheel() -> None:
-    made = shape.Shape()
+    made = shape.NetworkShape()
     assert made.parameters * 2 <= 60e6
-    weights = tiny_policy.random_weights(shape.Shape(**tiny_policy.TINY), 0)
-    assert sum(w.numel() for w in weights.values()) == shape.Shape(**tiny_policy.TINY).parameters
+    weights = tiny_policy.random_weights(shape.NetworkShape(**tiny_policy.TINY), 0)
+    assert sum(w.numel() for w in weights.values()) == shape.NetworkShape(**tiny_policy.TINY).parameters
 
 
 def test_files_of_the_tokenizer_belong_to_this_version(folder: Path) -> None:

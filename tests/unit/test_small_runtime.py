@@ -16,7 +16,7 @@ from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
 from kernel_lsp.agents.backbones.small.network import Network  # noqa: E402
 from kernel_lsp.agents.backbones.small.runtime import Runtime  # noqa: E402
-from kernel_lsp.agents.compact import TOKENS, WORDS, Situation, Talk, grammar, weighing  # noqa: E402
+from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, Situation, grammar, weighing  # noqa: E402
 from kernel_lsp.errors import BackboneError, ModelError  # noqa: E402
 from kernel_lsp.records import CallCost  # noqa: E402
 
@@ -52,9 +52,12 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         sampled = [await runtime.reply(talk, temperature=1.0, seed=7) for _ in range(2)]
         assert sampled[0].words == sampled[1].words
         plan = weighing.plan([], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3))
-        asked = weighing.Question(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
+        asked = weighing.PlanQuestion(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
         (choice,) = (await runtime.reply(asked)).choices
-        assert choice.words == weighing.GAINS and abs(weighing.expected(choice.words, choice.logprobs)) < 1.4
+        assert (
+            choice.words == weighing.GAINS
+            and abs(weighing.expected_gain(choice.words, choice.logprobs)) < 1.4
+        )
         child = runtime._child
         assert child is not None
         await child.process.end()
@@ -130,5 +133,5 @@ def test_the_child_needs_torch_alone(folder: Path) -> None:
 def test_an_empty_situation_has_something_to_say() -> None:
     from kernel_lsp.records import GraphView
 
-    talk = Talk(Situation(graph=GraphView(operations=()), sites=(), device="cuda"))
+    talk = Dialog(Situation(graph=GraphView(operations=()), sites=(), device="cuda"))
     assert talk.offer.words == ("stop",)

@@ -63,7 +63,7 @@ class Outer(nn.Module):
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., OpenedCall]:
     """Keeps a call as the recorder does, and opens it."""
-    cloudpickle = calls._loaded(calls.CLOUDPICKLE, Path(store.cloudpickle_file()))
+    cloudpickle = calls._load_module(calls.CLOUDPICKLE, Path(store.cloudpickle_file()))
     keeper = keeping.Keeper(str(tmp_path), cloudpickle, torch)
 
     def keep_and_open(target: Any, *args: Any, home: dict[str, str] | None = None) -> OpenedCall:

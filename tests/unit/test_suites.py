@@ -77,7 +77,7 @@ def root(tmp_path: Path) -> Path:
 
 def runs(root: Path, stand: Any, results: suites.Results, **more: Any) -> suites.Runs:
     suite = suites.find(root, more.pop("filter", ""), more.pop("shard", (1, 1)), None)
-    maker = rows.Rows(stand, more.pop("asked", rows.Asked()))
+    maker = rows.LocalRows(stand, more.pop("asked", rows.RowOptions()))
     given: dict[str, Any] = {"jobs": 1, "limit_s": None, "say": lambda text: None, **more}
     return suites.Runs(maker=maker, suite=suite, results=results, **given)
 
@@ -119,7 +119,7 @@ async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> Non
             return Outcome(qualname="Model", search=summary)
 
     results = suites.Results(path=None)
-    asked = rows.Asked(search=plan, allowed_origin="https://x")
+    asked = rows.RowOptions(search=plan, allowed_origin="https://x")
     await runs(root, Searching(), results, filter="a.py", asked=asked).all()
     assert [(job.search, job.allowed_origin) for job in seen] == [(plan, "https://x")]
     assert results.runs[0]["search"]["mode"] == "turns"
@@ -202,12 +202,12 @@ async def test_shards_merge_to_what_one_run_would_have_been(root: Path, tmp_path
         await runs(root, Stand(broken=broken), results, shard=(number, 2)).all()
         files.append(suites.load(tmp_path / f"{number}.json"))
     assert files[0].missing == ["operators/b.py", "operators/d.py"]
-    made = suites.merged(files, None)
+    made = suites.merge_results(files, None)
     assert len(made.rows) == 5 and not made.missing and len(made.runs) == 2
     assert made.rows["operators/a.py"]["status"] == "failed"
     better = suites.Results(path=None, rows={"operators/a.py": {**made.rows["operators/b.py"]}})
     for order in ([*files, better], [better, *files]):  # a failure never hides what was judged
-        assert suites.merged(order, None).rows["operators/a.py"]["status"] == "silent"
+        assert suites.merge_results(order, None).rows["operators/a.py"]["status"] == "silent"
 
 
 def test_what_is_no_results_file_is_refused(tmp_path: Path) -> None:

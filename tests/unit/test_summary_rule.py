@@ -33,7 +33,7 @@ def test_the_same_at_the_next_place_becomes_one_step_and_semantics_stay_out() ->
     steps = [Step(skill="fused-matmul", site=f"linear_{n}+relu_{n}", parameters=told) for n in range(3)]
     steps += [Step(skill="cuda-graph", site="x")]
     steps += [Step(skill="fused-matmul", site="linear_9", parameters={"plan": "parts"})]
-    assert list(summary_rule.generalized(steps)) == [
+    assert list(summary_rule.generalize_steps(steps)) == [
         RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "tiles"}, every=True),
         RecipeStep(skill="cuda-graph"),
         RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "parts"}),
@@ -51,9 +51,9 @@ def test_parameters_alone_are_those_on_which_all_sites_of_a_kind_agree() -> None
     ]
     matmul = RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"warps": 8}, planned=True)
     norm = RecipeStep(skill="fused-norm", covers=("layer_norm",), parameters={"warps": 4}, planned=True)
-    assert list(summary_rule.tuned(steps)) == [matmul, norm]
+    assert list(summary_rule.tune_steps(steps)) == [matmul, norm]
     before = [Step(skill="fused-norm", site="layer_norm", parameters={"warps": 4, "rows": 1})]
-    assert list(summary_rule.tuned(steps, before)) == [matmul]
+    assert list(summary_rule.tune_steps(steps, before)) == [matmul]
     assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [(matmul,)]
 
 

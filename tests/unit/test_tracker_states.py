@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from kernel_lsp import wire
-from kernel_lsp.journal.tracker import DAY_S, GONE, Dismissal, Identity, Offer, Phase, Tracker, silenced
+from kernel_lsp.journal.tracker import (
+    DAY_S,
+    GONE,
+    AcceptancePhase,
+    Dismissal,
+    Identity,
+    Offer,
+    Tracker,
+    is_silenced,
+)
 from kernel_lsp.records import Event
 
 NET = Identity(folder="/work", path="net.py", qualname="Net")
@@ -195,7 +204,7 @@ def test_an_unreadable_state_loses_only_the_unreadable_rows() -> None:
     run(*TAKEN, tracker=tracker)
     state = tracker.export()
     state["proposals"] = [{"phase": "no such phase"}, 7, *state["proposals"]]
-    assert Tracker.restore(state).phase("p1") is Phase.ACCEPTED
+    assert Tracker.restore(state).phase("p1") is AcceptancePhase.ACCEPTED
     assert good["proposals"] == []
 
 
@@ -216,7 +225,7 @@ def test_memory_is_bounded_and_what_was_accepted_is_forgotten_last(monkeypatch: 
     for i in range(50):
         tracker.offered(Offer(proposal=f"n{i}", identity=NET, before="A", after=f"Z{i}"), T0)
     assert [tracker.phase(f"n{i}") is None for i in (40, 41)] == [True, False]
-    assert tracker.phase("p1") is Phase.ACCEPTED and tracker.phase("n49") is Phase.OFFERED
+    assert tracker.phase("p1") is AcceptancePhase.ACCEPTED and tracker.phase("n49") is AcceptancePhase.OFFERED
 
 
 def test_an_edit_without_effect_cannot_be_tracked() -> None:
@@ -250,7 +259,7 @@ NO = Dismissal(
 def test_a_no_is_respected_until_the_code_changes_or_the_gain_doubles(
     no: Dismissal, offered: Offer, later_s: float, silent: bool
 ) -> None:
-    assert silenced(offered, [no], T0 + later_s) is silent
+    assert is_silenced(offered, [no], T0 + later_s) is silent
 
 
 def test_adopting_an_older_state_keeps_what_this_session_has_seen() -> None:
@@ -258,7 +267,7 @@ def test_adopting_an_older_state_keeps_what_this_session_has_seen() -> None:
     run(offer(), choose(NEXT), tracker=older)
     run(*TAKEN, tracker=tracker)
     tracker.adopt(older.export())
-    assert tracker.phase("p1") is Phase.ACCEPTED and tracker.phase("p2") is Phase.CHOSEN
+    assert tracker.phase("p1") is AcceptancePhase.ACCEPTED and tracker.phase("p2") is AcceptancePhase.CHOSEN
     assert words(tracker.offered(OFFER, T0 + 9)) == "", "counted once per session, also after adopting"
 
 

@@ -7,24 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer import advantages
-from trainer.advantages import ADVANTAGES, Row
+from trainer.advantages import ADVANTAGES, AdvantageRow
 from trainer.records import Agent
 
 
-def policy(rollout: str, *rewards: float, task: str = "t", final: float | None = None) -> list[Row]:
+def policy(rollout: str, *rewards: float, task: str = "t", final: float | None = None) -> list[AdvantageRow]:
     return [
-        Row(agent=Agent.POLICY, task=task, rollout=rollout, step=step, reward=reward, final=final)
+        AdvantageRow(agent=Agent.POLICY, task=task, rollout=rollout, step=step, reward=reward, final=final)
         for step, reward in enumerate(rewards)
     ]
 
 
-def other(agent: Agent, *rewards: float, task: str = "t") -> list[Row]:
-    return [Row(agent=agent, task=task, rollout=f"{agent}{i}", reward=r) for i, r in enumerate(rewards)]
+def other(agent: Agent, *rewards: float, task: str = "t") -> list[AdvantageRow]:
+    return [
+        AdvantageRow(agent=agent, task=task, rollout=f"{agent}{i}", reward=r) for i, r in enumerate(rewards)
+    ]
 
 
 def test_returns_credit_what_a_turn_made_possible() -> None:
-    assert advantages.discounted([1.0, 2.0, 3.0], 1.0) == [6.0, 5.0, 3.0]
-    assert advantages.discounted([1.0, 2.0, 3.0], 0.4) == pytest.approx([2.28, 3.2, 3.0])
+    assert advantages.discounted_returns([1.0, 2.0, 3.0], 1.0) == [6.0, 5.0, 3.0]
+    assert advantages.discounted_returns([1.0, 2.0, 3.0], 0.4) == pytest.approx([2.28, 3.2, 3.0])
 
 
 def test_trloo_compares_with_the_mean_of_the_others_turn_by_turn() -> None:
@@ -69,9 +71,9 @@ def test_kevin_scores_all_turns_of_all_rollouts_together() -> None:
 
 
 def test_shared_credits_every_agent_of_a_rollout_alike() -> None:
-    selection = Row(agent=Agent.SELECTION, task="t", rollout="1", reward=0.0, final=4.0)
+    selection = AdvantageRow(agent=Agent.SELECTION, task="t", rollout="1", reward=0.0, final=4.0)
     rows = [selection, *policy("1", 1, 4, final=4.0), *policy("2", 1, 0, final=1.0)]
-    found = advantages.shared(rows)
+    found = advantages.shared_advantages(rows)
     assert found[0] == found[1] == found[2] == pytest.approx(5 / 4 * (4 - 2.8))
     assert found[3] == found[4] == pytest.approx(5 / 4 * (1 - 2.8))
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from trainer import checkpoints, models
-from trainer.checkpoints import CheckpointError, State
-from trainer.config import Model, Recipe, Rl
+from trainer.checkpoints import CheckpointError, TrainingState
+from trainer.config import ModelConfig, Recipe, Rl
 
 pytestmark = pytest.mark.torch
-SHAPE = Model(hidden=32, layers=1, heads=2, key_heads=1, head=16, inner=32, vocabulary=300, context=64)
+SHAPE = ModelConfig(hidden=32, layers=1, heads=2, key_heads=1, head=16, inner=32, vocabulary=300, context=64)
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def made() -> tuple[Any, Any]:
     return models.load(Recipe(name="t", model=SHAPE, rl=Rl()), ["some words"])
 
 
-def state(step: int, **tensors: torch.Tensor) -> State:
-    return State(
+def state(step: int, **tensors: torch.Tensor) -> TrainingState:
+    return TrainingState(
         step=step,
         recipe="rl-x",
         position={"step": step},
@@ -61,7 +61,10 @@ def test_what_is_saved_comes_back_and_transformers_loads_it(tmp_path: Path, made
 def test_the_newest_are_kept(tmp_path: Path, made: tuple[Any, Any]) -> None:
     for step in (1, 2, 30):
         save(tmp_path, made, step, keep=2)
-    assert [place.name for place in checkpoints.found(tmp_path)] == ["step-00000030", "step-00000002"]
+    assert [place.name for place in checkpoints.find_checkpoints(tmp_path)] == [
+        "step-00000030",
+        "step-00000002",
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000030"]
 
 
@@ -70,10 +73,10 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path, made: tupl
     first = save(tmp_path, made, 1)
     second = save(tmp_path, made, 2)
     (second / checkpoints.MANIFEST).unlink()
-    assert checkpoints.found(tmp_path) == [first]
+    assert checkpoints.find_checkpoints(tmp_path) == [first]
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         checkpoints.check(second)
-    assert save(tmp_path, made, 2) == second and checkpoints.found(tmp_path) == [second, first]
+    assert save(tmp_path, made, 2) == second and checkpoints.find_checkpoints(tmp_path) == [second, first]
 
 
 @pytest.mark.parametrize("limit", [100, 3_000, 20_000])

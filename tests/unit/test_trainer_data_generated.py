@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 PROLOG = "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
 
 
-def some(count: int, seed: int, **options: object) -> list[generated.Generated]:
+def some(count: int, seed: int, **options: object) -> list[generated.GeneratedTask]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return list(generate(count, seed, **options))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from kernel_lsp.journal.store import Journal
 from trainer import reading, rollouts, tasks
 from trainer.archives import UNFINISHED
 from trainer.reading import CHANGED, REFUSED, TWICE, UNASKED, UNREADABLE, Grant, last
-from trainer.records import Agent, Corpus, Human, Source, Status, Trajectory
+from trainer.records import Agent, Corpus, Human, Trajectory, TrajectorySource, TurnStatus
 
 
 @pytest.fixture
@@ -48,7 +48,12 @@ def test_a_logged_chain_becomes_one_trajectory_with_what_its_user_did(path: Path
         happened(journal, "bb", "offered", "chosen", "accepted", "kept")
     corpus = read(path)
     (one,) = corpus.trajectories
-    assert (corpus.read, corpus.skipped, one.source, one.human) == (3, (), Source.JOURNAL, Human.KEPT)
+    assert (corpus.read, corpus.skipped, one.source, one.human) == (
+        3,
+        (),
+        TrajectorySource.JOURNAL,
+        Human.KEPT,
+    )
     assert one.family == "matmul>pointwise" and one.versions.torch == "2.13.0" and one.device == "cpu"
     first, second, third = one.turns
     assert [t.number for t in one.turns] == [0, 1, 2] and {t.agent for t in one.turns} == {Agent.POLICY}
@@ -56,7 +61,7 @@ def test_a_logged_chain_becomes_one_trajectory_with_what_its_user_did(path: Path
     assert second.parent_outcome == first.outcome and [c.arguments["skill"] for c in second.calls] == ["tile"]
     assert second.outcome.speedup is not None and second.outcome.speedup.mid == 1.8
     assert second.outcome.lower_bound == pytest.approx(1.71) and one.best == second
-    assert (third.outcome.status, third.outcome.correct, third.step) == (Status.RUNTIME_ERROR, False, 0)
+    assert (third.outcome.status, third.outcome.correct, third.step) == (TurnStatus.RUNTIME_ERROR, False, 0)
     assert all(turn.messages is None and turn.reply is None for turn in one.turns)
     assert wire.from_json(Trajectory, json.loads(wire.dumps(one))) == one
 
@@ -203,17 +208,17 @@ def test_a_rollout_keeps_its_turns_agents_prompts_and_tokens(tmp_path: Path) -> 
     ]  # fmt: skip
     repair, first, second, third = rollout.policy_turns
     assert (repair.outcome.status, repair.problems) == (
-        Status.REFUSED,
+        TurnStatus.REFUSED,
         ("reply: the reply calls no tool (call)",),
     )
     assert first.outcome.correct and first.skills == ("fuse",) and first.reply == "first"
-    assert (second.outcome.status, second.outcome.complaint) == (Status.REFUSED, "no such site")
+    assert (second.outcome.status, second.outcome.complaint) == (TurnStatus.REFUSED, "no such site")
     assert third.parent_outcome == first.outcome and third.steps == (FUSE, TILE) and rollout.best == third
     assert first.messages is not None and "__REDACTED" in first.messages[1].text
     assert first.reply_ids == first.logprobs is None  # they could spell out what was hidden
     assert [(t.step, t.parent, t.messages) for t in tree.turns] == [(0, None, None), (1, 0, None)]
     assert (
-        tree.turns[1].outcome.status is Status.WRONG_RESULT
+        tree.turns[1].outcome.status is TurnStatus.WRONG_RESULT
         and tree.turns[1].calls[0].arguments["skill"] == "tile"
     )
 
@@ -240,7 +245,7 @@ def test_a_search_in_journal_and_archive_is_told_once_from_both(
         save(journal, proposal("three", 2.0, search=f"{name}#3"), keep_source=keep_source)
         happened(journal, "three", "accepted", "kept")
     corpus = rollouts.read(journals=[path], archives=[tmp_path / "s.db"])
-    assert {one.source for one in corpus.trajectories} == {Source.ARCHIVE}
+    assert {one.source for one in corpus.trajectories} == {TrajectorySource.ARCHIVE}
     assert sum("told in full" in s.reason for s in corpus.skipped) == 1
     rollout = next(one for one in corpus.trajectories if one.scheme)
     assert rollout.human is Human.KEPT and [t.number for t in rollout.turns if t.human] == [4]
@@ -255,7 +260,7 @@ def test_a_no_in_the_journal_holds_for_the_archive_whoever_exports(tmp_path: Pat
         save(journal, proposal("three", search=f"{name}#3"))
     corpus = rollouts.read(journals=[path], archives=[tmp_path / "s.db"], grant=Grant(own=True))
     assert corpus.reasons[REFUSED] == 1 + 5
-    assert {one.source for one in corpus.trajectories} == {Source.JOURNAL}
+    assert {one.source for one in corpus.trajectories} == {TrajectorySource.JOURNAL}
 
 
 def test_damaged_rows_of_an_archive_cost_only_themselves(tmp_path: Path) -> None:
@@ -365,7 +370,7 @@ def test_the_forms_that_benchmarks_write_are_read(tmp_path: Path) -> None:
     assert by_name["searched"].best is not None and by_name["searched"].best.outcome.complete
     fast, wrong = by_name["space"].turns
     assert fast.steps[0].parameters == {"B": 32} and fast.outcome.baseline_ms == {"eager": 3.0}
-    assert fast.outcome.speedups == {} and wrong.outcome.status is Status.WRONG_RESULT
+    assert fast.outcome.speedups == {} and wrong.outcome.status is TurnStatus.WRONG_RESULT
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"tasks": 3}', "{"])

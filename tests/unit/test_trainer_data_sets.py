@@ -17,30 +17,41 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.records import Interval, Step, ToolCall
 from trainer import datasets, export, parquet, rollouts
-from trainer.datasets import Choice, Row, gain, quotas, unfit
+from trainer.datasets import DatasetRow, ExampleChoice, gain, quotas, unfit
 from trainer.likeness import Likeness, mark
 from trainer.reading import Grant
-from trainer.records import Agent, Human, Outcome, Permission, Source, Status, Trajectory, Turn
-from trainer.tasks import Part, Split
+from trainer.records import (
+    Agent,
+    Human,
+    ModelTurn,
+    Permission,
+    Trajectory,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
+)
+from trainer.tasks import DataPart, FamilySplit
 
 OURS = Permission(training=True, source=True, redacted=True, because="test")
 
 
-def outcome(speed: float | None = 1.5, correct: bool | None = True, **more: Any) -> Outcome:
+def outcome(speed: float | None = 1.5, correct: bool | None = True, **more: Any) -> TurnOutcome:
     found = {} if speed is None else {"eager": Interval(low=speed * 0.9, mid=speed, high=speed * 1.1)}
-    status = Status.PASSED if correct else Status.NOT_RUN if correct is None else Status.WRONG_RESULT
-    return Outcome(status=status, correct=correct, speedups=found, **more)
+    status = (
+        TurnStatus.PASSED if correct else TurnStatus.NOT_RUN if correct is None else TurnStatus.WRONG_RESULT
+    )
+    return TurnOutcome(status=status, correct=correct, speedups=found, **more)
 
 
-def turn(found: Outcome | None = None, number: int = 0, **more: Any) -> Turn:
+def turn(found: TurnOutcome | None = None, number: int = 0, **more: Any) -> ModelTurn:
     call = ToolCall(name="apply_skill", arguments={"skill": "fuse", "site": "s", "parameters": {"B": number}})
     fields = {"agent": Agent.POLICY, "calls": (call,), "outcome": found or outcome(), "number": number} | more
-    return Turn(**fields)
+    return ModelTurn(**fields)
 
 
-def trajectory(*turns: Turn, name: str = "t", **more: Any) -> Trajectory:
+def trajectory(*turns: ModelTurn, name: str = "t", **more: Any) -> Trajectory:
     fields = {
-        "id": name, "task": name, "family": "matmul", "device": "cpu", "source": Source.ARCHIVE,
+        "id": name, "task": name, "family": "matmul", "device": "cpu", "source": TrajectorySource.ARCHIVE,
         "origin": name, "rollout": name, "turns": turns, "permission": OURS,
         "program": REFERENCE.replace("sk-live", "x"),
     }  # fmt: skip
@@ -65,15 +76,15 @@ def trajectory(*turns: Turn, name: str = "t", **more: Any) -> Trajectory:
         (1, outcome(None), outcome(None), "later step: its speed cannot be compared with its parent's"),
     ],
 )
-def test_the_dual_filter(step: int, mine: Outcome, parent: Outcome | None, kept: str | None) -> None:
+def test_the_dual_filter(step: int, mine: TurnOutcome, parent: TurnOutcome | None, kept: str | None) -> None:
     made = turn(mine, step=step, parent_outcome=parent)
     assert unfit(trajectory(made), made) == kept
 
 
 def test_gain_over_a_parent_is_the_smallest_over_what_both_were_timed_against() -> None:
-    def speeds(**mids: float) -> Outcome:
+    def speeds(**mids: float) -> TurnOutcome:
         found = {name: Interval(low=mid, mid=mid, high=mid) for name, mid in mids.items()}
-        return Outcome(status=Status.PASSED, correct=True, speedups=found)
+        return TurnOutcome(status=TurnStatus.PASSED, correct=True, speedups=found)
 
     assert gain(speeds(eager=3.0, compile=1.2), speeds(eager=2.0, compile=1.0)) == pytest.approx(1.2)
     assert gain(speeds(eager=3.0), speeds(eager=2.0, compile=1.0)) == pytest.approx(1.5)
@@ -90,7 +101,7 @@ def test_what_a_person_took_back_is_not_imitated(human: Human) -> None:
 
 
 def test_selections_and_summaries_are_examples_when_they_paid() -> None:
-    nothing = Outcome(status=Status.NONE)
+    nothing = TurnOutcome(status=TurnStatus.NONE)
     chosen = turn(nothing, agent=Agent.SELECTION)
     assert unfit(trajectory(chosen, turn(outcome(1.5), 1)), chosen) is None
     assert unfit(trajectory(chosen, turn(outcome(1.05), 1)), chosen) is not None  # its lower bound is 0.945
@@ -106,7 +117,7 @@ def test_selections_and_summaries_are_examples_when_they_paid() -> None:
 
 def test_the_same_answer_to_the_same_question_counts_once() -> None:
     first, second = trajectory(turn(), name="a", task="t"), trajectory(turn(), name="b", task="t")
-    rows = datasets.rows([first, second, trajectory(turn(), name="c")], Part.TRAIN, Choice())
+    rows = datasets.rows([first, second, trajectory(turn(), name="c")], DataPart.TRAIN, ExampleChoice())
     assert [row.left_out for row in rows] == [None, "the same answer to the same question", None]
 
 
@@ -119,7 +130,7 @@ def test_a_cluster_is_cut_to_its_size_and_its_tasks_take_turns() -> None:
         trajectory(turn(outcome(1.1), 9), name="seldom"),
         trajectory(turn(outcome(1.1)), name="else", program="", family="conv>pool"),
     ]
-    rows = datasets.rows(many, Part.TRAIN, Choice(per_cluster=3))
+    rows = datasets.rows(many, DataPart.TRAIN, ExampleChoice(per_cluster=3))
     kept = [(row.trajectory.id, row.turn.number) for row in rows if row.example]
     assert kept == [("often", 4), ("often", 5), ("seldom", 9), ("else", 0)]
     assert sum(row.left_out == "its cluster has enough examples" for row in rows) == 4
@@ -127,7 +138,11 @@ def test_a_cluster_is_cut_to_its_size_and_its_tasks_take_turns() -> None:
 
 def test_clusters_do_not_depend_on_the_order_of_the_sources() -> None:
     rows = [
-        Row(trajectory=trajectory(turn(), name=str(n), family=f, program=None), turn=turn(), part=Part.TRAIN)
+        DatasetRow(
+            trajectory=trajectory(turn(), name=str(n), family=f, program=None),
+            turn=turn(),
+            part=DataPart.TRAIN,
+        )
         for n, f in enumerate(["a", "b", "a", "c", "b", "a"])
     ]
     names = {frozenset(rows[place].trajectory.id for place in found) for found in datasets.clusters(rows)}
@@ -156,10 +171,10 @@ def test_quotas_keep_the_shares_and_repeat_nothing(
 
 def test_a_mix_leaves_out_of_what_there_is_too_much() -> None:
     wrote = ToolCall(name="update_skill_library", arguments={"new_skills": [{"name": "x"}]})
-    summary = turn(Outcome(status=Status.NONE), 99, agent=Agent.SUMMARY, calls=(wrote,))
+    summary = turn(TurnOutcome(status=TurnStatus.NONE), 99, agent=Agent.SUMMARY, calls=(wrote,))
     many = [trajectory(*(turn(number=n) for n in range(9)), summary)]
     mix = {Agent.POLICY: 0.8, Agent.SUMMARY: 0.2}
-    rows = datasets.rows(many, Part.TRAIN, Choice(mix=mix))
+    rows = datasets.rows(many, DataPart.TRAIN, ExampleChoice(mix=mix))
     assert sum(r.example and r.turn.agent is Agent.POLICY for r in rows) == 4
     assert {r.left_out for r in rows} == {None, "the mix has enough of policy"}
 
@@ -174,7 +189,7 @@ def test_what_could_leak_is_left_out_and_counted() -> None:
     good = trajectory(turn(), name="d", program=REFERENCE.replace("relu", "cumsum"), family="conv")
     found = mark(REFERENCE)
     assert found is not None
-    parts, left = datasets.dealt([unknown, copied, hidden, good], Split(), Likeness([found]))
+    parts, left = datasets.deal_parts([unknown, copied, hidden, good], FamilySplit(), Likeness([found]))
     assert sorted(one.id for mine in parts.values() for one in mine) == ["d"]
     assert sum(one.count for one in left) == 3 and len(left) == 3
 
@@ -185,7 +200,7 @@ def test_what_could_leak_is_left_out_and_counted() -> None:
 )
 def test_no_family_is_in_two_parts(families: list[str], seed: int) -> None:
     many = [trajectory(turn(), name=str(n), family=family) for n, family in enumerate(families)]
-    parts, _ = datasets.dealt(many, Split(seed=seed, test=0.4, validation=0.3))
+    parts, _ = datasets.deal_parts(many, FamilySplit(seed=seed, test=0.4, validation=0.3))
     where = [{one.family for one in mine} for mine in parts.values()]
     assert sum(map(len, where)) == len(set(families)) and sum(map(len, parts.values())) == len(families)
 
@@ -194,8 +209,8 @@ def test_no_family_is_in_two_parts(families: list[str], seed: int) -> None:
 
 
 def written(folder: Path, *made: Trajectory, **more: Any) -> dict[str, Any]:
-    rows = datasets.rows(made, Part.TRAIN, Choice(**more))
-    return parquet.write(folder, {Part.TRAIN: rows}, {"counts": {}})
+    rows = datasets.rows(made, DataPart.TRAIN, ExampleChoice(**more))
+    return parquet.write(folder, {DataPart.TRAIN: rows}, {"counts": {}})
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
@@ -209,15 +224,15 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     made = trajectory(full, later, bad, human=Human.KEPT)
     manifest = written(tmp_path / "d", made)
     assert manifest["files"]["turns-train.parquet"]["rows"] == 3
-    assert list(parquet.trajectories(tmp_path / "d", Part.TRAIN)) == [made]
-    first, second, third = parquet.turns(tmp_path / "d", Part.TRAIN)
+    assert list(parquet.trajectories(tmp_path / "d", DataPart.TRAIN)) == [made]
+    first, second, third = parquet.turns(tmp_path / "d", DataPart.TRAIN)
     assert (first["speedup_low"], first["speedup_mid"], first["baseline_ms"]) == (1.35, 1.5, {"eager": 0.75})
     assert (first["prompt_ids"], first["reply_ids"], first["logprobs"]) == ([1, 2], [3], [-0.5])
     assert first["messages"] == [] and first["human"] == "kept" and first["calls"][0]["name"] == "apply_skill"
     assert [wire.from_json(Step, step) for step in second["steps_before"]] == [FUSE]
     assert second["parent_outcome"]["speedups"]["eager"]["mid"] == 1.5 and second["messages"] is None
     assert (third["example"], third["left_out"]) == (False, "first step: not correct")
-    assert [row["number"] for row in parquet.turns(tmp_path / "d", Part.TRAIN, examples=True)] == [0, 1]
+    assert [row["number"] for row in parquet.turns(tmp_path / "d", DataPart.TRAIN, examples=True)] == [0, 1]
     assert {row["allowed_because"] for row in (first, second, third)} == {"test"} and first["redacted"]
 
 
@@ -239,14 +254,14 @@ def test_a_data_set_that_is_unfinished_damaged_or_of_another_schema_is_refused(t
     file = folder / "turns-train.parquet"
     file.write_bytes(file.read_bytes()[:-9] + b"something")
     with pytest.raises(ConfigError, match=r"is not what dataset\.json says"):
-        list(parquet.turns(folder, Part.TRAIN))
+        list(parquet.turns(folder, DataPart.TRAIN))
     told = json.loads((folder / parquet.MANIFEST).read_text())
     (folder / parquet.MANIFEST).write_text(json.dumps(told | {"schema_version": 9}))
     with pytest.raises(ConfigError, match="schema 9"):
-        list(parquet.turns(folder, Part.TRAIN))
+        list(parquet.turns(folder, DataPart.TRAIN))
     (folder / parquet.MANIFEST).unlink()
     with pytest.raises(ConfigError, match="no data set"):
-        list(parquet.turns(folder, Part.TRAIN))
+        list(parquet.turns(folder, DataPart.TRAIN))
 
 
 def test_a_full_disk_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +313,7 @@ def test_the_command_writes_a_data_set_and_says_what_it_left_out(
     assert sum(one["count"] for one in summary["turns_that_are_no_examples"]) == 9 - summary["examples"]
     everything = b"".join(file.read_bytes() for file in out.iterdir())
     assert KEY.encode() not in everything and b"/home/ada" not in everything
-    kept = [one.human for one in parquet.trajectories(out, Part.TRAIN) if one.human]
+    kept = [one.human for one in parquet.trajectories(out, DataPart.TRAIN) if one.human]
     assert kept == [Human.KEPT]
     assert parquet.manifest(out)["counts"]["read"] == summary["read"]
 
@@ -358,9 +373,9 @@ def test_families_of_a_held_out_suite_go_to_test(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["--journal", str(tmp_path / "journal.db"), "--test", "0", "--validation", "0"]
     assert export.main([*arguments, "--held-out", str(tmp_path / "held"), "--out", str(out)]) == 0
-    families = {part: {row["family"] for row in parquet.turns(out, part)} for part in Part}
+    families = {part: {row["family"] for row in parquet.turns(out, part)} for part in DataPart}
     assert families == {
-        Part.TEST: {"matmul>pointwise"}, Part.VALIDATION: set(), Part.TRAIN: {"matmul>scan>pointwise"},
+        DataPart.TEST: {"matmul>pointwise"}, DataPart.VALIDATION: set(), DataPart.TRAIN: {"matmul>scan>pointwise"},
     }  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from kernel_lsp.errors import ConfigError
 from trainer import tasks
-from trainer.families import Structure, _folded, structure
+from trainer.families import TaskStructure, _fold_repeats, structure
 from trainer.generated import build
 from trainer.likeness import Likeness, mark
-from trainer.tasks import Part, Split
+from trainer.tasks import DataPart, FamilySplit
 
 PLAIN = """
 import torch
@@ -86,16 +86,16 @@ def test_a_helper_that_calls_itself_ends() -> None:
 
 
 def test_repeats_are_folded_and_long_networks_told_by_their_kinds() -> None:
-    assert _folded(list("aabbababc")) == ("a", "b", "c")
+    assert _fold_repeats(list("aabbababc")) == ("a", "b", "c")
     kinds = ("conv", "norm", "pointwise", "pool", "matmul", "softmax", "reduce", "scan", "index", "loss")
-    assert Structure(ops=(), kinds=kinds).family.startswith("net:conv+")
+    assert TaskStructure(ops=(), kinds=kinds).family.startswith("net:conv+")
     assert structure(PLAIN).family == "matmul>pointwise>reduce"  # type: ignore[union-attr]
 
 
 @given(kinds=st.lists(st.sampled_from("abc"), max_size=30))
 def test_folding_twice_changes_nothing_and_loses_no_kind(kinds: list[str]) -> None:
-    once = _folded(kinds)
-    assert _folded(once) == once and set(once) == set(kinds)
+    once = _fold_repeats(kinds)
+    assert _fold_repeats(once) == once and set(once) == set(kinds)
 
 
 @pytest.mark.parametrize("text", ["def broken(:", "x = 1", "class Model:\n    pass", "\0", ""])
@@ -127,23 +127,23 @@ FAMILY = st.text(alphabet="abcdefgh>", min_size=1, max_size=12)
 def test_a_family_is_in_one_part_and_stays_there_whatever_comes_later(
     families: set[str], later: set[str], seed: int, test: float, validation: float
 ) -> None:
-    first = Split(seed=seed, test=test, validation=validation)
-    held = Split(seed=seed, test=test, validation=validation, held_out=frozenset(later))
+    first = FamilySplit(seed=seed, test=test, validation=validation)
+    held = FamilySplit(seed=seed, test=test, validation=validation, held_out=frozenset(later))
     for family in families:
-        assert first.part(family) is Split(seed=seed, test=test, validation=validation).part(family)
-        assert held.part(family) is (Part.TEST if family in later else first.part(family))
+        assert first.part(family) is FamilySplit(seed=seed, test=test, validation=validation).part(family)
+        assert held.part(family) is (DataPart.TEST if family in later else first.part(family))
 
 
 def test_shares_are_kept_over_many_families() -> None:
-    parts = [Split(seed=3).part(f"family {number}") for number in range(4000)]
-    assert abs(parts.count(Part.TEST) / 4000 - 0.2) < 0.02
-    assert abs(parts.count(Part.VALIDATION) / 4000 - 0.1) < 0.02
+    parts = [FamilySplit(seed=3).part(f"family {number}") for number in range(4000)]
+    assert abs(parts.count(DataPart.TEST) / 4000 - 0.2) < 0.02
+    assert abs(parts.count(DataPart.VALIDATION) / 4000 - 0.1) < 0.02
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (-0.1, 0.2), (0.0, 1.0)])
 def test_shares_that_leave_nothing_to_train_on_are_refused(shares: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="leave nothing"):
-        Split(validation=shares[0], test=shares[1])
+        FamilySplit(validation=shares[0], test=shares[1])
 
 
 # --- likeness --------------------------------------------------------------------------------------

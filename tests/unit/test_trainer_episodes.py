@@ -27,19 +27,19 @@ from trainer.config import Rl
 from trainer.generation import Ask, Sampled
 from trainer.judge import Case
 from trainer.reading import outcome_of
-from trainer.records import Agent, Status, Tally
-from trainer.spaces import Axis, Space
+from trainer.records import Agent, Tally, TurnStatus
+from trainer.spaces import RecordedAxis, RecordedSpace
 from trainer.worlds import TableWorld
 
 pytestmark = pytest.mark.torch
 
 
-def space(name: str = "t/linear_relu", dropped: bool = False) -> Space:
+def space(name: str = "t/linear_relu", dropped: bool = False) -> RecordedSpace:
     steps = (Step(skill="tile", site="a"), Step(skill="fuse", site="b"))
-    axes = (Axis(step=0, name="M", choices=(32, 64)), Axis(step=1, name="W", choices=(1, 4)))
+    axes = (RecordedAxis(step=0, name="M", choices=(32, 64)), RecordedAxis(step=1, name="W", choices=(1, 4)))
     times = {(0, 0): 1.0, (1, 0): 0.8, (0, 1): 0.5, (1, 1): 0.25}
     lost = {(1, 1): "out of resource: shared memory"} if dropped else {}
-    return Space(
+    return RecordedSpace(
         name=name,
         family=name.partition("_")[0],
         device="NVIDIA X",
@@ -90,12 +90,14 @@ def picks(*wanted: str) -> Callable[[Ask, int], str]:
     return rule
 
 
-def rolled(sampler: Scripted, rl: Rl, *some: Space) -> tuple[episodes.Episodes, earned.Learned, Tally]:
+def rolled(
+    sampler: Scripted, rl: Rl, *some: RecordedSpace
+) -> tuple[episodes.Episodes, earned.Learned, Tally]:
     world = TableWorld(some or (space(),))
     tally = Tally()
     pool = judging.Table(world.spaces)
     found = asyncio.run(episodes.roll(world, world.names, sampler, pool, rl, seed=1))
-    return found, rows.learned(found, rl, tally), tally
+    return found, rows.make_examples(found, rl, tally), tally
 
 
 RL = Rl(schemes=2, null=True, rollouts=2, turns=2, summaries=0)
@@ -126,7 +128,7 @@ def test_skills_that_do_not_apply_leave_nothing_to_say_and_cost_the_selection() 
         return ask.choices[-1]
 
     found, learned, _ = rolled(Scripted(rule), RL)
-    refused = [one for one in found.rollouts if one.turns[0].outcome.status is Status.REFUSED]
+    refused = [one for one in found.rollouts if one.turns[0].outcome.status is TurnStatus.REFUSED]
     assert [one.scheme for one in refused] == ["0", "0"]
     by_trajectory = {
         one.trajectory: one.advantage for one in learned.examples if one.agent is Agent.SELECTION
@@ -156,7 +158,9 @@ def test_what_does_not_run_fails_and_what_was_never_recorded_is_no_row() -> None
     del lost.times[0, 1]
     _, learned, _ = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, lost)
     assert learned.metrics["turns/correct"] < 1.0
-    unknown = Space(**{name: getattr(space(), name) for name in Space.__slots__} | {"times": {(0, 0): 1.0}})
+    unknown = RecordedSpace(
+        **{name: getattr(space(), name) for name in RecordedSpace.__slots__} | {"times": {(0, 0): 1.0}}
+    )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, unknown)
     assert tally.count(earned.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
 
@@ -235,9 +239,11 @@ def test_families_are_on_one_side_of_the_split() -> None:
 
 
 def test_the_rule_tries_defaults_then_one_change_at_a_time() -> None:
-    found = evaluate.ruled(space())
-    assert found == [1.0, 1.25, 2.0] and evaluate.needed(space(), found) is None  # 4x needs two changes
-    assert evaluate.needed(space(), [1.0, None, 3.9]) == 3
+    found = evaluate.rule_speedups(space())
+    assert (
+        found == [1.0, 1.25, 2.0] and evaluate.needed_evaluations(space(), found) is None
+    )  # 4x needs two changes
+    assert evaluate.needed_evaluations(space(), [1.0, None, 3.9]) == 3
     assert evaluate.share(space(), None) == pytest.approx(math.log(1 / 4))
 
 
@@ -271,8 +277,8 @@ def request(body: str) -> EvaluationRequest:
 
 
 def test_the_local_pool_asks_the_products_gate_and_keeps_the_order() -> None:
-    async def judged() -> list[Status]:
-        pool = judging.Local()
+    async def judged() -> list[TurnStatus]:
+        pool = judging.LocalJudge()
         cases = [
             Case(task="t", request=request("x.clamp_min(0) + 1")),
             Case(task="t", request=request("torch.relu(x) + 2")),
@@ -285,7 +291,7 @@ def test_the_local_pool_asks_the_products_gate_and_keeps_the_order() -> None:
             await pool.close()
 
     found = asyncio.run(judged())
-    assert found == [Status.PASSED, Status.WRONG_RESULT, Status.REFUSED, Status.PASSED]
+    assert found == [TurnStatus.PASSED, TurnStatus.WRONG_RESULT, TurnStatus.REFUSED, TurnStatus.PASSED]
 
 
 def test_a_verdict_becomes_an_outcome_without_guessing() -> None:
@@ -297,6 +303,6 @@ def test_a_verdict_becomes_an_outcome_without_guessing() -> None:
         found.lower_bound == 1.1 and found.candidate_ms == 0.5 and found.complete and found.coverage is None
     )
     lost = outcome_of(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
-    assert lost.correct is None and lost.status is Status.NOT_RUN and lost.complaint == "busy"
+    assert lost.correct is None and lost.status is TurnStatus.NOT_RUN and lost.complaint == "busy"
     cheated = Evaluation(status=EvalStatus.CHEATED, device="cpu", speedups=speedups)
     assert outcome_of(cheated, complete=True).speedups == {}

@@ -41,12 +41,12 @@ def tasks(task: Shown) -> list[Shown]:  # noqa: F811
 
 
 def test_rows_say_what_the_talks_and_questions_say(tasks: list[Shown], tmp_path: Path) -> None:
-    rows = packed.rows_of(packed.told(tasks[:2], 1))
+    rows = packed.rows_of(packed.encode_plans(tasks[:2], 1))
     about = packed.tasks_of(tasks[:2], *found_by(tasks[:2]))
     packed.save(about, rows, tmp_path / "rows.npz")
     again, same = packed.load(tmp_path / "rows.npz")
     assert again == about
-    for name in packed.Rows.__slots__:
+    for name in packed.PackedRows.__slots__:
         assert np.array_equal(getattr(same, name), getattr(rows, name))
     one = tasks[1]
     for kind, example in (
@@ -93,7 +93,7 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
 
     scores = torch.tensor([0.3, -1.0, 2.0, 0.0, 0.5], requires_grad=True)
     tasks, gains = torch.tensor([4, 4, 4, 9, 9]), torch.tensor([0.0, -0.5, -0.1, -1.0, 0.0])
-    found = exact.expected(scores, tasks, gains)
+    found = exact.expected_reward(scores, tasks, gains)
     one, two = torch.softmax(scores[:3], 0), torch.softmax(scores[3:], 0)
     assert found.item() == pytest.approx(((one * gains[:3]).sum() + (two * gains[3:]).sum()).item() / 2)
     found.backward()
@@ -107,7 +107,7 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
 def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(tasks: list[Shown]) -> None:
     known = lesson(tasks, "talk", 2)
     told = exact.Schedule(form="talk", rl_steps=5, tasks=3)
-    for chosen in exact.reinforced(known, told, range(6), 0):
+    for chosen in exact.reinforced_batches(known, told, range(6), 0):
         rows = known.rows
         for number in np.unique(rows.tasks[chosen]):
             own = chosen[rows.tasks[chosen] == number]
@@ -115,10 +115,10 @@ def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(tasks: 
             assert len({*zip(rows.kinds[own].tolist(), rows.orders[own].tolist(), strict=True)}) == 1
 
 
-def lesson(tasks: list[Shown], form: str, orders: int = 0) -> exact.Lesson:
+def lesson(tasks: list[Shown], form: str, orders: int = 0) -> exact.FormLesson:
     about = packed.tasks_of(tasks, *found_by(tasks))
     pad = int(models.compact_tokenizer().pad_token_id)
-    return exact.lesson(form, about, packed.rows_of(packed.told(tasks, orders)), pad, "cpu")
+    return exact.lesson(form, about, packed.rows_of(packed.encode_plans(tasks, orders)), pad, "cpu")
 
 
 @pytest.mark.parametrize("form", ["weigh", "talk"])
@@ -127,12 +127,13 @@ def test_what_pays_becomes_likelier(tasks: list[Shown], form: str) -> None:
     told = exact.Schedule(form=form, steps=1, rl_steps=40, rl_rate=1e-2, warmup=1, imitation=0.0)
     learner = exact.Learner(model(), known, told, 0)
     rewards = [
-        learner.reinforce(rows, step) for step, rows in enumerate(exact.reinforced(known, told, [0], 0))
+        learner.reinforce(rows, step)
+        for step, rows in enumerate(exact.reinforced_batches(known, told, [0], 0))
     ]
     assert rewards[-1] > rewards[0] and rewards[-1] == pytest.approx(attainable(known), abs=0.03)
 
 
-def attainable(known: exact.Lesson) -> float:
+def attainable(known: exact.FormLesson) -> float:
     """Plans that are told alike (a question has no parameters) cannot be told apart."""
     alike = dict[bytes, list[float]]()
     for row in np.flatnonzero(known.kept & (known.rows.orders == 0)):
@@ -144,7 +145,7 @@ def attainable(known: exact.Lesson) -> float:
 def test_a_schedule_of_courses_learns_of_the_rules_plans_alone(tasks: list[Shown]) -> None:
     known = lesson(tasks, "weigh")
     told = exact.Schedule(form="weigh", steps=3, rl_steps=3, tasks=2, courses=True)
-    for steps in (exact.supervised, exact.reinforced):
+    for steps in (exact.supervised_batches, exact.reinforced_batches):
         for chosen in steps(known, told, range(6), 0):
             pairs = zip(known.rows.tasks[chosen], known.rows.plans[chosen], strict=True)
             assert len(chosen) and all(plan == 0 or tasks[n].plans[plan].rule for n, plan in pairs)
@@ -153,11 +154,11 @@ def test_a_schedule_of_courses_learns_of_the_rules_plans_alone(tasks: list[Shown
 def model() -> Any:
     import torch
 
-    from trainer.config import Model
+    from trainer.config import ModelConfig
 
     torch.manual_seed(3)
-    shape = Model(words="compact", hidden=32, layers=1, heads=1, key_heads=1, head=32, inner=64)
-    size = models.compact_shape.Shape().vocabulary
+    shape = ModelConfig(words="compact", hidden=32, layers=1, heads=1, key_heads=1, head=32, inner=64)
+    size = models.compact_shape.NetworkShape().vocabulary
     return models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, models.compact_tokenizer()))
 
 

@@ -10,12 +10,12 @@ import torch
 from kernel_lsp.records import Message, Role
 from trainer import batches, models
 from trainer.batches import Example
-from trainer.config import Lora, Model, Recipe, Rl
-from trainer.generation import Ask, Local, tree
-from trainer.training import merged
+from trainer.config import Lora, ModelConfig, Recipe, Rl
+from trainer.generation import Ask, LocalSampler, tree
+from trainer.training import merge_adapters
 
 pytestmark = pytest.mark.torch
-SHAPE = Model(hidden=32, layers=2, heads=2, key_heads=1, head=16, inner=48, vocabulary=320, context=256)
+SHAPE = ModelConfig(hidden=32, layers=2, heads=2, key_heads=1, head=16, inner=48, vocabulary=320, context=256)
 TEXTS = ["apply BLOCK 128 256 512 WARPS 1 2 4", "select fuse-rows split-reduction"]
 CALLS = ("BLOCK 128 WARPS 1", "BLOCK 128 WARPS 4", "BLOCK 512 WARPS 1", "none")
 
@@ -34,7 +34,7 @@ def test_a_tree_of_replies() -> None:
 
 
 def test_every_reply_is_one_of_the_choices_and_its_forced_tokens_are_certain(made: tuple[Any, Any]) -> None:
-    found = Local(*made).generate([ask("a"), ask("what now, a longer one"), ask("b")], seed=1)
+    found = LocalSampler(*made).generate([ask("a"), ask("what now, a longer one"), ask("b")], seed=1)
     for one in found:
         assert one.text in CALLS and one.allowed is not None and one.logprobs is not None
         assert one.reply_ids[-1] == made[1].eos_token_id
@@ -46,7 +46,7 @@ def test_the_scorer_finds_the_probabilities_that_the_sampler_told(made: tuple[An
     """Rows of different lengths, read in pieces with padding on the left, against one pass without any."""
     model, tokenizer = made
     asks = [ask("a"), ask("much longer " * 9), ask("b c", None), ask("d", ("none",))]
-    found = Local(model, tokenizer, max_tokens=7, temperature=0.7).generate(asks, seed=3)
+    found = LocalSampler(model, tokenizer, max_tokens=7, temperature=0.7).generate(asks, seed=3)
     examples = [
         Example(prompt=s.prompt_ids, reply=s.reply_ids, allowed=s.allowed, sampled=s.logprobs) for s in found
     ]
@@ -59,7 +59,7 @@ def test_the_scorer_finds_the_probabilities_that_the_sampler_told(made: tuple[An
 
 def test_choices_are_drawn_as_often_as_their_probability(made: tuple[Any, Any]) -> None:
     """The product over a reply's branches is a distribution over replies, and sampling follows it."""
-    sampler, count = Local(*made), 600
+    sampler, count = LocalSampler(*made), 600
     drawn = sampler.generate([ask("x")] * count, seed=5)
     chances = {one.text: math.exp(sum(one.logprobs or ())) for one in drawn}
     assert sum(chances.values()) == pytest.approx(1.0, abs=1e-3)
@@ -69,7 +69,7 @@ def test_choices_are_drawn_as_often_as_their_probability(made: tuple[Any, Any]) 
 
 
 def test_the_same_seed_gives_the_same_replies_and_greedy_needs_none(made: tuple[Any, Any]) -> None:
-    sampler = Local(*made)
+    sampler = LocalSampler(*made)
     asks = [ask(str(number)) for number in range(8)]
     first = [one.text for one in sampler.generate(asks, seed=2)]
     assert first == [one.text for one in sampler.generate(asks, seed=2)]
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_replies_and_greedy_needs_none(made: tuple[
 
 def test_a_question_without_a_valid_reply_is_refused(made: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match="0 valid replies"):
-        Local(*made).generate([ask("x", ())], seed=0)
+        LocalSampler(*made).generate([ask("x", ())], seed=0)
 
 
 def test_gradients_are_finite_where_only_some_rows_are_held_to_a_list(made: tuple[Any, Any]) -> None:
@@ -111,7 +111,7 @@ def test_a_merged_adapter_answers_like_the_model_with_the_adapter() -> None:
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
     plain, _ = models.load(Recipe(name="t", model=SHAPE, rl=Rl()), TEXTS)
-    weights = merged({k: v.detach() for k, v in adapted.state_dict().items()}, 8.0 / 4)
+    weights = merge_adapters({k: v.detach() for k, v in adapted.state_dict().items()}, 8.0 / 4)
     plain.load_state_dict(weights)
     batch = batches.collate([Example(prompt=(5, 6, 7), reply=(8, 9))], tokenizer.pad_token_id)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Step
 from trainer import config, evaluate, planning
 from trainer.judge import Case
-from trainer.records import Status, Tally
+from trainer.records import Tally, TurnStatus
 
 pytestmark = pytest.mark.torch
 TASK = """import torch
@@ -71,7 +71,7 @@ def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(r
     first = asyncio.run(batch(cases))  # two batches, each in a loop of its own, as between two steps
     again = asyncio.run(batch(cases[:1]))
     asyncio.run(pool.close())
-    assert [one.status for one in first] == [Status.PASSED, Status.REFUSED, Status.REFUSED]
+    assert [one.status for one in first] == [TurnStatus.PASSED, TurnStatus.REFUSED, TurnStatus.REFUSED]
     assert first[0].correct and first[0].speedups == {}  # without a GPU a kernel is right, not fast
     assert "nowhere" in first[1].complaint and again == first[:1]
 

@@ -41,7 +41,7 @@ async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_
     tmp_path: Path, capsys
 ) -> None:
     out = tmp_path / "new" / "table.json"
-    recording = lanes.Recording(
+    recording = lanes.TableRecording(
         out=out, about={"rounds": 3}, limit=math.inf, expected_s=1.0, breaks='}, {"steps"'
     )
 
@@ -65,5 +65,5 @@ async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_
 
 def test_a_task_that_would_probably_not_end_in_time_is_late(tmp_path: Path) -> None:
     limit = time.monotonic() + 3600
-    made = lanes.Recording(out=tmp_path / "x", about={}, limit=limit, expected_s=7200, breaks=", ")
+    made = lanes.TableRecording(out=tmp_path / "x", about={}, limit=limit, expected_s=7200, breaks=", ")
     assert made.late

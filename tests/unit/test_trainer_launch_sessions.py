@@ -16,7 +16,7 @@ from launch_helpers import measured, warps
 from kernel_lsp import models, wire
 from kernel_lsp.journal import Journal, outcomes
 from kernel_lsp.models import manifest
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -71,7 +71,7 @@ Said = Sequence[tuple[Step, float | None, EventKind | None]]
 """A plan's step, its milliseconds (as it is 1; None: wrong values; 0: not timed), what a person did."""
 
 
-def proposed(made: Prepared, number: int, step: Step, ms: float | None) -> Proposal:
+def proposed(made: PreparedJob, number: int, step: Step, ms: float | None) -> Proposal:
     passed = ms is not None
     times = [("candidate", ms), ("eager", 1.0)] if passed else []
     evaluation = Evaluation(
@@ -99,10 +99,10 @@ def proposed(made: Prepared, number: int, step: Step, ms: float | None) -> Propo
     )
 
 
-def worked(path: Path, text: str, qualname: str, said: Said, *, keep_source: bool = True) -> Prepared:
+def worked(path: Path, text: str, qualname: str, said: Said, *, keep_source: bool = True) -> PreparedJob:
     """A journal with one session."""
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=qualname, device="cuda"))
-    assert isinstance(made, Prepared), made
+    assert isinstance(made, PreparedJob), made
     place = {"folder": "/w", "path": "/w/kernels.py", "client": "test"}
     with Journal.open(path) as journal:
         for number, (step, ms, did) in enumerate(said):
@@ -191,12 +191,12 @@ def test_what_people_did_changes_what_a_plan_is_worth_and_not_how_fast_it_is_sai
 
 def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
     every = [measured(f"k{number}", (2.0, 1.0)) for number in range(60)]
-    learn, held_out = launch_sessions.dealt(every)
+    learn, held_out = launch_sessions.deal_tasks(every)
     assert 5 < len(held_out) < 25 and len(learn) + len(held_out) == 60
-    few, out = launch_sessions.dealt(every[:30])
+    few, out = launch_sessions.deal_tasks(every[:30])
     assert out == [one for one in held_out if one in every[:30]] and few == learn[: len(few)]
     never = [replace(one, first=None) for one in every]
-    assert launch_sessions.dealt(never) == (never, [])
+    assert launch_sessions.deal_tasks(never) == (never, [])
 
 
 def gone_on(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int, start: str) -> Path:

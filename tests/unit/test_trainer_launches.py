@@ -12,7 +12,7 @@ import pytest
 from launch_helpers import VIEW, kernel, plan
 
 from kernel_lsp import wire
-from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.models import manifest
 from trainer import launch_policy, launch_report, launches
@@ -31,7 +31,7 @@ def test_each_plan_is_asked_about_over_the_kernel_and_over_other_plans() -> None
     gains = {(order, place): gain for order, place, gain, _ in rows}
     assert gains[0, 0] == pytest.approx(math.log(2)) and gains[0, 1] == pytest.approx(-math.log(2))
     assert sorted(round(gain / math.log(2), 3) for gain in gains.values()) == [-2, -1, 0, 0, 1, 2]
-    asked = Question(before=VIEW, after=one.plans[0].view, capability="sm_90")
+    asked = LaunchQuestion(before=VIEW, after=one.plans[0].view, capability="sm_90")
     assert rows[0][3] == asked.tokens
 
 

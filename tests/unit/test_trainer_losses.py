@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer import advantages, losses
-from trainer.advantages import Row
+from trainer.advantages import AdvantageRow
 from trainer.records import Agent
 
 pytestmark = pytest.mark.torch
@@ -53,20 +53,20 @@ def test_nothing_left_is_zero_and_has_a_gradient(name: str) -> None:
     ],
 )
 def test_clip_and_dual_clip(ratio: float, advantage: float, expected: float, clipped: bool) -> None:
-    found = losses.clipped(row(math.log(ratio)), row(0.0), torch.tensor([advantage]))
+    found = losses.clipped_loss(row(math.log(ratio)), row(0.0), torch.tensor([advantage]))
     assert found.loss.item() == pytest.approx(expected)
     assert found.clipped.item() is clipped
 
 
 def test_on_policy_the_gradient_is_that_of_reinforce() -> None:
     logprobs = row(-0.5, -1.5).requires_grad_()
-    losses.clipped(logprobs, logprobs.detach(), torch.tensor([3.0])).loss.sum().backward()  # type: ignore[no-untyped-call]
+    losses.clipped_loss(logprobs, logprobs.detach(), torch.tensor([3.0])).loss.sum().backward()  # type: ignore[no-untyped-call]
     assert logprobs.grad is not None and logprobs.grad.tolist() == [[-3.0, -3.0]]
 
 
 def test_a_dual_clipped_token_has_no_gradient() -> None:
     logprobs = row(math.log(10.0)).requires_grad_()
-    losses.clipped(logprobs, row(0.0), torch.tensor([-1.0])).loss.sum().backward()  # type: ignore[no-untyped-call]
+    losses.clipped_loss(logprobs, row(0.0), torch.tensor([-1.0])).loss.sum().backward()  # type: ignore[no-untyped-call]
     assert logprobs.grad is not None and logprobs.grad.item() == 0.0
 
 
@@ -101,19 +101,19 @@ def test_profiling_keeps_failures_and_decoys_and_thins_out_lazy_ones() -> None:
     coverage = [0.2, 0.34, 0.36, 0.5, 0.0, None]
     correct = [True, True, True, True, False, True]
     draws = [0.0, 0.5, 0.5, 0.999, 0.999, 0.999]
-    assert losses.profiled(coverage, correct, draws) == [False, False, True, True, True, True]
+    assert losses.profile_filter(coverage, correct, draws) == [False, False, True, True, True, True]
 
 
 def test_a_rejected_row_still_counts_in_its_group() -> None:
     """The order of arXiv 2602.05885: masks hide tokens, they do not change the others' advantages."""
     rows = [
-        Row(agent=Agent.POLICY, task="t", rollout=name, reward=reward)
+        AdvantageRow(agent=Agent.POLICY, task="t", rollout=name, reward=reward)
         for name, reward in (("a", 0.0), ("b", 2.0), ("c", 4.0))
     ]
     found = torch.tensor(advantages.trloo(rows))
     mask = torch.tensor([[True], [True], [False]])  # c was rejected
     logprobs = torch.zeros(3, 1, requires_grad=True)
-    loss = 1000 * losses.sum_rows(losses.clipped(logprobs, torch.zeros(3, 1), found).loss, mask, mask)
+    loss = 1000 * losses.sum_rows(losses.clipped_loss(logprobs, torch.zeros(3, 1), found).loss, mask, mask)
     loss.backward()  # type: ignore[no-untyped-call]
     assert found.tolist() == [-3.0, 0.0, 3.0]  # not (-2, 2), which is what a and b alone would get
     assert logprobs.grad is not None and logprobs.grad.flatten().tolist() == [1.5, 0.0, 0.0]

@@ -12,11 +12,11 @@ from kernel_lsp.commands import app
 from kernel_lsp.commands.train import command_of
 from kernel_lsp.errors import ConfigError
 from trainer import config, models, planning
-from trainer.config import Hardware, Lora, Model, Recipe, Rl
+from trainer.config import Hardware, Lora, ModelConfig, Recipe, Rl
 
 pytestmark = pytest.mark.torch
 RECIPES = Path(__file__).resolve().parents[2] / "trainer" / "recipes"
-SHAPE = Model(hidden=64, layers=2, heads=2, key_heads=1, head=32, inner=96, vocabulary=500, context=128)
+SHAPE = ModelConfig(hidden=64, layers=2, heads=2, key_heads=1, head=32, inner=96, vocabulary=500, context=128)
 
 
 def test_parameters_are_counted_as_transformers_makes_them() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents.compact import TOKENS, WORDS, Phase, Talk
+from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, DialogPhase
 from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
-from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.engine import EngineSession
 from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks, weighing
 from trainer.candidates import Plans
 from trainer.config import Rl
 from trainer.reading import Grant
-from trainer.records import Status, Tally
+from trainer.records import Tally, TurnStatus
 from trainer.shown import Shown
 from trainer.tasks import digest
 
@@ -54,7 +54,7 @@ Proposed = tuple[Path, list[Course], list[Course]]
 class InProcess:
     """A session as `Plans` asks its engine."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EngineSession) -> None:
         self._session = session
 
     async def look(self, steps: list[Step]) -> tuple[Site, ...]:
@@ -74,7 +74,7 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     (folder / "one.py").write_text(PROGRAM)
     task = tasks.load(folder).tasks[0]
     executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
-    session = Session(task.program, task.workload, "cuda", executable)
+    session = EngineSession(task.program, task.workload, "cuda", executable)
     engine: Any = InProcess(session)
     plans = Plans(engine, session.capture().sites, random.Random(1), triton=True)
 
@@ -142,15 +142,15 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 def test_a_measured_plan_is_told_as_it_was_measured(task: Shown) -> None:
     assert task.plans[0].speedup == 1.0 and task.best == 4.0 and task.plans[0].rule
-    assert task.plans[-1].speedup is None and task.plans[-1].outcome.status is Status.RUNTIME_ERROR
+    assert task.plans[-1].speedup is None and task.plans[-1].outcome.status is TurnStatus.RUNTIME_ERROR
     for plan in task.plans:
         for skip in (False, True):
-            talk = shown.told(task, plan, skip=skip)
-            assert talk.steps == plan.steps and talk.phase is Phase.RESULT
+            talk = shown.encode_plan(task, plan, skip=skip)
+            assert talk.steps == plan.steps and talk.phase is DialogPhase.RESULT
             assert ("select_skills" in talk.words) != skip
     hidden = shown.nameless(task)
-    words = shown.told(hidden, hidden.plans[0]).words
-    assert "fused" in shown.told(task, task.plans[0]).words and "fused" not in words
+    words = shown.encode_plan(hidden, hidden.plans[0]).words
+    assert "fused" in shown.encode_plan(task, task.plans[0]).words and "fused" not in words
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -167,16 +167,20 @@ def walked(line: lines.Line, draw: random.Random) -> lines.Line:
 
 def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
     for seed in range(10):
-        line = walked(lines.Line(task, Talk(task.situation), len(task.plans) + 1), random.Random(seed))
+        line = walked(lines.Line(task, Dialog(task.situation), len(task.plans) + 1), random.Random(seed))
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
         assert len(line.cuts) == 1 + len(line.tried)
         assert line.talk.words.count("got") == len(line.tried)  # of the rule's turn, and of all but the last
-    selection = walked(lines.Line(task, Talk(task.situation), 0), random.Random(0))
-    assert selection.tried == [] and selection.talk.phase is Phase.STEP and "got" not in selection.talk.words
+    selection = walked(lines.Line(task, Dialog(task.situation), 0), random.Random(0))
+    assert (
+        selection.tried == []
+        and selection.talk.phase is DialogPhase.STEP
+        and "got" not in selection.talk.words
+    )
 
 
 def test_the_rules_suggestion_is_read_and_not_learned(task: Shown) -> None:
-    talk = Talk(task.situation, skip=True)
+    talk = Dialog(task.situation, skip=True)
     opening = len(talk.words)
     shown.advise(talk, task)
     assert talk.words[-3:] == ["got", "right", "g-"] and not any(talk.sample().said)
@@ -190,13 +194,13 @@ def key(step: Step) -> str:
 
 
 def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
-    line = lines.Line(task, Talk(task.situation, skip=True), 1)
+    line = lines.Line(task, Dialog(task.situation, skip=True), 1)
     while not line.done:
         assert line.favored in line.node.words
         line.choose(str(line.favored))
     assert line.tried == [task.plans[0]]
     for seed in range(8):
-        line = walked(lines.Line(task, Talk(task.situation, skip=True), 1), random.Random(seed))
+        line = walked(lines.Line(task, Dialog(task.situation, skip=True), 1), random.Random(seed))
         if line.tried[0].keys[:1] != task.plans[0].keys[:1]:
             assert line.favored is None  # it has left the rule's plan
 
@@ -204,8 +208,8 @@ def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
 def rolled(task: Shown) -> list[rounds.Rolled]:
     """One scheme and the null scheme, two rollouts of two turns each; said at random."""
     draw = random.Random(5)
-    begun = walked(lines.Line(task, Talk(task.situation), 0), draw).talk
-    alone = Talk(task.situation, skip=True)
+    begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).talk
+    alone = Dialog(task.situation, skip=True)
     return [
         rounds.Rolled(
             id=f"one/{scheme}/{n}", scheme=scheme, line=walked(lines.Line(task, talk.copy(), 2), draw)
@@ -219,9 +223,9 @@ def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
     """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a selection
     0.3 times its scheme's worth against the null scheme's, in equal parts in its two rollouts."""
     every = rolled(task)
-    found = rounds.learned(every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally())
+    found = rounds.make_examples(every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally())
 
-    def reward(plan: shown.Plan) -> float:
+    def reward(plan: shown.MeasuredPlan) -> float:
         if plan.speedup is None:
             return 0.0
         return 0.5 + min(max(math.log(plan.speedup / 1.03), -0.5), math.log(6))
@@ -267,7 +271,7 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
     own = [WORDS[row.reply[-1]] for row in found[1 :: len(task.plans)]]
     assert all(len(row.counted) == 1 and row.advantages == (0.0,) for row in found)
     assert 15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1  # 4x is the last word
-    told = [weighing.told(task, plan) for plan in task.plans]
+    told = [weighing.encode_plan(task, plan) for plan in task.plans]
     assert [one.skills for one in told] == [tuple(s.skill for s in plan.steps) for plan in task.plans]
     assert task.before is not None and min(one.cost.launches for one in told) < task.before.launches
     assert weighing.rows([replace(task, plans=task.plans[-1:])], 1) == []  # nothing of it runs
@@ -277,7 +281,7 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
 
 def test_plans_are_ordered_by_the_answers(task: Shown) -> None:
     model, pad = tiny()
-    (ranked,) = weighing.ranked([task], model, pad)
+    (ranked,) = weighing.rank_plans([task], model, pad)
     assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
     rows = weighing.rows([task], 1)
     values = dict(zip([plan.keys for plan in task.plans], weighing.answers(model, pad, rows), strict=True))
@@ -319,12 +323,12 @@ def tiny() -> tuple[Any, int]:
     import torch
 
     from trainer import models
-    from trainer.config import Model
+    from trainer.config import ModelConfig
 
     torch.manual_seed(3)
-    shape = Model(words="compact", hidden=16, layers=1, heads=2, key_heads=1, head=8, inner=32)
+    shape = ModelConfig(words="compact", hidden=16, layers=1, heads=2, key_heads=1, head=8, inner=32)
     tokenizer = models.compact_tokenizer()
-    size = models.compact_shape.Shape().vocabulary
+    size = models.compact_shape.NetworkShape().vocabulary
     model = models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, tokenizer))
     return model, int(tokenizer.pad_token_id)
 
@@ -337,9 +341,9 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
         (again,) = ranking.policy([task], model, pad, skip=skip)
         assert [plan.keys for plan in again.plans] == [plan.keys for plan in ranked.plans]
         rows = [imitation.example(task, plan, skip=True) for plan in ranked.plans[1:]]
-        scores = ranking.scored(model, pad, rows)
+        scores = ranking.score_examples(model, pad, rows)
         assert not skip or scores == sorted(scores, reverse=True)
-    writer = lines.Writer(model, pad)
+    writer = lines.LineWriter(model, pad)
     rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
     texts = [[one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6

@@ -55,7 +55,7 @@ def test_two_processes_have_the_losses_of_one_and_go_on_with_the_same_numbers(tm
         assert told["sharded"] is (kind == "fsdp")
         assert told["whole"] == pytest.approx(expected, rel=1e-4)
         assert told["again"] == told["whole"][-1:]
-        last = checkpoints.found(tmp_path / "two" / kind / "sft")[0]
+        last = checkpoints.find_checkpoints(tmp_path / "two" / kind / "sft")[0]
         assert last.name == f"step-{trainer_ranks.STEPS:08d}"
         one = checkpoints.weights_of(last)
         other = checkpoints.weights_of(tmp_path / "two" / kind / "whole" / last.name)

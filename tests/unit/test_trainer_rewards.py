@@ -6,19 +6,21 @@ import pytest
 
 from kernel_lsp.records import Interval
 from trainer import rewards
-from trainer.records import Agent, Human, Outcome, Status, Turn
-from trainer.rewards import Judged, Rollout
+from trainer.records import Agent, Human, ModelTurn, TurnOutcome, TurnStatus
+from trainer.rewards import JudgedTurn, RewardedRollout
 
-FAILED = Judged(correct=False)
-GOOD = Judged(
+FAILED = JudgedTurn(correct=False)
+GOOD = JudgedTurn(
     correct=True, speedup=2.0, lower=1.5, over_eager=1.9, over_compile=1.2, coverage=0.6, parent=1.25
 )
 
 
-def turn(status: Status, correct: bool | None = True, human: Human | None = None, **speedups: float) -> Turn:
+def turn(
+    status: TurnStatus, correct: bool | None = True, human: Human | None = None, **speedups: float
+) -> ModelTurn:
     intervals = {name: Interval(low=mid * 0.9, mid=mid, high=mid * 1.1) for name, mid in speedups.items()}
-    outcome = Outcome(status=status, correct=correct, speedups=intervals, coverage=0.5)
-    return Turn(number=0, agent=Agent.POLICY, outcome=outcome, human=human)
+    outcome = TurnOutcome(status=status, correct=correct, speedups=intervals, coverage=0.5)
+    return ModelTurn(number=0, agent=Agent.POLICY, outcome=outcome, human=human)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,11 @@ def test_a_failed_turn_earns_least_and_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", rewards.REWARDS)
 def test_right_and_not_timed_is_unknown_not_zero(name: str) -> None:
-    assert rewards.REWARDS[name](Judged(correct=True)) is None
+    assert rewards.REWARDS[name](JudgedTurn(correct=True)) is None
 
 
 def test_speedups_are_capped_where_the_paper_caps_them() -> None:
-    fast = Judged(correct=True, speedup=50.0, lower=50.0, coverage=1.0)
+    fast = JudgedTurn(correct=True, speedup=50.0, lower=50.0, coverage=1.0)
     assert rewards.davinci(fast) == {"correct": 0.5, "speed": 3.0, "coverage": 0.5}
     assert rewards.dr_kernel(fast) == {"correct": 1.0, "speed": 3.0, "coverage": 1.0}
     assert rewards.kevin(fast) == {"correct": 0.3, "speed": 50.0}
@@ -57,7 +59,7 @@ def test_speedups_are_capped_where_the_paper_caps_them() -> None:
 
 
 def test_a_slow_right_one_never_earns_less_than_a_failure() -> None:
-    slow = rewards.bound(Judged(correct=True, lower=0.01))
+    slow = rewards.bound(JudgedTurn(correct=True, lower=0.01))
     assert slow is not None and rewards.total(slow) == 0.0
 
 
@@ -66,18 +68,18 @@ def test_a_slow_right_one_never_earns_less_than_a_failure() -> None:
     [(1.05, 2.0, 1.0), (1.06, 1.05, 2.0), (1.06, 1.06, 3.0), (0.5, None, 1.0)],
 )
 def test_milestones_are_strict(eager: float, compiled: float | None, expected: float) -> None:
-    found = Judged(correct=True, over_eager=eager, over_compile=compiled)
+    found = JudgedTurn(correct=True, over_eager=eager, over_compile=compiled)
     assert rewards.milestone(found) == {"milestone": expected}
 
 
 def test_a_milestone_that_was_not_measured_is_unknown() -> None:
-    assert rewards.milestone(Judged(correct=True, over_eager=1.5)) is None
+    assert rewards.milestone(JudgedTurn(correct=True, over_eager=1.5)) is None
 
 
 @pytest.mark.parametrize("correct", [True, False])
 def test_the_human_outcome_is_a_named_term(correct: bool) -> None:
     found = {
-        human: rewards.bound(Judged(correct=correct, lower=1.0, human=human)) for human in (*Human, None)
+        human: rewards.bound(JudgedTurn(correct=correct, lower=1.0, human=human)) for human in (*Human, None)
     }
     assert found[None] is not None and "human" not in found[None]
     ranked = [Human.KEPT, Human.ACCEPTED, Human.DISMISSED, Human.REVERTED]
@@ -86,14 +88,16 @@ def test_the_human_outcome_is_a_named_term(correct: bool) -> None:
 
 
 def test_a_kept_rewrite_does_not_beat_one_that_is_half_again_as_fast() -> None:
-    kept = rewards.bound(Judged(correct=True, lower=1.0, human=Human.KEPT))
-    fast = rewards.bound(Judged(correct=True, lower=1.5))
+    kept = rewards.bound(JudgedTurn(correct=True, lower=1.0, human=Human.KEPT))
+    fast = rewards.bound(JudgedTurn(correct=True, lower=1.5))
     assert kept and fast and rewards.total(kept) < rewards.total(fast)
 
 
 def test_a_turn_becomes_numbers() -> None:
-    found = rewards.judged(turn(Status.PASSED, eager=2.0, compile=1.5), turn(Status.PASSED, eager=1.6))
-    assert found == Judged(
+    found = rewards.judge_turn(
+        turn(TurnStatus.PASSED, eager=2.0, compile=1.5), turn(TurnStatus.PASSED, eager=1.6)
+    )
+    assert found == JudgedTurn(
         correct=True,
         speedup=2.0,
         lower=pytest.approx(1.35),
@@ -105,27 +109,29 @@ def test_a_turn_becomes_numbers() -> None:
 
 
 def test_a_decoy_is_not_right_whatever_its_values_were() -> None:
-    found = rewards.judged(turn(Status.CHEATED, correct=True, eager=9.0))
+    found = rewards.judge_turn(turn(TurnStatus.CHEATED, correct=True, eager=9.0))
     assert found is not None and not found.correct
     for reward in rewards.REWARDS.values():
         assert rewards.total(reward(found) or {}) <= 0.0
 
 
-@pytest.mark.parametrize("status", [Status.NOT_RUN, Status.NONE])
-def test_what_nobody_could_judge_has_no_reward(status: Status) -> None:
-    assert rewards.judged(turn(status, correct=None)) is None
+@pytest.mark.parametrize("status", [TurnStatus.NOT_RUN, TurnStatus.NONE])
+def test_what_nobody_could_judge_has_no_reward(status: TurnStatus) -> None:
+    assert rewards.judge_turn(turn(status, correct=None)) is None
 
 
 def test_a_parent_that_failed_is_no_parent() -> None:
-    found = rewards.judged(turn(Status.PASSED, eager=2.0), turn(Status.WRONG_RESULT, correct=False))
+    found = rewards.judge_turn(
+        turn(TurnStatus.PASSED, eager=2.0), turn(TurnStatus.WRONG_RESULT, correct=False)
+    )
     assert found is not None and rewards.parent_relative(found) == {"speed": 2.0}
 
 
 # --- selections ----------------------------------------------------------------------------------
 
 
-def rollout(name: str, scheme: str, skills: str, *values: float) -> Rollout:
-    return Rollout(id=name, scheme=scheme, skills=frozenset(skills), rewards=values)
+def rollout(name: str, scheme: str, skills: str, *values: float) -> RewardedRollout:
+    return RewardedRollout(id=name, scheme=scheme, skills=frozenset(skills), rewards=values)
 
 
 def test_a_scheme_is_the_mean_of_its_rollouts_best_turns() -> None:

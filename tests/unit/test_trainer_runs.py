@@ -82,7 +82,10 @@ def test_a_run_that_is_killed_at_any_point_has_the_losses_of_one_that_never_stop
     assert ran.returncode == 0, ran.stderr
     whole, killed = (losses_of(tmp_path / name / name / "rl") for name in names)
     assert [step for step, _ in whole] == [1, 2, 3, 4] and killed == whole
-    weights = [checkpoints.weights_of(checkpoints.found(tmp_path / name / name / "rl")[0]) for name in names]
+    weights = [
+        checkpoints.weights_of(checkpoints.find_checkpoints(tmp_path / name / name / "rl")[0])
+        for name in names
+    ]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
@@ -189,7 +192,7 @@ def test_a_step_whose_loss_is_not_finite_leaves_the_weights_as_they_are(tmp_path
     assert told.sft is not None
     world, _ = evaluate.worlds_of(told, Tally())
     model, tokenizer = training_model(told, world)
-    run = training.Run(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
+    run = training.TrainingRun(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
     rows = list(sources.demonstrations(world, tokenizer))[:4]
     before = [parameter.clone() for parameter in model.parameters()]
     with pytest.raises(FloatingPointError, match="step 1: loss nan"):
@@ -215,7 +218,7 @@ def test_how_a_step_is_cut_changes_nothing(tmp_path: Path) -> None:
     found = []
     for tokens in (100_000, 300):
         model, tokenizer = training_model(told, world)
-        run = training.Run(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
+        run = training.TrainingRun(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
         rows = list(sources.demonstrations(world, tokenizer))[:6]
         metrics = sft.learn(run, config.Sft(tokens=tokens), rows, [], [])
         found.append((metrics["loss"], [parameter.detach() for parameter in model.parameters()]))
@@ -227,7 +230,7 @@ def test_how_a_step_is_cut_changes_nothing(tmp_path: Path) -> None:
 def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
     """The compact form's words, this trainer's checkpoint, the shipped policy's own runtime."""
     from kernel_lsp.agents.backbones.small import shape, tensors
-    from kernel_lsp.agents.backbones.small.network import Cache, Network
+    from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network
     from kernel_lsp.agents.compact import tokenizer
     from trainer import batches, models
 
@@ -245,7 +248,7 @@ def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
     network = Network(shape.read(place), tensors.load(place / "model.safetensors"))
     tokens = torch.tensor([3, 25, 30, 41])
     with torch.inference_mode():
-        logits = network(tokens, Cache(network.shape))[-2].float()
+        logits = network(tokens, KeyValueCache(network.shape))[-2].float()
         model, _ = models.load(config.read({"model": {"path": str(place)}, "sft": {}}, told), ())
         example = batches.Example(prompt=(3, 25, 30), reply=(41,), allowed=((40, 41, 42),))
         ours = models.logprobs(model, batches.collate([example], 0))

@@ -15,7 +15,7 @@ import tiny_policy  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from kernel_lsp.errors import ConfigError  # noqa: E402
-from kernel_lsp.models import HeldOut, Store, manifest  # noqa: E402
+from kernel_lsp.models import HeldOut, PolicyStore, manifest  # noqa: E402
 from trainer import shipping  # noqa: E402
 
 CHECK = HeldOut(metric="first/best", tasks=9, value=0.9, low=0.8, high=0.95, rule=0.8, device="H200")
@@ -33,7 +33,7 @@ def test_a_checkpoint_is_packed_sealed_and_taken(tmp_path: Path) -> None:
     assert all(torch.equal(packed[name], weights[name].bfloat16()) for name in weights)
     assert made.devices == ("cuda",)
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o644 for file in (tmp_path / "out").iterdir())
-    store = Store(tmp_path / "data")
+    store = PolicyStore(tmp_path / "data")
     store.install(tmp_path / "out")
     assert store.use("tiny") is not None
     with pytest.raises(ConfigError, match="holds a policy already"):

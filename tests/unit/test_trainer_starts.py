@@ -36,7 +36,7 @@ def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactl
     told = supervised(recipe(tmp_path, output="whole"), LORA)
     before = first_weights(told)
     whole = tmp_path / "whole" / "whole" / "sft"
-    curve, (last, earlier) = losses_of(whole), checkpoints.found(whole)
+    curve, (last, earlier) = losses_of(whole), checkpoints.find_checkpoints(whole)
     assert curve[-1][1] < curve[0][1]
     state = checkpoints.load_file(last / checkpoints.TENSORS)
     learned = {name for name in state if name.endswith("|exp_avg")}
@@ -57,7 +57,7 @@ def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactl
     shutil.copytree(earlier, folder / earlier.name)
     supervised(stopped, LORA)
     assert losses_of(folder) == curve[-1:]
-    again = checkpoints.load_file(checkpoints.found(folder)[0] / checkpoints.TENSORS)
+    again = checkpoints.load_file(checkpoints.find_checkpoints(folder)[0] / checkpoints.TENSORS)
     assert all(torch.equal(again[name], state[name]) for name in learned)
     assert {name for name in again if "adapter/" in name} == {name for name in state if "adapter/" in name}
 
@@ -70,12 +70,12 @@ def test_reinforcement_learning_begins_with_the_supervised_weights(tmp_path: Pat
         rl.train(told, told.rl)
     told = supervised(path)
     assert told.rl is not None
-    (place, *_) = checkpoints.found(tmp_path / "out/out/sft")
-    model, _ = models.load(rl.started(told, told.rl), ())
+    (place, *_) = checkpoints.find_checkpoints(tmp_path / "out/out/sft")
+    model, _ = models.load(rl.load_start(told, told.rl), ())
     ours, theirs = model.state_dict(), checkpoints.weights_of(place)
     assert theirs and all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     assert rl.train(told, told.rl) == 0 and losses_of(tmp_path / "out/out/rl")
-    (begun, *_) = checkpoints.found(tmp_path / "out/out/rl")
+    (begun, *_) = checkpoints.find_checkpoints(tmp_path / "out/out/rl")
     moved = [(checkpoints.weights_of(begun)[name] - tensor).abs().max() for name, tensor in theirs.items()]
     assert 0 < max(moved) < 0.01  # two steps of at most 3e-3 from there, and not from random weights
 
@@ -93,7 +93,7 @@ def test_a_run_does_not_begin_or_go_on_with_weights_that_are_not_finite(tmp_path
     path = recipe(tmp_path, steps=1, rl='start = "sft"')
     told = supervised(path)
     assert told.rl is not None and told.sft is not None
-    spoiled(checkpoints.found(tmp_path / "out/out/sft")[0], told, float("nan"))
+    spoiled(checkpoints.find_checkpoints(tmp_path / "out/out/sft")[0], told, float("nan"))
     with pytest.raises(CheckpointError, match="NaN or infinity"):
         rl.train(told, told.rl)
     with pytest.raises(CheckpointError, match="NaN or infinity"):
@@ -103,7 +103,7 @@ def test_a_run_does_not_begin_or_go_on_with_weights_that_are_not_finite(tmp_path
 
 def test_a_run_does_not_go_on_with_another_tokenizers_checkpoint(tmp_path: Path) -> None:
     told = supervised(recipe(tmp_path))
-    (place, *_) = checkpoints.found(tmp_path / "out/out/sft")
+    (place, *_) = checkpoints.find_checkpoints(tmp_path / "out/out/sft")
     model, tokenizer = models.load(config.read({"model": {"path": str(place)}, "sft": {}}, place), ())
     other = models.make_tokenizer(["entirely other words"], 400, 640)
     state = checkpoints.restore(place, f"sft-{told.fingerprint}", tokenizer)
@@ -119,7 +119,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_a_line(
 ) -> None:
     """Weights that are finite, and too large to compute with."""
     told = supervised(recipe(tmp_path, output="good"))
-    (place, *_) = checkpoints.found(tmp_path / "good/good/sft")
+    (place, *_) = checkpoints.find_checkpoints(tmp_path / "good/good/sft")
     spoiled(place, told, 1e30)
     path = recipe(tmp_path, steps=1)
     path.write_text(path.read_text().replace("[model]", f'[model]\npath = "{place}"'))
@@ -127,5 +127,5 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_a_line(
     with pytest.raises(SystemExit) as ended:
         starting.main(kind, "x", {"sft": sft.train, "rl": rl.train}[kind])
     assert str(ended.value.code).startswith("trainer: stopped at step 1: loss")
-    assert checkpoints.found(tmp_path / "out/out" / kind) == []
+    assert checkpoints.find_checkpoints(tmp_path / "out/out" / kind) == []
     assert all("loss" not in row for row in training.curve(tmp_path / "out/out" / kind))

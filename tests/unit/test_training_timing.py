@@ -25,10 +25,10 @@ class Doubled(torch.autograd.Function):
         return grad * 2
 
 
-def rounds(grad: bool) -> timing.Rounds:
+def rounds(grad: bool) -> timing.InterleavedRounds:
     Doubled.seen.clear()
     sets = [[[torch.full((8,), float(number + 1), requires_grad=grad)], {}] for number in range(2)]
-    made = timing.Rounds(devices.of("cpu"), sets, [1, 2], grad=grad)
+    made = timing.InterleavedRounds(devices.of("cpu"), sets, [1, 2], grad=grad)
     made.add("candidate", Callee(Doubled.apply))
     return made
 

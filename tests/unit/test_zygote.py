@@ -23,8 +23,8 @@ from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator import tensors
 from kernel_lsp.evaluator.processes import zygote
-from kernel_lsp.evaluator.processes.pool import Pool
-from kernel_lsp.evaluator.processes.warm import Unfit, Zygote, warm_up
+from kernel_lsp.evaluator.processes.pool import ZygotePool
+from kernel_lsp.evaluator.processes.warm import UnfitInterpreter, ZygoteClient, warm_up
 from kernel_lsp.evaluator.processes.zygote import driver_unasked
 from kernel_lsp.process import Child
 
@@ -37,8 +37,8 @@ WORKER = "kernel_lsp.evaluator.running.worker"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def pool() -> AsyncIterator[Pool]:
-    pool = Pool()
+async def pool() -> AsyncIterator[ZygotePool]:
+    pool = ZygotePool()
     yield pool
     await pool.close()
 
@@ -50,7 +50,7 @@ def tmp_path() -> Iterator[Path]:
         yield folder
 
 
-async def start(pool: Pool, scratch: Path, *, imports: str = "", **limits: int) -> Child:
+async def start(pool: ZygotePool, scratch: Path, *, imports: str = "", **limits: int) -> Child:
     return await pool.start(
         WORKER,
         "cpu",
@@ -64,7 +64,7 @@ async def start(pool: Pool, scratch: Path, *, imports: str = "", **limits: int) 
 
 async def run(child: Child, code: str, timeout_s: float = 60) -> str:
     """What running ``code`` raised, as the worker tells it."""
-    out = tensors.Outbox()
+    out = tensors.TensorOutbox()
     init = tensors.encode([(), {}], out)
     source = "import os, signal, subprocess, time\n" + textwrap.dedent(code) + "\ndef target():\n    pass\n"
     reply, _ = await child.ask(loading(source, init), out.blobs, timeout_s=timeout_s)
@@ -89,7 +89,7 @@ def below(pid: int) -> set[int]:
     return found - {pid}
 
 
-async def host(pool: Pool, scratch: Path) -> int:
+async def host(pool: ZygotePool, scratch: Path) -> int:
     """The process number of the pool's zygote."""
     child = await start(pool, scratch)
     zygote = parent(parent(child.process.pid))  # in between is the guardian
@@ -122,7 +122,7 @@ def running() -> set[int]:
     ],
     ids=["crash", "abort", "exit", "forged"],
 )
-async def test_a_death_is_named(code: str, words: str, pool: Pool, tmp_path: Path) -> None:
+async def test_a_death_is_named(code: str, words: str, pool: ZygotePool, tmp_path: Path) -> None:
     child = await start(pool, tmp_path)
     with pytest.raises(WorkerLost, match=words):
         await run(child, code)
@@ -140,7 +140,7 @@ async def test_a_death_is_named(code: str, words: str, pool: Pool, tmp_path: Pat
     ],
     ids=["loop", "fork bomb", "fork bomb in sessions", "stray", "deaf"],
 )
-async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: Pool, tmp_path: Path) -> None:
+async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: ZygotePool, tmp_path: Path) -> None:
     zygote = await host(pool, tmp_path)
     before = below(zygote)
     child = await start(pool, tmp_path)
@@ -157,13 +157,13 @@ async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: Pool, tm
     await again.kill()
 
 
-async def test_memory_beyond_the_limit_is_a_memory_error(pool: Pool, tmp_path: Path) -> None:
+async def test_memory_beyond_the_limit_is_a_memory_error(pool: ZygotePool, tmp_path: Path) -> None:
     child = await start(pool, tmp_path, memory_bytes=6 * 1024**3)
     assert "MemoryError" in await run(child, "bytearray(8 * 1024**3)")
     await child.kill()
 
 
-async def test_children_of_one_zygote_do_not_share_random_numbers(pool: Pool, tmp_path: Path) -> None:
+async def test_children_of_one_zygote_do_not_share_random_numbers(pool: ZygotePool, tmp_path: Path) -> None:
     code = "import random, numpy\nraise ValueError(f'{random.random()} {numpy.random.rand()}')"
     said = []
     for _ in range(2):
@@ -174,7 +174,7 @@ async def test_children_of_one_zygote_do_not_share_random_numbers(pool: Pool, tm
 
 
 async def test_a_child_sees_neither_secrets_nor_descriptors_of_the_zygote(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: ZygotePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", "secret")
     child = await start(pool, tmp_path)
@@ -189,7 +189,7 @@ async def test_a_child_sees_neither_secrets_nor_descriptors_of_the_zygote(
 
 
 async def test_a_zygote_that_dies_takes_its_children_along_and_is_replaced(tmp_path: Path) -> None:
-    pool = Pool()
+    pool = ZygotePool()
     zygote = await host(pool, tmp_path)
     child = await start(pool, tmp_path)
     inside = below(zygote)
@@ -207,7 +207,7 @@ async def test_a_zygote_that_dies_takes_its_children_along_and_is_replaced(tmp_p
     await again.kill()
 
 
-async def test_cancelling_a_start_leaves_no_process(pool: Pool, tmp_path: Path) -> None:
+async def test_cancelling_a_start_leaves_no_process(pool: ZygotePool, tmp_path: Path) -> None:
     zygote = await host(pool, tmp_path)
     for delay_ms in (0, 1, 2, 4, 8, 16):  # a fork takes about 17 ms: one that is quicker is ended here
         starting = asyncio.create_task(start(pool, tmp_path))
@@ -223,18 +223,18 @@ async def test_an_interpreter_that_cannot_be_warmed_up_says_so(tmp_path: Path) -
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
-    with pytest.raises(Unfit):
+    with pytest.raises(UnfitInterpreter):
         await warm_up(str(broken), {})
 
 
 async def test_a_branch_that_cannot_be_had_leaves_its_children_forked_and_confined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unfit(self: Zygote, variant: str) -> Zygote:
-        raise Unfit(f"importing {variant} opened a driver")
+    async def unfit(self: ZygoteClient, variant: str) -> ZygoteClient:
+        raise UnfitInterpreter(f"importing {variant} opened a driver")
 
-    monkeypatch.setattr(Zygote, "branch", unfit)
-    pool = Pool()
+    monkeypatch.setattr(ZygoteClient, "branch", unfit)
+    pool = ZygotePool()
     child = await start(pool, tmp_path, imports="compiler")
     try:
         assert "seccomp" in child.confined and "not forked" not in child.confined
@@ -244,11 +244,11 @@ async def test_a_branch_that_cannot_be_had_leaves_its_children_forked_and_confin
 
 
 async def test_a_child_that_is_not_forked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unfit(*_: object) -> Zygote:
-        raise Unfit("importing torch left 2 threads")
+    async def unfit(*_: object) -> ZygoteClient:
+        raise UnfitInterpreter("importing torch left 2 threads")
 
     monkeypatch.setattr("kernel_lsp.evaluator.processes.pool.warm_up", unfit)
-    pool = Pool()
+    pool = ZygotePool()
     child = await start(pool, tmp_path)
     await child.kill()
     assert "not forked: importing torch left 2 threads" in child.confined
@@ -299,7 +299,7 @@ async def test_where_kernels_are_interpreted_nothing_is_hashed(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("imports", ["", "compiler"])
-async def test_children_collect_garbage_again(imports: str, pool: Pool, tmp_path: Path) -> None:
+async def test_children_collect_garbage_again(imports: str, pool: ZygotePool, tmp_path: Path) -> None:
     child = await start(pool, tmp_path, imports=imports)
     said = await run(child, "import gc\nraise ValueError(gc.isenabled())")
     await child.kill()

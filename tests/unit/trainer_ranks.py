@@ -26,10 +26,10 @@ from trainer.records import Tally
 STEPS = 3
 
 
-def run_of(recipe: Recipe) -> tuple[training.Run, list[sources.Example]]:
+def run_of(recipe: Recipe) -> tuple[training.TrainingRun, list[sources.Example]]:
     world, _ = evaluate.worlds_of(recipe, Tally())
     model, tokenizer = models.load(recipe, world.texts())
-    run = training.Run(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=STEPS)
+    run = training.TrainingRun(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=STEPS)
     return run, list(sources.demonstrations(world, tokenizer))
 
 

@@ -42,7 +42,7 @@ class Child:
 
 
 def session(source: str, skill: str, training: bool | None = True, device: str = "cpu"):
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite.engine import EngineSession
 
     found = Skill(
         name=skill, description="", scope="graph", tags=(), version=1, body="",
@@ -50,7 +50,7 @@ def session(source: str, skill: str, training: bool | None = True, device: str =
     )  # fmt: skip
     workload = Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, training=training)
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    return Session(target, workload, device, [found])
+    return EngineSession(target, workload, device, [found])
 
 
 def rewritten(source: str, skill: str, training: bool | None = True) -> str:

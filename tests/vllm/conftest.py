@@ -71,7 +71,9 @@ def served(
     finally:
         marks = {server.mark for server in serving._running.values()}
         backbones.stop_all()
-        assert not [pid for pid, mark in serving._marked() if mark in marks], "a server outlived its stop"
+        assert not [pid for pid, mark in serving._find_marked() if mark in marks], (
+            "a server outlived its stop"
+        )
 
 
 @pytest_asyncio.fixture

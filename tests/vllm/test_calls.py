@@ -21,8 +21,8 @@ from kernel_lsp.agents import feedback, prompts, replies, sizing, tools
 from kernel_lsp.config import Settings
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.deep import task_of
-from kernel_lsp.pipeline.opened import Bench, opened
-from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.opened import JobBench, open_target
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
     Backbone,
@@ -34,10 +34,10 @@ from kernel_lsp.records import (
     Parsed,
     Prompt,
     Reply,
-    Task,
+    SearchTask,
     ToolSchema,
 )
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -69,7 +69,7 @@ def get_inputs():
 class Case:
     """A program as proposers know it."""
 
-    task: Task
+    task: SearchTask
     marked: str
 
 
@@ -81,13 +81,13 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 async def captured(data_dir: Path) -> Case:
     settings = Settings(data_dir=str(data_dir), device="cpu")
     prepared = prepare(Job(text=PROGRAM, path="model.py", qualname="Model", device="cpu"))
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, PreparedJob)
     library = skillbook.load([skillbook.built_in_folder()])
-    bench = Bench(probe=await interpreter.probe(sys.executable), device="cpu", skills=library)
+    bench = JobBench(probe=await interpreter.probe(sys.executable), device="cpu", skills=library)
     pipeline = Pipeline(settings)
     try:
-        async with opened(prepared, bench, pipeline.gate(), settings, silent) as one:
-            task = task_of(one, (), Arms(data_dir))
+        async with open_target(prepared, bench, pipeline.gate(), settings, silent) as one:
+            task = task_of(one, (), BanditArms(data_dir))
             return Case(task=task, marked=EngineWorkshop(one.engine, prepared).marked(None))
     finally:
         await pipeline.close()

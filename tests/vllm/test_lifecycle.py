@@ -139,7 +139,7 @@ async def test_a_server_that_is_killed_is_an_error_and_leaves_nothing(
     asking = [asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set())) for _ in range(4)]
     await begun.wait()
     (server,) = serving._running.values()
-    (keeper,) = {pid for pid, mark in serving._marked() if mark == server.mark and is_keeper(pid)}
+    (keeper,) = {pid for pid, mark in serving._find_marked() if mark == server.mark and is_keeper(pid)}
     below = psutil.Process(keeper).children(recursive=True)
     assert len(below) >= 3, "server, engine and worker"
 

@@ -13,8 +13,8 @@ sys.path.append(str(ROOT / "tests" / "models"))
 import talks
 import tiny_policy
 
-from kernel_lsp.agents.backbones.small.runtime import Runtime, Said
-from kernel_lsp.agents.compact import Talk, grammar
+from kernel_lsp.agents.backbones.small.runtime import ModelReply, Runtime
+from kernel_lsp.agents.compact import Dialog, grammar
 
 pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -73,7 +73,7 @@ def test_vllm_says_what_our_runtime_says(vllm_environment: Path, tmp_path: Path)
     assert len({said.words for said in mine}) > QUESTIONS / 4  # or the same answer everywhere would pass
 
 
-async def replies(folder: Path, spoken: list[Talk]) -> list[Said]:
+async def replies(folder: Path, spoken: list[Dialog]) -> list[ModelReply]:
     runtime = Runtime(folder, sys.executable, reply_s=60.0)
     try:
         return [await runtime.reply(talk) for talk in spoken]

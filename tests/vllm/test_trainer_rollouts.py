@@ -12,18 +12,23 @@ def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_p
     import torch
 
     from trainer import models, spaces
-    from trainer.config import Model, Recipe, Rl, Rollouts
-    from trainer.generation import Ask, Local
+    from trainer.config import ModelConfig, Recipe, Rl, Rollouts
+    from trainer.generation import Ask, LocalSampler
     from trainer.serving import Served
     from trainer.worlds import TableWorld
 
     world = TableWorld(spaces.synthetic(4, 0))
-    shape = Model(hidden=128, layers=2, heads=4, key_heads=2, head=32, inner=256, vocabulary=500, context=512)
+    shape = ModelConfig(
+        hidden=128, layers=2, heads=4, key_heads=2, head=32, inner=256, vocabulary=500, context=512
+    )
     model, tokenizer = models.load(Recipe(name="t", model=shape, rl=Rl()), world.texts())
     told = Rollouts(engine="vllm", gpus=0, python=str(vllm_environment / "python"), max_tokens=16)
     held = [world.selection(name) for name in world.names]
     asks: list[Ask] = held + [replace(ask, choices=None) for ask in held]
-    served, local = Served(model.config, tokenizer, tmp_path, told, 0), Local(model, tokenizer, max_tokens=16)
+    served, local = (
+        Served(model.config, tokenizer, tmp_path, told, 0),
+        LocalSampler(model, tokenizer, max_tokens=16),
+    )
     try:
         for version in range(2):
             served.refresh(model.state_dict(), version)

@@ -34,11 +34,11 @@ from trainer.kernel_forms import (
     scores,
     windows,
 )
-from trainer.kernel_forms.pieces import Draw, Form
+from trainer.kernel_forms.pieces import Draw, KernelForm
 
-__all__ = ["FORMS", "Draw", "Form"]
+__all__ = ["FORMS", "Draw", "KernelForm"]
 
-FORMS: dict[Callable[[Draw], Form], int] = {
+FORMS: dict[Callable[[Draw], KernelForm], int] = {
     pointwise.pointwise: 3,
     normalized.rows_in_passes: 5,
     normalized.rows_at_once: 3,

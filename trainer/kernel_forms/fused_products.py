@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, inside, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, inside, loop
 from trainer.kernel_forms.product_pieces import (
     BLOCKS,
     INNER,
@@ -20,12 +20,12 @@ from trainer.kernel_forms.product_pieces import (
 )
 
 
-def squared_distances(d: Draw) -> Form:
+def squared_distances(d: Draw) -> KernelForm:
     """Between the rows of two matrices, by their product."""
     dtype, size = half(d), d.rng.choice(((4096, 128, 4096), (8192, 64, 4096), (2000, 512, 6000)))
     near = d.rng.random() < 0.5
     read_b = tile("b", "columns", "inner", "N", "K")
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(a_ptr, b_ptr, out_ptr, M, N, K, {BLOCKS})",
             *PLACES,
@@ -74,7 +74,7 @@ KEPT = {
 }
 
 
-def product_reduced(d: Draw) -> Form:
+def product_reduced(d: Draw) -> KernelForm:
     """One number for each row of a product that is never written."""
     dtype, name = half(d), d.rng.choice(sorted(KEPT))
     begin, step, written, plain = KEPT[name]
@@ -86,7 +86,7 @@ def product_reduced(d: Draw) -> Form:
         'scores = tl.where(columns[None, :] < N, total * 0.25, float("-inf"))',
         *step,
     )
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(a_ptr, b_ptr, out_ptr, M, N, K, {BLOCKS})",
             PLACES[0],
@@ -108,7 +108,7 @@ def product_reduced(d: Draw) -> Form:
     )
 
 
-def convolution(d: Draw) -> Form:
+def convolution(d: Draw) -> KernelForm:
     """Along a sequence, channels last: a product for each place of the window."""
     dtype, taps = half(d), d.one(2, 3, 5)
     batch, length, k, n = d.rng.choice(((8, 2048, 256, 256), (16, 1024, 512, 128), (4, 8000, 128, 128)))
@@ -126,7 +126,7 @@ def convolution(d: Draw) -> Form:
     (bm, bn, bk), (lines, chained) = blocks(d), d.chain("y", 0, 1)
     plain = f"torch.nn.functional.pad(a, (0, 0, {taps // 2}, {(taps - 1) // 2}))"
     plain = f"(lambda p: sum(p[:, t : t + a.shape[1]] @ b[t] for t in range({taps})))({plain})"
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(a_ptr, b_ptr, out_ptr, M, N, K, TAPS: tl.constexpr, {BLOCKS})",
             "batch = tl.program_id(2).to(tl.int64)",

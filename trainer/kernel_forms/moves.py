@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.tile_pieces import AT_TILE, IMAGES, PLACES, TILE, launch_tiles
 
 
-def transposed(d: Draw) -> Form:
+def transposed(d: Draw) -> KernelForm:
     """A copy with its last dimensions exchanged, of a matrix or of several."""
     batched, turned = d.rng.random() < 0.5, d.rng.random() < 0.5
     lines, chained = d.chain("x", 0, 1)
@@ -18,7 +18,7 @@ def transposed(d: Draw) -> Form:
     first = " + plane" if batched else ""
     sizes = d.shape((16, 1024, 1024), (64, 512, 768), (128, 256, 300)) if batched else d.shape(*IMAGES)
     shape = "planes, columns, rows" if batched else "columns, rows"
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(x_ptr, out_ptr, rows, columns, {', '.join(TILE)})",
             *PLACES,
@@ -39,11 +39,11 @@ def transposed(d: Draw) -> Form:
     )
 
 
-def gather(d: Draw) -> Form:
+def gather(d: Draw) -> KernelForm:
     block = d.one(64, 128, 512)
     table, count = d.rng.choice((((50000, 1024), 16384), ((10000, 4096), 8192), ((100000, 512), 32768)))
     lines, chained = d.chain("y", 0, 2)
-    return Form(
+    return KernelForm(
         kernel="def kernel(table_ptr, index_ptr, out_ptr, width, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n    source = tl.load(index_ptr + row)\n"
         "    for start in range(0, width, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
@@ -77,7 +77,7 @@ def _added_up(weighted: bool, mean: bool) -> tuple[str, ...]:
     )
 
 
-def bag(d: Draw) -> Form:
+def bag(d: Draw) -> KernelForm:
     """Some rows of a table added up, often with weights."""
     weighted, mean, outside = d.rng.random() < 0.5, d.rng.random() < 0.4, d.rng.random() < 0.5
     count, per = d.rng.choice(((8192, 8), (4096, 32), (16384, 4), (2048, 64)))
@@ -90,7 +90,7 @@ def bag(d: Draw) -> Form:
     names = "table, index" + ", weight" * weighted
     pointers = ", ".join(f"{n}_ptr" for n in names.split(", "))
     plain = "table[index]" + " * weight[..., None]" * weighted
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({pointers}, out_ptr, per, width, BLOCK: tl.constexpr)",
             "bag = tl.program_id(0).to(tl.int64)",
@@ -122,7 +122,7 @@ ALL_HEADS = (
 )
 
 
-def _rotated(halves: bool) -> str:
+def _rotated_text(halves: bool) -> str:
     """In PyTorch."""
     pairs = "x.chunk(2, 2)" if halves else "(x[..., 0::2], x[..., 1::2])"
     joined = "torch.cat(({0}, {1}), 2)" if halves else "torch.stack(({0}, {1}), 3).flatten(2)"
@@ -130,7 +130,7 @@ def _rotated(halves: bool) -> str:
     return f"(lambda a, b: {turned})(*{pairs})"
 
 
-def rotary(d: Draw) -> Form:
+def rotary(d: Draw) -> KernelForm:
     """Positions turned into heads: halves of a head or neighbors are the pairs; a head or all of them a
     program."""
     halves, together = d.rng.random() < 0.6, d.rng.random() < 0.5
@@ -139,7 +139,7 @@ def rotary(d: Draw) -> Form:
     sizes = d.shape((8192, 32, 128), (16384, 16, 64), (4096, 40, 128), (32768, 8, 96))
     half = sizes[2] // 2
     powers = ", HEADS=triton.next_power_of_2(heads)" * together
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(x_ptr, c_ptr, s_ptr, out_ptr, heads, half, {'HEADS: tl.constexpr, ' * together}"
             "HALF: tl.constexpr)",
@@ -170,5 +170,5 @@ def rotary(d: Draw) -> Form:
             "x": (d.dtype, (sizes, (5, 3, 24))),
             **dict.fromkeys("cs", (d.dtype, ((sizes[0], half), (5, 12)))),
         },
-        plain=_rotated(halves),
+        plain=_rotated_text(halves),
     )

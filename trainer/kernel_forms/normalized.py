@@ -5,7 +5,7 @@ Or write the statistic of a row alone. A row is read at once, in passes, or besi
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.row_pieces import SIZES, loads
 from trainer.kernel_forms.tile_pieces import AT_TILE, TILE
 
@@ -51,17 +51,17 @@ SCALARS = {
 """Likewise, of one number a row."""
 
 
-def rows_in_passes(d: Draw) -> Form:
+def rows_in_passes(d: Draw) -> KernelForm:
     """A loop over the row for each statistic, and one that writes."""
     return _rows(d, whole=False)
 
 
-def rows_at_once(d: Draw) -> Form:
+def rows_at_once(d: Draw) -> KernelForm:
     """The whole row in one block."""
     return _rows(d, whole=True)
 
 
-def _rows(d: Draw, *, whole: bool) -> Form:
+def _rows(d: Draw, *, whole: bool) -> KernelForm:
     scalar = d.rng.random() < 0.4
     table = SCALARS if scalar else ROWS
     names, written, plain = table[d.rng.choice(sorted(table))]
@@ -92,7 +92,7 @@ def _rows(d: Draw, *, whole: bool) -> Form:
         body += "        tl.store(out_ptr + row * columns + column, y, mask=mask)\n"
     made = "torch.empty(rows, device=x.device, dtype=x.dtype)" if scalar else "torch.empty_like(x)"
     sizes = d.shape(*(size for size in SIZES if not whole or size[1] <= 16384))
-    return Form(
+    return KernelForm(
         kernel=f"def kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):\n{body}",
         launcher=f"def launch(x):\n    rows, columns = x.shape\n    out = {made}\n"
         f"    kernel[(rows,)](x, out, columns, BLOCK={block}{d.options()})\n    return out\n",
@@ -121,7 +121,7 @@ SHORT = {
 }
 
 
-def short_rows(d: Draw) -> Form:
+def short_rows(d: Draw) -> KernelForm:
     """Many short rows, several to a program."""
     name = d.rng.choice(sorted(SHORT))
     first, second, plain = SHORT[name]
@@ -129,7 +129,7 @@ def short_rows(d: Draw) -> Form:
     sizes = d.shape((262144, 64), (524288, 32), (131072, 128), (100000, 100), (65536, 256))
     lines, chained = d.chain("y", 0, 2)
     read = loads("x", at="row[:, None] * columns + column[None, :]", other='float("-inf")')
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, WIDTH: tl.constexpr)",
             "row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -191,14 +191,14 @@ def _down_statistics(d: Draw, name: str, other: str) -> list[str]:
     return [*begin, first, _down(other, "weight += tl.sum(tl.exp(x - largest[None, :]), axis=0)")]
 
 
-def down_columns(d: Draw) -> Form:
+def down_columns(d: Draw) -> KernelForm:
     """Softmax or a norm along the first dimension: a block of columns a program."""
     name = d.rng.choice(sorted(DOWN))
     other, written, plain = DOWN[name]
     statistics = _down_statistics(d, name, other)
     r, c = d.one(4, 16, 32, 128), d.one(16, 32, 64, 128)
     sizes = d.shape((4096, 4096), (16384, 1024), (1024, 8192), (2000, 3000))
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(x_ptr, out_ptr, rows, columns, {', '.join(TILE)})",
             "column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.row_pieces import (
     AT,
     LIKE,
@@ -38,7 +38,7 @@ def _norm(whole: bool, layer: bool, once: bool, first: str, read: str, write: st
     return [*body, passing(read, write)]
 
 
-def norm_weighted(d: Draw) -> Form:
+def norm_weighted(d: Draw) -> KernelForm:
     """Layer or RMS norm with its weight; often of the sum with a residual, which may be written too."""
     layer, whole, residual = d.rng.random() < 0.5, d.rng.random() < 0.5, d.rng.random() < 0.5
     bias, once = layer and d.rng.random() < 0.7, d.rng.random() < 0.5
@@ -56,7 +56,7 @@ def norm_weighted(d: Draw) -> Form:
     if layer:
         plain = f"torch.nn.functional.layer_norm({added_up}, w.shape, w, {'b' if bias else None}, 1e-5)"
     pointers = ", ".join(f"{n}_ptr" for n in names)
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({pointers}, out_ptr, {'sum_ptr, ' * kept}columns, BLOCK: tl.constexpr)", ROW, *body
         ),
@@ -83,7 +83,7 @@ def _over_group(*parts: str) -> str:
     )
 
 
-def group_norm(d: Draw) -> Form:
+def group_norm(d: Draw) -> KernelForm:
     groups, block = d.one(4, 8, 16), d.one(256, 512, 1024, 2048)
     sizes = d.shape((16, 256, 4096), (64, 128, 1024), (8, 512, 3136))
     silu = d.rng.random() < 0.4
@@ -95,7 +95,7 @@ def group_norm(d: Draw) -> Form:
         "tl.store(out_ptr + first + place, y, mask=mask)",
     )
     plain = f"torch.nn.functional.group_norm(x, {groups}, w, b, 1e-5)"
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, w_ptr, b_ptr, out_ptr, groups, size, length, BLOCK: tl.constexpr)",
             "pid = tl.program_id(0)",
@@ -125,7 +125,7 @@ def group_norm(d: Draw) -> Form:
     )
 
 
-def absmax(d: Draw) -> Form:
+def absmax(d: Draw) -> KernelForm:
     """Rows brought to one range, with their scales."""
     whole, top = d.rng.random() < 0.5, d.one(1, 127, 448)
     read = loads("x")
@@ -139,7 +139,7 @@ def absmax(d: Draw) -> Form:
         body += [passing(read, "seen = tl.maximum(seen, tl.abs(x))"), "largest = tl.max(seen, axis=0)"]
     body += [f"scale = {float(top)} / tl.maximum(largest, 1e-6)", "tl.store(scale_ptr + row, 1.0 / scale)"]
     sizes = d.shape(*(NARROW if whole else SIZES))
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, out_ptr, scale_ptr, columns, BLOCK: tl.constexpr)",
             ROW,
@@ -176,7 +176,7 @@ GRADIENTS = {
 """Name -> sums over a row of its result (or input) and the gradient, the gradient of its input, PyTorch."""
 
 
-def gradient(d: Draw) -> Form:
+def gradient(d: Draw) -> KernelForm:
     name = d.rng.choice(sorted(GRADIENTS))
     sums, written, plain = GRADIENTS[name]
     dtype = "f32" if name == "log_softmax" else d.dtype  # its results pass the range of float16
@@ -193,7 +193,7 @@ def gradient(d: Draw) -> Form:
         body = [*(f"{n} = 0.0" for n in sums), passing(read, *(f"{n} += {v}" for n, v in masked.items()))]
         body += [passing(read, write)]
     sizes = d.shape(*(NARROW if whole else SIZES))
-    return Form(
+    return KernelForm(
         kernel=function("kernel(x_ptr, g_ptr, out_ptr, columns, BLOCK: tl.constexpr)", ROW, *body),
         launcher=launch_rows(d, "x, g", LIKE, whole),
         inputs=dict.fromkeys(("x", "g"), (dtype, (sizes, TWIN))),

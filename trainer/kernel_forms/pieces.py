@@ -26,7 +26,7 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class KernelForm:
     """One kernel with its launcher."""
 
     kernel: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import reduce
 
-from trainer.kernel_forms.pieces import Draw, Form, function
+from trainer.kernel_forms.pieces import Draw, KernelForm, function
 from trainer.kernel_forms.row_pieces import AT, BLOCKS, ROW, TWIN, passing
 from trainer.kernel_forms.tile_pieces import AT_TILE, IMAGES, PLACES, TILE, launch_tiles
 
 
-def pointwise(d: Draw) -> Form:
+def pointwise(d: Draw) -> KernelForm:
     names = ["a", "b", "c"][: d.one(1, 1, 2, 2, 3)]
     block, sizes = d.one(64, 128, 256, 1024, 1024, 4096), d.shape((4096, 4096), (8192, 2048), (1000, 3000))
     signs = [d.rng.choice("+*-") for _ in names[1:]]
@@ -19,7 +19,7 @@ def pointwise(d: Draw) -> Form:
         lambda left, pair: f"({left} {pair[0]} {pair[1]})", zip(signs, names[1:], strict=True), "a"
     )
     lines, chained = d.chain("a", 1, 4)
-    return Form(
+    return KernelForm(
         kernel=f"def kernel({', '.join(f'{n}_ptr' for n in names)}, out_ptr, n, BLOCK: tl.constexpr):\n"
         "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    mask = offsets < n\n"
         f"{loads}{joined}{lines}    tl.store(out_ptr + offsets, a, mask=mask)\n",
@@ -31,7 +31,7 @@ def pointwise(d: Draw) -> Form:
     )
 
 
-def broadcast(d: Draw) -> Form:
+def broadcast(d: Draw) -> KernelForm:
     r, c = d.one(16, 32, 64), d.one(16, 32, 64, 128)
     turned = d.rng.random() < 0.5
     sizes = d.shape((4096, 4096), (8192, 2048), (2000, 9000))
@@ -39,7 +39,7 @@ def broadcast(d: Draw) -> Form:
     target = "column[None, :] * rows + row[:, None]" if turned else "row[:, None] * columns + column[None, :]"
     shape = "columns, rows" if turned else "rows, columns"
     inner = "(x * scale + shift[:, None])"
-    return Form(
+    return KernelForm(
         kernel="def kernel(x_ptr, scale_ptr, shift_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr,"
         " BLOCK_C: tl.constexpr):\n"
         "    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)\n"
@@ -74,7 +74,7 @@ PAIRS = {
 }
 
 
-def pairs(d: Draw) -> Form:
+def pairs(d: Draw) -> KernelForm:
     """Every number of one vector with every one of another; often added to a matrix."""
     written, plain = PAIRS[d.rng.choice(sorted(PAIRS))]
     added = d.rng.random() < 0.6
@@ -95,7 +95,7 @@ def pairs(d: Draw) -> Form:
             f"kernel[grid](a, b, out, rows, columns, BLOCK_R={r}, BLOCK_C={c}{d.options()})",
             "return out",
         )
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({'x_ptr, ' * added}a_ptr, b_ptr, out_ptr, rows, columns, {', '.join(TILE)})",
             *PLACES,
@@ -122,7 +122,7 @@ GATES = {
 }
 
 
-def gated(d: Draw) -> Form:
+def gated(d: Draw) -> KernelForm:
     """One half of a row opens and closes the other."""
     gate, plain = GATES[d.rng.choice(sorted(GATES))]
     looped, swapped = d.rng.random() < 0.5, d.rng.random() < 0.3
@@ -139,7 +139,7 @@ def gated(d: Draw) -> Form:
         body = ["column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)", "mask = column < columns", *work]
     block = d.one(64, *BLOCKS)
     sizes = d.shape((4096, 8192), (16384, 2048), (2048, 22016), (65536, 256))
-    return Form(
+    return KernelForm(
         kernel=function("kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr)", ROW, *body),
         launcher=function(
             "launch(x)",

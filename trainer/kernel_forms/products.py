@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, Shapes, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, Shapes, function, loop
 from trainer.kernel_forms.product_pieces import (
     BLOCKS,
     INNER,
@@ -22,7 +22,7 @@ from trainer.kernel_forms.product_pieces import (
 )
 
 
-def product(d: Draw) -> Form:
+def product(d: Draw) -> KernelForm:
     m, n, k = d.one(16, 32, 64, 128), d.one(16, 32, 64, 128), d.one(16, 32, 64)
     dtype = d.rng.choice(("bf16", "bf16", "f16"))
     a, b = d.rng.choice(
@@ -34,7 +34,7 @@ def product(d: Draw) -> Form:
         "    y = y + tl.load(bias_ptr + columns, mask=columns < N).to(tl.float32)[None, :]\n" if bias else ""
     )
     names, pointers = ("a, b, bias", "a_ptr, b_ptr, bias_ptr") if bias else ("a, b", "a_ptr, b_ptr")
-    return Form(
+    return KernelForm(
         kernel=f"def kernel({pointers}, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,"
         " BLOCK_K: tl.constexpr):\n"
         "    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)\n"
@@ -82,7 +82,7 @@ STEPPING = loop(
 )
 
 
-def product_laid_out(d: Draw) -> Form:
+def product_laid_out(d: Draw) -> KernelForm:
     """Either factor may lie transposed; pointers step along, strides are arguments, the grid is a line."""
     turned_a, turned_b, size = d.rng.random() < 0.5, d.rng.random() < 0.6, d.rng.choice(SIZES)
     dtype = half(d) if size[1] <= 1024 else "bf16"
@@ -101,7 +101,7 @@ def product_laid_out(d: Draw) -> Form:
         for i in ((1, 0) if turned else (0, 1))
     )
     plain = f"{'a.t()' if turned_a else 'a'} @ {'b.t()' if turned_b else 'b'}" + " + bias" * bias
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({pointers}, out_ptr, M, N, K, a_row, a_inner, b_inner, b_column, {BLOCKS})",
             "pid = tl.program_id(0)",
@@ -135,7 +135,7 @@ def product_laid_out(d: Draw) -> Form:
     )
 
 
-def product_finished(d: Draw) -> Form:
+def product_finished(d: Draw) -> KernelForm:
     """With a scale a row and a column, or with a residual that may be gated."""
     scaled, dtype, size = d.rng.random() < 0.5, "bf16", d.rng.choice(SIZES)
     extra: dict[str, tuple[str, Shapes]]
@@ -157,7 +157,7 @@ def product_finished(d: Draw) -> Form:
         after = (read, "y = total * tl.sigmoid(r)" if gate else "y = total + r")
         plain = "(a @ b * torch.sigmoid(r))" if gate else "(a @ b + r)"
     pointers = ", ".join(f"{name}_ptr" for name in names.split(", "))
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({pointers}, out_ptr, M, N, K, {BLOCKS})",
             *PLACES,
@@ -173,7 +173,7 @@ def product_finished(d: Draw) -> Form:
     )
 
 
-def product_gated(d: Draw) -> Form:
+def product_gated(d: Draw) -> KernelForm:
     """Two products of one matrix, one opens the other."""
     dtype, size = "bf16", d.rng.choice(SIZES)
     gate, plain = d.rng.choice(
@@ -183,7 +183,7 @@ def product_gated(d: Draw) -> Form:
             ("tl.sigmoid(gate)", "torch.sigmoid(a @ b)"),
         )
     )
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, {BLOCKS})",
             *PLACES,
@@ -207,7 +207,7 @@ def product_gated(d: Draw) -> Form:
     )
 
 
-def product_batched(d: Draw) -> Form:
+def product_batched(d: Draw) -> KernelForm:
     """A product for each of several pairs; the second factor may be one for all."""
     shared, dtype = d.rng.random() < 0.3, half(d)
     batch, m, k, n = d.rng.choice(
@@ -215,7 +215,7 @@ def product_batched(d: Draw) -> Form:
     )
     lines, chained = d.chain("y", 0, 2)
     read_b = READ_B if shared else tile("b", "inner", "columns", "K", "N", "batch * K * N + ")
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(a_ptr, b_ptr, out_ptr, M, N, K, {BLOCKS})",
             "batch = tl.program_id(2).to(tl.int64)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.row_pieces import (
     NARROW,
     ROW,
@@ -28,12 +28,12 @@ COLUMNS = {
 }
 
 
-def columns(d: Draw) -> Form:
+def columns(d: Draw) -> KernelForm:
     begin, step, end, plain = COLUMNS[d.rng.choice(sorted(COLUMNS))]
     r, c = d.one(16, 32, 64, 128), d.one(16, 32, 64, 128)
     sizes = d.shape((4096, 4096), (65536, 256), (1024, 16384), (16384, 1000))
     lines, chained = d.chain("y", 0, 2)
-    return Form(
+    return KernelForm(
         kernel="def kernel(x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):\n"
         "    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)\n"
         f"    acc = tl.full((BLOCK_R, BLOCK_C), {begin}, dtype=tl.float32)\n"
@@ -51,11 +51,11 @@ def columns(d: Draw) -> Form:
     )
 
 
-def matvec(d: Draw) -> Form:
+def matvec(d: Draw) -> KernelForm:
     r, c = d.one(1, 8, 16, 64), d.one(64, 128, 256, 512)
     sizes = d.shape((4096, 4096), (16384, 2048), (2048, 16384), (32768, 1024))
     lines, chained = d.chain("y", 0, 2)
-    return Form(
+    return KernelForm(
         kernel="def kernel(a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr,"
         " BLOCK_C: tl.constexpr):\n"
         "    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)\n"
@@ -77,11 +77,11 @@ def matvec(d: Draw) -> Form:
     )
 
 
-def matvec_batched(d: Draw) -> Form:
+def matvec_batched(d: Draw) -> KernelForm:
     r, c, late = d.one(1, 4, 16, 32), d.one(32, 64, 128, 256), d.rng.random() < 0.5
     sizes = d.shape((32, 1024, 512), (128, 256, 1024), (16, 2048, 2048), (64, 1000, 300))
     step = "total += a * x[None, :]" if late else "total += tl.sum(a * x[None, :], axis=1)"
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr)",
             "batch = tl.program_id(1).to(tl.int64)",
@@ -116,11 +116,11 @@ def matvec_batched(d: Draw) -> Form:
     )
 
 
-def row_dot(d: Draw) -> Form:
+def row_dot(d: Draw) -> KernelForm:
     block = d.one(128, 256, 1024, 2048)
     sizes = d.shape(*SIZES)
     lines, chained = d.chain("y", 0, 1)
-    return Form(
+    return KernelForm(
         kernel="def kernel(a_ptr, b_ptr, out_ptr, columns, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n    total = tl.zeros((BLOCK,), dtype=tl.float32)\n"
         "    for start in range(0, columns, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
@@ -147,7 +147,7 @@ DISTANCES = {
 }
 
 
-def distance(d: Draw) -> Form:
+def distance(d: Draw) -> KernelForm:
     """Of the rows of two matrices, several rows to a program."""
     parts, written, plain = DISTANCES[d.rng.choice(("l1", "l2", "cosine", "cosine"))]
     r, c = d.one(1, 4, 16, 32), d.one(32, 64, 128, 256)
@@ -158,7 +158,7 @@ def distance(d: Draw) -> Form:
     shape = "(BLOCK_R, BLOCK_C)" if late else "(BLOCK_R,)"
     sums = [f"tl.sum(s{i}, axis=1)" if late else f"s{i}" for i in range(len(parts))]
     sizes = d.shape((4096, 4096), (16384, 1024), (65536, 256), (2048, 8192))
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(a_ptr, b_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr)",
             "row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -186,7 +186,7 @@ def distance(d: Draw) -> Form:
     )
 
 
-def peak(d: Draw) -> Form:
+def peak(d: Draw) -> KernelForm:
     """Where the largest or smallest number of a row stands."""
     whole, most = d.rng.random() < 0.5, d.rng.random() < 0.6
     word, end, sign = ("max", "-inf", ">") if most else ("min", "inf", "<")
@@ -206,7 +206,7 @@ def peak(d: Draw) -> Form:
         body += [f"lane = tl.arg{word}(best, axis=0)"]
         body += ["place = tl.sum(tl.where(tl.arange(0, BLOCK) == lane, places, 0), axis=0)"]
     sizes = d.shape(*(NARROW if whole else SIZES))
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr)",
             ROW,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, inside
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, inside
 
 
-def running(d: Draw) -> Form:
+def running(d: Draw) -> KernelForm:
     block = d.one(128, 256, 1024)
     sizes = d.shape((4096, 4096), (8192, 2048), (1024, 8192))
     lines, chained = d.chain("x", 0, 1)
     inner = "".join(f"    {line}\n" for line in lines.splitlines())
-    return Form(
+    return KernelForm(
         kernel="def kernel(x_ptr, out_ptr, length, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n    before = 0.0\n"
         "    for start in range(0, length, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
@@ -26,7 +26,7 @@ def running(d: Draw) -> Form:
     )
 
 
-def recurrence(d: Draw) -> Form:
+def recurrence(d: Draw) -> KernelForm:
     """A state a channel, brought from moment to moment by a gate."""
     block, mixed = d.one(32, 64, 128, 256), d.rng.random() < 0.5
     sizes = d.shape((64, 256, 1024), (16, 512, 2048), (128, 128, 768))
@@ -38,7 +38,7 @@ def recurrence(d: Draw) -> Form:
         "tl.store(out_ptr + at, state, mask=mask)",
     )
     step = "a[:, t] * s + " + "(1 - a[:, t]) * " * mixed + "x[:, t]"
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, a_ptr, out_ptr, length, channels, BLOCK: tl.constexpr)",
             "channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",

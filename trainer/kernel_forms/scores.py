@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.product_pieces import half
 from trainer.kernel_forms.row_pieces import AT, LIKE, ROW, SCALAR, TWIN, WHOLE, launch_rows, loads, passing
 
@@ -25,13 +25,13 @@ def _softmax_statistics(d: Draw, whole: bool, read: str, seen: str = "") -> list
     return [*begin, first, "weight = 0.0", passing(read, f"weight += {exponents}")]
 
 
-def cross_entropy(d: Draw) -> Form:
+def cross_entropy(d: Draw) -> KernelForm:
     whole, smooth = d.rng.random() < 0.4, d.rng.random() < 0.4
     seen = "seen += tl.sum(tl.where(mask, x, 0.0), axis=0)" if smooth else ""
     loss = "largest + tl.log(weight) - 0.9 * picked - 0.1 * seen / columns"
     sizes = d.shape((4096, 8192), (16384, 1000), (2048, 16384), (8192, 4096))
     sizes = sizes if whole else d.shape(sizes, (1024, 32000), (1024, 50257))
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, target_ptr, out_ptr, columns, BLOCK: tl.constexpr)",
             ROW,
@@ -48,7 +48,7 @@ def cross_entropy(d: Draw) -> Form:
     )
 
 
-def scores_softmax(d: Draw) -> Form:
+def scores_softmax(d: Draw) -> KernelForm:
     """Of scaled scores: capped, biased by column, or only up to the row's own column."""
     whole, kind = d.rng.random() < 0.4, d.rng.choice(("plain", "capped", "causal", "biased", "causal"))
     read, plain = loads("x") + "x = x * 0.125\n", "(x * 0.125)"
@@ -67,7 +67,7 @@ def scores_softmax(d: Draw) -> Form:
     write = ("y = tl.exp(x - largest) / weight", f"tl.store(out_ptr + {AT}, y, mask=mask)")
     sizes = d.shape((4096, 4096), (16384, 1024), (32768, 512), (8192, 2048), (4096, 8192))
     pointers = ", ".join(f"{n}_ptr" for n in names)
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel({pointers}, out_ptr, columns, BLOCK: tl.constexpr)",
             ROW,
@@ -103,7 +103,7 @@ def _blockwise(causal: bool, turned: bool) -> str:
     )
 
 
-def attention(d: Draw) -> Form:
+def attention(d: Draw) -> KernelForm:
     """Keys and values go by in blocks, the softmax is brought along; often only up to the row's own place."""
     causal, dtype, turned = d.rng.random() < 0.5, half(d), d.rng.random() < 0.5
     m, n = d.one(16, 32, 64, 128), d.one(16, 32, 64)
@@ -111,7 +111,7 @@ def attention(d: Draw) -> Form:
     later = "torch.ones(q.shape[1], q.shape[1]).triu(1).bool()"
     scores = "(q @ k.transpose(1, 2) * q.shape[2] ** -0.5)"
     scores += f".masked_fill({later}, float('-inf'))" if causal else ""
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, WIDTH: tl.constexpr,"
             " BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)",

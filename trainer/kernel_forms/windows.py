@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainer.kernel_forms.pieces import Draw, Form, function, loop
+from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.tile_pieces import AT_TILE, IMAGES, PLACES, TILE, launch_tiles
 
 
-def window(d: Draw) -> Form:
+def window(d: Draw) -> KernelForm:
     """Each element with some of those before it."""
     taps, block = d.one(2, 3, 4, 5), d.one(128, 256, 1024)
     sizes = d.shape((4096, 4096), (1024, 16384), (16384, 1024))
@@ -17,7 +17,7 @@ def window(d: Draw) -> Form:
         for tap in range(taps)
     )
     plain = f"sum(w[t] * torch.nn.functional.pad(x, (t, 0))[:, : x.shape[1]] for t in range({taps}))"
-    return Form(
+    return KernelForm(
         kernel="def kernel(x_ptr, w_ptr, out_ptr, length, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n"
         "    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)\n"
@@ -31,12 +31,12 @@ def window(d: Draw) -> Form:
     )
 
 
-def channels_window(d: Draw) -> Form:
+def channels_window(d: Draw) -> KernelForm:
     """Each moment with some before it, every channel with its own weights; channels lie side by side."""
     taps, block_t, block_c = d.one(2, 3, 4), d.one(1, 8, 32, 64), d.one(32, 64, 128, 256)
     silu = d.rng.random() < 0.5
     sizes = d.shape((8, 2048, 1024), (4, 4096, 2048), (32, 1000, 512))
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, w_ptr, b_ptr, out_ptr, length, channels, TAPS: tl.constexpr,"
             " BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr)",
@@ -84,7 +84,7 @@ STENCILS = {
 """Name -> steps down and right, and the weight; zeros beyond the border."""
 
 
-def stencil(d: Draw) -> Form:
+def stencil(d: Draw) -> KernelForm:
     name, batched = d.rng.choice(sorted(STENCILS)), d.rng.random() < 0.4
     first = "plane + " if batched else ""
     lines, chained = d.chain("y", 0, 2)
@@ -101,7 +101,7 @@ def stencil(d: Draw) -> Form:
     image = "x[:, None]" if batched else "x[None, None]"
     plain = f"torch.nn.functional.conv2d({image}, torch.tensor([[{grid}]]), padding=1)"
     plain += "[:, 0]" if batched else "[0, 0]"
-    return Form(
+    return KernelForm(
         kernel=function(
             f"kernel(x_ptr, out_ptr, rows, columns, {', '.join(TILE)})",
             *PLACES,
@@ -116,7 +116,7 @@ def stencil(d: Draw) -> Form:
     )
 
 
-def pool_rows(d: Draw) -> Form:
+def pool_rows(d: Draw) -> KernelForm:
     """Windows along a row: a loop over their places, or a tile with one window a row."""
     size, most, tiled = d.one(2, 4, 8, 16), d.rng.random() < 0.5, d.rng.random() < 0.5
     stride = d.one(size, size, max(size // 2, 1))
@@ -138,7 +138,7 @@ def pool_rows(d: Draw) -> Form:
     sizes = d.shape((4096, 4096), (1024, 16384), (16384, 1024))
     call = f"out, length, count, STRIDE={stride}, SIZE={size}, BLOCK={block}{d.options()}"
     kind = "max" if most else "avg"
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, out_ptr, length, count, STRIDE: tl.constexpr, SIZE: tl.constexpr,"
             " BLOCK: tl.constexpr)",
@@ -162,7 +162,7 @@ def pool_rows(d: Draw) -> Form:
     )
 
 
-def _pooled(kind: str) -> list[str]:
+def _pool_lines(kind: str) -> list[str]:
     """``y`` of the place ``r``, ``c`` of the result."""
     if kind == "repeat":
         at = "plane * height * width + (r // SIZE) * width + c // SIZE"
@@ -180,7 +180,7 @@ def _pooled(kind: str) -> list[str]:
     ]
 
 
-def pool_image(d: Draw) -> Form:
+def pool_image(d: Draw) -> KernelForm:
     """Windows of an image, one number of the result a lane; or the other way, each number repeated."""
     size, block = d.one(2, 2, 3, 4), d.one(64, 128, 256, 512, 1024)
     kind = d.rng.choice(("max", "avg", "repeat"))
@@ -191,7 +191,7 @@ def pool_image(d: Draw) -> Form:
     plain = f"torch.nn.functional.{kind}_pool2d(x, {size})"
     if kind == "repeat":
         plain = f"x.repeat_interleave({size}, 1).repeat_interleave({size}, 2)"
-    return Form(
+    return KernelForm(
         kernel=function(
             "kernel(x_ptr, out_ptr, n, height, width, high, wide, SIZE: tl.constexpr, BLOCK: tl.constexpr)",
             "place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
@@ -199,7 +199,7 @@ def pool_image(d: Draw) -> Form:
             "c = place % wide",
             "r = (place // wide) % high",
             "plane = place // (wide * high)",
-            *_pooled(kind),
+            *_pool_lines(kind),
             "tl.store(out_ptr + place, y, mask=mask)",
         ),
         launcher=function(

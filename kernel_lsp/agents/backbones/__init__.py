@@ -55,9 +55,9 @@ def _openai(settings: Settings, python: str, allowed_origin: str | None, data_di
 
 
 def _plan(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
-    from kernel_lsp.agents.backbones.plan import Plan
+    from kernel_lsp.agents.backbones.plan import PlanBackbone
 
-    return Plan()
+    return PlanBackbone()
 
 
 def _vllm(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:

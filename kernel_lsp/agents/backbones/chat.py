@@ -134,7 +134,7 @@ def _id(call: ToolCall | None, number: int) -> str:
     ) or f"call{number:05d}"  # nine letters and digits: Mistral's templates check
 
 
-class Answer:
+class StreamedReply:
     """A reply in the making, from the chunks of a stream or from one whole completion."""
 
     def __init__(self, sampling_tokens: int) -> None:

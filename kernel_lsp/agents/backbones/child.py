@@ -30,7 +30,7 @@ class Failure(Exception):
     """What the parent tells as a BackboneError: (cause, remedy)."""
 
 
-class Inbox:
+class RequestReader:
     """Requests in order, and which of them have been cancelled; read by a thread of its own."""
 
     def __init__(self, requests: wire.Pipe) -> None:
@@ -58,7 +58,7 @@ class Inbox:
 class Stop(transformers.StoppingCriteria):  # type: ignore[misc]
     """Ends a generation whose asker has left."""
 
-    def __init__(self, inbox: Inbox, number: int) -> None:
+    def __init__(self, inbox: RequestReader, number: int) -> None:
         self._inbox, self._number = inbox, number
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -109,7 +109,7 @@ class Pieces(transformers.TextStreamer):  # type: ignore[misc]
             wire.write_frame(self._replies, {"op": "text", "id": self._number, "text": text})
 
 
-class Model:
+class LoadedModel:
     """One model with its tokenizer, on one device."""
 
     def __init__(self, request: Json) -> None:
@@ -154,7 +154,7 @@ class Model:
             return_dict=True,
         )
 
-    def reply(self, request: Json, inbox: Inbox, replies: wire.Pipe) -> Json:
+    def reply(self, request: Json, inbox: RequestReader, replies: wire.Pipe) -> Json:
         given = self.prompt(request).to(self._device)
         length = int(given["input_ids"].shape[1])
         room = (
@@ -226,7 +226,7 @@ def _sampling(request: Json) -> Json:
     }
 
 
-def _answered(message: Json, model: Model | None, inbox: Inbox, replies: wire.Pipe) -> Json:
+def _answer(message: Json, model: LoadedModel | None, inbox: RequestReader, replies: wire.Pipe) -> Json:
     if model is None:
         raise Failure("no model is loaded", "this is a defect of kernel-lsp")
     if message["op"] == "about":
@@ -236,7 +236,7 @@ def _answered(message: Json, model: Model | None, inbox: Inbox, replies: wire.Pi
     return model.reply(message, inbox, replies)
 
 
-def _failed(message: Json, error: Exception) -> Json:
+def _failure_message(message: Json, error: Exception) -> Json:
     words = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
     if message["op"] != "open":
         return {"op": "failed", "cause": f"the model failed: {words}", "remedy": None}
@@ -247,19 +247,19 @@ def _failed(message: Json, error: Exception) -> Json:
 def main() -> None:
     """Answer requests until the parent goes."""
     requests, replies = wire.claim_stdio()
-    inbox, model = Inbox(requests), None
+    inbox, model = RequestReader(requests), None
     while True:
         message = inbox.next()
         answer: Json = {"op": "answer", "id": message["id"]}
         try:
             if message["op"] == "open":
-                model, message = Model(message), {**message, "op": "about"}
+                model, message = LoadedModel(message), {**message, "op": "about"}
             if not inbox.cancelled(message["id"]):
-                answer["value"] = _answered(message, model, inbox, replies)
+                answer["value"] = _answer(message, model, inbox, replies)
         except Failure as failure:
             answer |= {"op": "failed", "cause": failure.args[0], "remedy": failure.args[1]}
         except Exception as error:  # whatever a model's files can do is one failed question
-            answer |= _failed(message, error)
+            answer |= _failure_message(message, error)
         wire.write_frame(replies, answer)
 
 

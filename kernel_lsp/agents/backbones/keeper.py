@@ -31,7 +31,7 @@ def main() -> None:
         return  # the parent went before it had said what to start
     order = json.loads(line)
     try:
-        server = _started(order)
+        server = _start_server(order)
     except OSError as error:
         _say({"failed": f"{order['argv'][0]}: {error.strerror}"})
         return
@@ -45,7 +45,7 @@ def main() -> None:
     _say({"exit": code})
 
 
-def _started(order: dict[str, Any]) -> "subprocess.Popen[bytes]":
+def _start_server(order: dict[str, Any]) -> "subprocess.Popen[bytes]":
     with open(order["log"], "ab") as log:
         return subprocess.Popen(
             order["argv"],

@@ -107,7 +107,7 @@ class OpenAI:
 
     async def count(self, prompt: Prompt) -> int:
         info, transport = self._opened()
-        safe = secrets.redacted(prompt, self._keys())[0]
+        safe = secrets.redact_prompt(prompt, self._keys())[0]
         body = chat.request(
             safe, model=info.model, form=info.structured, vllm=self._vllm, without=self._without
         )
@@ -123,7 +123,7 @@ class OpenAI:
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
         self._opened()
-        safe, redaction = secrets.redacted(prompt, self._keys())
+        safe, redaction = secrets.redact_prompt(prompt, self._keys())
         limit = self._settings.model_timeout_s
         try:
             async with asyncio.timeout(limit):
@@ -135,7 +135,7 @@ class OpenAI:
             ) from None
         except HttpFailure as failure:
             raise self._error(failure) from None
-        return restored(reply, redaction)
+        return restore_secrets(reply, redaction)
 
     async def close(self) -> None:
         transport, self._transport, self._info = self._transport, None, None
@@ -203,7 +203,7 @@ class OpenAI:
     async def _once(self, prompt: Prompt, form: Structured, on_text: OnText | None) -> Reply:
         info, transport = self._opened()
         body = chat.request(prompt, model=info.model, form=form, vllm=self._vllm, without=self._without)
-        answer, begun, first = chat.Answer(prompt.sampling.max_tokens), time.monotonic(), None
+        answer, begun, first = chat.StreamedReply(prompt.sampling.max_tokens), time.monotonic(), None
         try:
             async with contextlib.aclosing(transport.answers("chat/completions", body)) as chunks:
                 async for chunk in chunks:
@@ -283,7 +283,7 @@ class OpenAI:
         return None
 
     def _error(self, failure: HttpFailure) -> BackboneError:
-        return refusals.explained(
+        return refusals.explain_failure(
             failure, self._endpoint, self._settings, has_key=bool(self._key), info=self._info
         )
 
@@ -297,7 +297,7 @@ def _in_the_clear(origin: str) -> BackboneError:
     return BackboneError(cause, remedy)
 
 
-def restored(reply: Reply, redaction: secrets.Redaction) -> Reply:
+def restore_secrets(reply: Reply, redaction: secrets.Redaction) -> Reply:
     """With the secrets back in place: inside JSON as JSON spells them, where the whole text is that."""
     calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
     text = redaction.restore(reply.text)

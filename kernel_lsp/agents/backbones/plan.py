@@ -34,7 +34,7 @@ VERSION = "2"
 NOTHING = "Every offered site has been named with each of its choices."
 
 
-class Plan:
+class PlanBackbone:
     """A `Backbone` for one job, whose memory of what it has named is part of the answer."""
 
     def __init__(self) -> None:

@@ -44,25 +44,25 @@ _LOOK = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ProbeResult:
     ok: bool
     words: str
     remedy: str | None = None
 
 
-async def probe(settings: Settings, *, python: str, allowed_origin: str | None) -> Found:
+async def probe(settings: Settings, *, python: str, allowed_origin: str | None) -> ProbeResult:
     """Never raises for what a model or its absence can do."""
     if settings.policy == "plan":
-        return Found(ok=True, words="none: policy plan needs no model")
+        return ProbeResult(ok=True, words="none: policy plan needs no model")
     try:
         if settings.policy == "openai":
             return await _endpoint(settings, python, allowed_origin)
         return await _own(settings, settings.model_python or python)
     except BackboneError as error:
-        return Found(ok=False, words=f"{settings.policy}: {error.cause}", remedy=error.remedy)
+        return ProbeResult(ok=False, words=f"{settings.policy}: {error.cause}", remedy=error.remedy)
 
 
-async def _endpoint(settings: Settings, python: str, allowed_origin: str | None) -> Found:
+async def _endpoint(settings: Settings, python: str, allowed_origin: str | None) -> ProbeResult:
     backbone = backbones.make(
         settings, python=python, allowed_origin=allowed_origin, data_dir=settings.data_dir
     )
@@ -73,7 +73,7 @@ async def _endpoint(settings: Settings, python: str, allowed_origin: str | None)
     finally:
         await backbone.close()
     key = await asyncio.to_thread(secrets.key_source, str(info.origin), settings)
-    return Found(
+    return ProbeResult(
         ok=True, words=", ".join((*_about(info), f"key: {key[1] if key else 'none, and none needed'}"))
     )
 
@@ -83,7 +83,7 @@ def _about(info: ModelInfo) -> tuple[str, ...]:
     return f"{info.name} at {info.origin}", context, HELD[info.structured]
 
 
-async def _own(settings: Settings, python: str) -> Found:
+async def _own(settings: Settings, python: str) -> ProbeResult:
     # Raises where something is missing; nothing is started by it.
     backbones.make(settings, python=python, allowed_origin=None, data_dir=settings.data_dir)
     missing = await _missing(python, NEEDED[settings.policy])
@@ -92,11 +92,11 @@ async def _own(settings: Settings, python: str) -> Found:
     words = f"{settings.policy}: {model} ({where}), by {python}"
     pip = f"{python} -m pip install {' '.join(missing)}"
     if missing == ["xgrammar"]:
-        return Found(ok=True, words=words, remedy=f"{pip}: replies are then held to their schema")
+        return ProbeResult(ok=True, words=words, remedy=f"{pip}: replies are then held to their schema")
     if missing:
         words += f", which has no {', '.join(missing)}"
-        return Found(ok=False, words=words, remedy=f"{pip}, or set model_python to one that has it")
-    return Found(ok=True, words=words)
+        return ProbeResult(ok=False, words=words, remedy=f"{pip}, or set model_python to one that has it")
+    return ProbeResult(ok=True, words=words)
 
 
 async def _missing(python: str, names: tuple[str, ...]) -> list[str]:

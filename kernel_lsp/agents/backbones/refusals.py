@@ -22,7 +22,7 @@ OPTIONAL = frozenset(
 """Fields that a reply can do without, where a server refuses them."""
 
 
-def explained(
+def explain_failure(
     failure: HttpFailure, endpoint: Endpoint, settings: Settings, *, has_key: bool, info: ModelInfo | None
 ) -> BackboneError:
     """The failure in words that say what to do."""

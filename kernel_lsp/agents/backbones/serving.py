@@ -43,7 +43,7 @@ LOG_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ServerOrder:
     """What to start."""
 
     name: str
@@ -57,10 +57,10 @@ class Order:
     idle_s: float
 
 
-class Server:
+class ModelServer:
     """One running server; :func:`Server.stop` or the end of this process ends it."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ServerOrder) -> None:
         self.order = order
         self.mark = MARK + random_keys.token_hex(8)
         self._using = 0
@@ -204,11 +204,11 @@ class Server:
         return f"its log is {self.order.log}" + (f" and ends with:\n{tail}" if tail else "")
 
 
-_running: dict[object, Server] = {}
+_running: dict[object, ModelServer] = {}
 _starting = threading.Lock()
 
 
-def running(key: object, order: Callable[[], Order]) -> Server:
+def running(key: object, order: Callable[[], ServerOrder]) -> ModelServer:
     """The server for this key, started when there is none (any more)."""
     with _starting:
         server = _running.get(key)
@@ -216,7 +216,7 @@ def running(key: object, order: Callable[[], Order]) -> Server:
             if server is not None:
                 server.stop_now("it is started again")
             end_leftovers()
-            server = _running[key] = Server(order())
+            server = _running[key] = ModelServer(order())
         return server
 
 
@@ -232,7 +232,7 @@ def end_leftovers() -> None:
     """Servers whose keeper was killed: nobody ends them otherwise."""
     kept: set[str] = set()
     found: set[str] = set()
-    for pid, mark in _marked():
+    for pid, mark in _find_marked():
         found.add(mark)
         with contextlib.suppress(OSError):
             if str(KEEPER).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
@@ -245,14 +245,14 @@ def kill_marked(mark: str) -> None:
     """Like process.end_marked, where no event loop runs, and with their process groups: vLLM's engine and
     worker, which compute, write their titles over the environment that holds the mark."""
     end = time.monotonic() + process.STRAYS_S
-    while (strays := [pid for pid, other in _marked() if other == mark]) and time.monotonic() < end:
+    while (strays := [pid for pid, other in _find_marked() if other == mark]) and time.monotonic() < end:
         for stray in strays:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(os.getpgid(stray), signal.SIGKILL)
         time.sleep(0.005)
 
 
-def _marked() -> Iterator[tuple[int, str]]:
+def _find_marked() -> Iterator[tuple[int, str]]:
     """(pid, mark) of everything that belongs to some model server of this user."""
     begin = f"{process.MARK}={MARK}".encode()
     for entry in Path("/proc").iterdir():

@@ -44,7 +44,7 @@ CANCEL_S = 2.0
 
 
 @dataclass
-class Asked:
+class PendingReply:
     """A question that waits for its answer."""
 
     answer: asyncio.Future[Json]
@@ -52,12 +52,12 @@ class Asked:
 
 
 @dataclass
-class Talk:
+class ModelProcess:
     """One child and the questions that it has."""
 
     child: process.Child
     about: Json = field(default_factory=dict)
-    waiting: dict[int, Asked] = field(default_factory=dict)
+    waiting: dict[int, PendingReply] = field(default_factory=dict)
     reading: asyncio.Task[None] | None = None
 
 
@@ -72,7 +72,7 @@ class Transformers:
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
         self._turn = asyncio.Lock()
-        self._talk: Talk | None = None
+        self._talk: ModelProcess | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._using = 0
         self._loose: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class Transformers:
     async def count(self, prompt: Prompt) -> int:
         async with self._turn:
             talk = await self._ready(_nobody)
-            answer = await self._ask(talk, {"op": "count", **_shown(prompt, talk.about)}, COUNT_S)
+            answer = await self._ask(talk, {"op": "count", **_request_fields(prompt, talk.about)}, COUNT_S)
         return int(answer["count"])
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
@@ -100,7 +100,7 @@ class Transformers:
             sampling, begun = prompt.sampling, time.monotonic()
             message = {
                 "op": "reply",
-                **_shown(prompt, talk.about),
+                **_request_fields(prompt, talk.about),
                 "max_tokens": sampling.max_tokens,
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
@@ -126,7 +126,7 @@ class Transformers:
             await self._end(self._talk)
         await asyncio.gather(*self._loose, return_exceptions=True)
 
-    async def _ready(self, report: Report) -> Talk:
+    async def _ready(self, report: Report) -> ModelProcess:
         """The child with its model, started (again) where there is none."""
         async with self._starting:
             if self._talk is not None and self._talk.child.alive and self._talk.about:
@@ -134,7 +134,7 @@ class Transformers:
             report(Progress(phase="model", message=f"starting a process for {self._settings.model}"))
             limits = process.Limits(file_bytes=None)
             child = await process.start(MODULE, python=self._python, environment=THREADS, limits=limits)
-            talk = Talk(child)
+            talk = ModelProcess(child)
             self._talk = talk
             talk.reading = asyncio.create_task(self._read(talk))
             ticking = asyncio.create_task(_tick(report))
@@ -158,10 +158,12 @@ class Transformers:
             "memory_share": settings.model_memory_share,
         }
 
-    async def _ask(self, talk: Talk, message: Json, limit_s: float, on_text: OnText | None = None) -> Json:
+    async def _ask(
+        self, talk: ModelProcess, message: Json, limit_s: float, on_text: OnText | None = None
+    ) -> Json:
         """Raises BackboneError. Cancelled or too late, the child is told to leave it."""
         number = next(self._numbers)
-        asked = Asked(asyncio.get_running_loop().create_future(), on_text)
+        asked = PendingReply(asyncio.get_running_loop().create_future(), on_text)
         talk.waiting[number] = asked
         try:
             with self._busy():
@@ -177,12 +179,12 @@ class Transformers:
             self._leave(talk, number)
             raise
 
-    def _leave(self, talk: Talk, number: int) -> None:
+    def _leave(self, talk: ModelProcess, number: int) -> None:
         task = asyncio.create_task(self._settle(talk, number))
         self._loose.add(task)
         task.add_done_callback(self._loose.discard)
 
-    async def _settle(self, talk: Talk, number: int) -> None:
+    async def _settle(self, talk: ModelProcess, number: int) -> None:
         """See to it that the child stops computing what nobody waits for."""
         asked = talk.waiting.get(number)
         if asked is None or not talk.child.alive:
@@ -195,7 +197,7 @@ class Transformers:
         if asked.answer.done():
             asked.answer.exception()  # nobody else will look at it
 
-    async def _read(self, talk: Talk) -> None:
+    async def _read(self, talk: ModelProcess) -> None:
         try:
             while True:
                 message, _ = await talk.child.receive()
@@ -218,7 +220,7 @@ class Transformers:
                 asked.answer.set_exception(self._lost(talk))
             talk.waiting.clear()
 
-    async def _end(self, talk: Talk) -> None:
+    async def _end(self, talk: ModelProcess) -> None:
         if self._talk is talk:
             self._talk = None
         await talk.child.kill()
@@ -226,7 +228,7 @@ class Transformers:
             talk.reading.cancel()
             await asyncio.gather(talk.reading, return_exceptions=True)
 
-    def _lost(self, talk: Talk) -> BackboneError:
+    def _lost(self, talk: ModelProcess) -> BackboneError:
         lines = [line for line in talk.child.log.splitlines() if line.strip()]
         last = lines[-1][:300] if lines else "it said nothing"
         remedy = "ask again; it is started anew"
@@ -256,7 +258,7 @@ class Transformers:
             task.add_done_callback(self._loose.discard)
 
 
-def _shown(prompt: Prompt, about: Json) -> Json:
+def _request_fields(prompt: Prompt, about: Json) -> Json:
     """The part of a request that the model sees, in the strongest form that it takes."""
     form = _form(about)
     schema = tools.envelope(prompt.tools) if prompt.tools and form is Structured.SCHEMA else None

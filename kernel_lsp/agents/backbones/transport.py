@@ -165,7 +165,7 @@ class Transport:
         if response.is_redirect:
             to = self.clean(str(response.headers.get("location", "nowhere")))
             return HttpFailure(response.status_code, f"it redirects to {to}, which nobody allowed")
-        message, param = _told(await _body(response, ERROR_BYTES))
+        message, param = _error_message(await _body(response, ERROR_BYTES))
         after = _seconds(response.headers.get("retry-after"))
         return HttpFailure(response.status_code, self.clean(message), param=param, after_s=after)
 
@@ -220,7 +220,7 @@ async def _body(response: httpx2.Response, limit: int) -> bytes:
     return bytes(body[:limit])
 
 
-def _told(body: bytes) -> tuple[str, str | None]:
+def _error_message(body: bytes) -> tuple[str, str | None]:
     """(message, name of the field that it is about) of an error's body: an object, a string or anything."""
     try:
         value = json.loads(body)

@@ -62,7 +62,7 @@ class VLLM:
         self._settings = replace(settings, model_requests_per_minute=None)
         self._python, self._data_dir = settings.model_python or python, data_dir
         self._starting = asyncio.Lock()
-        self._server: serving.Server | None = None
+        self._server: serving.ModelServer | None = None
         self._chat: OpenAI | None = None
 
     async def open(self, report: Report) -> ModelInfo:
@@ -122,10 +122,10 @@ class VLLM:
         return self._python, s.model, device(s), s.model_memory_share, self._data_dir
 
 
-def order(settings: Settings, python: str, data_dir: str) -> serving.Order:
+def order(settings: Settings, python: str, data_dir: str) -> serving.ServerOrder:
     """What to start for these settings, on a port that is free now."""
     port = _free_port()
-    return serving.Order(
+    return serving.ServerOrder(
         name="vLLM",
         argv=command(settings, python, port),
         environment=environment(settings, python),

@@ -10,8 +10,8 @@ launching.py   the same question of a Triton kernel, over the kernel as it is
 tokenizer.py   the vocabulary as the files that transformers and vLLM read
 """
 
-from kernel_lsp.agents.compact.talk import Phase, Sample, Talk
+from kernel_lsp.agents.compact.talk import Dialog, DialogPhase, TokenSample
 from kernel_lsp.agents.compact.telling import Situation
 from kernel_lsp.agents.compact.vocabulary import END, PAD, TOKENS, VERSION, WORDS
 
-__all__ = ["END", "PAD", "TOKENS", "VERSION", "WORDS", "Phase", "Sample", "Situation", "Talk"]
+__all__ = ["END", "PAD", "TOKENS", "VERSION", "WORDS", "Dialog", "DialogPhase", "Situation", "TokenSample"]

@@ -1,6 +1,6 @@
 """Which replies are valid: a graph of words that decoding walks, so that every reply is well-formed.
 
-`Node` has the words that may come next and what follows each; one without any is the end of a reply. The
+`GrammarNode` has the words that may come next and what follows each; one without any is the end of a reply. The
 same graph goes to the child that decodes (`table`) and to a vLLM as its structured output (`ebnf`). It is
 shared where what follows is the same, so it grows with the sum of the choices, not with their product.
 """
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    branches: Mapping[str, Node] = field(default_factory=dict)
+class GrammarNode:
+    branches: Mapping[str, GrammarNode] = field(default_factory=dict)
 
     @property
     def words(self) -> tuple[str, ...]:
         return tuple(self.branches)
 
-    def after(self, words: Sequence[str]) -> Node:
+    def after(self, words: Sequence[str]) -> GrammarNode:
         """Raises KeyError for words that are not valid."""
         node = self
         for word in words:
@@ -41,40 +41,40 @@ class Node:
             node = node.branches[word]
 
 
-END = Node()
+END = GrammarNode()
 
 
-def chain(words: Sequence[str], then: Node = END) -> Node:
+def chain(words: Sequence[str], then: GrammarNode = END) -> GrammarNode:
     """These words, one after the other."""
     for word in reversed(words):
-        then = Node({word: then})
+        then = GrammarNode({word: then})
     return then
 
 
-def either(*nodes: Node) -> Node:
+def either(*nodes: GrammarNode) -> GrammarNode:
     """Any of these, none of which is an END."""
     if len(nodes) == 1:
         return nodes[0]
-    merged: dict[str, list[Node]] = {}
+    merged: dict[str, list[GrammarNode]] = {}
     for node in nodes:
         for word, after in node.branches.items():
             merged.setdefault(word, []).append(after)
-    return Node({word: either(*_once(afters)) for word, afters in merged.items()})
+    return GrammarNode({word: either(*_once(afters)) for word, afters in merged.items()})
 
 
-def _once(nodes: Sequence[Node]) -> list[Node]:
+def _once(nodes: Sequence[GrammarNode]) -> list[GrammarNode]:
     return list({id(node): node for node in nodes}.values())
 
 
-def table(start: Node, tokens: Mapping[str, int]) -> list[list[list[int]]]:
+def table(start: GrammarNode, tokens: Mapping[str, int]) -> list[list[list[int]]]:
     """Nodes as lists of [token, number of the node after it]; the first is the start."""
-    numbers, order = _numbered(start)
+    numbers, order = _number_nodes(start)
     return [[[tokens[word], numbers[id(after)]] for word, after in node.branches.items()] for node in order]
 
 
-def ebnf(start: Node) -> str:
+def ebnf(start: GrammarNode) -> str:
     """For a server's structured output (xgrammar's dialect): every word with the blank behind it."""
-    numbers, order = _numbered(start)
+    numbers, order = _number_nodes(start)
     rules = []
     for number, node in enumerate(order):
         branches = [
@@ -86,7 +86,7 @@ def ebnf(start: Node) -> str:
     return "\n".join(rules) + "\n"
 
 
-def _numbered(start: Node) -> tuple[dict[int, int], list[Node]]:
+def _number_nodes(start: GrammarNode) -> tuple[dict[int, int], list[GrammarNode]]:
     """Every node once, those that are nearer to the start first."""
     numbers, order = {id(start): 0}, [start]
     for node in order:

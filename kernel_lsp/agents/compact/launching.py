@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.agents.compact import words
-from kernel_lsp.agents.compact.grammar import Node
+from kernel_lsp.agents.compact.grammar import GrammarNode
 from kernel_lsp.agents.compact.vocabulary import MOST_SPACES, TOKENS
 from kernel_lsp.agents.compact.weighing import OFFER
 from kernel_lsp.records import Form, KernelView
@@ -45,7 +45,7 @@ SILENT = frozenset({"program_id", "arange", "cdiv", "range", "to", "static_range
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class LaunchQuestion:
     """See the top of the file. Like a talk whose turn is the model's."""
 
     before: KernelView
@@ -62,7 +62,7 @@ class Question:
         return [TOKENS[word] for word in self.words]
 
     @property
-    def offer(self) -> Node:
+    def offer(self) -> GrammarNode:
         return OFFER
 
     def _told(self) -> Iterable[str]:

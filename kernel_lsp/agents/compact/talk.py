@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kernel_lsp.agents.compact import grammar, telling, words
-from kernel_lsp.agents.compact.grammar import Node
+from kernel_lsp.agents.compact.grammar import GrammarNode
 from kernel_lsp.agents.compact.telling import Numbering, Situation
 from kernel_lsp.agents.compact.vocabulary import TOKENS
 from kernel_lsp.agents.plan import MAX_CHAIN
@@ -30,7 +30,7 @@ STOP, PERIOD = "stop", "."
 _HEARD = {EvalStatus.PASSED: "right", EvalStatus.WRONG_RESULT: "wrong"}
 
 
-class Phase(StrEnum):
+class DialogPhase(StrEnum):
     SELECT = "select"
     STEP = "step"
     ENGINE = "engine"
@@ -40,7 +40,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class TokenSample:
     """A talk as tokens. The three are aligned."""
 
     tokens: tuple[int, ...]
@@ -50,7 +50,7 @@ class Sample:
     """Tokens that were valid in the place of one that was said; empty elsewhere."""
 
 
-class Talk:
+class Dialog:
     """See the top of the file."""
 
     def __init__(self, situation: Situation, *, skip: bool = False) -> None:
@@ -64,9 +64,9 @@ class Talk:
         """Of this turn."""
         self.turn = 0
         self._open: dict[str, Site] = {site.key: site for site in situation.sites}
-        self.phase = Phase.STEP if skip or not self._numbering.skills else Phase.SELECT
+        self.phase = DialogPhase.STEP if skip or not self._numbering.skills else DialogPhase.SELECT
 
-    def copy(self) -> Talk:
+    def copy(self) -> Dialog:
         """The same talk, to go on in another way."""
         made = copy.copy(self)
         made.words, made.offers, made._open = list(self.words), list(self.offers), dict(self._open)
@@ -81,11 +81,11 @@ class Talk:
         return tuple(site for site in self._open.values() if site.key in self._numbering.sites)
 
     @property
-    def offer(self) -> Node:
+    def offer(self) -> GrammarNode:
         """Valid replies; an END where it is not the model's turn."""
-        if self.phase is Phase.SELECT:
+        if self.phase is DialogPhase.SELECT:
             return _selections(sorted(self._numbering.skills.values()))
-        if self.phase is not Phase.STEP:
+        if self.phase is not DialogPhase.STEP:
             return grammar.END
         stop = grammar.chain([STOP, PERIOD])
         if len(self.steps) >= MAX_CHAIN:
@@ -93,9 +93,9 @@ class Talk:
         replies = [self._applications(site) for site in self.sites]
         return grammar.either(stop, *replies) if self.steps or not replies else grammar.either(*replies)
 
-    def _applications(self, site: Site) -> Node:
+    def _applications(self, site: Site) -> GrammarNode:
         node = grammar.chain([PERIOD])
-        for name, choices in reversed(telling.searched(site).items()):
+        for name, choices in reversed(telling.encode_choices(site).items()):
             node = grammar.either(*(grammar.chain(choice, node) for choice in choices))
             node = grammar.chain(words.name(name), node)
         return grammar.chain([APPLY, f"@{self._numbering.sites[site.key]}"], node)
@@ -112,10 +112,10 @@ class Talk:
         if reply[0] == SELECT:
             return self._selected(reply)
         if reply[0] == STOP:
-            self.phase = Phase.RESULT
+            self.phase = DialogPhase.RESULT
             return None
         step = self._step(reply)
-        self.steps, self.phase = (*self.steps, step), Phase.ENGINE
+        self.steps, self.phase = (*self.steps, step), DialogPhase.ENGINE
         return ToolCall(
             name=APPLY,
             arguments={"skill": step.skill, "site": step.site, "parameters": step.parameters},
@@ -123,14 +123,14 @@ class Talk:
 
     def _selected(self, reply: Sequence[str]) -> ToolCall:
         names = {f"K{number}": name for name, number in self._numbering.skills.items()}
-        self.selected, self.phase = tuple(names[word] for word in reply[1:-1]), Phase.STEP
+        self.selected, self.phase = tuple(names[word] for word in reply[1:-1]), DialogPhase.STEP
         chosen = [{"name": name, "reason": ""} for name in self.selected]
         return ToolCall(name=SELECT, arguments={"think": "", "selected_skills": chosen})
 
     def _step(self, reply: Sequence[str]) -> Step:
         site = next(s for s in self.sites if reply[1] == f"@{self._numbering.sites[s.key]}")
         left, parameters = list(reply[2:-1]), {name: values[0] for name, values in site.parameters.items()}
-        for name, choices in telling.searched(site).items():
+        for name, choices in telling.encode_choices(site).items():
             del left[: len(words.name(name))]
             place = next(i for i, choice in enumerate(choices) if tuple(left[: len(choice)]) == choice)
             del left[: len(choices[place])]
@@ -145,22 +145,22 @@ class Talk:
 
     def saw(self, viewed: Viewed) -> None:
         """The program after the step that was named last. A wrapper ends the turn."""
-        self._expect(Phase.ENGINE)
-        now = {site.key: site for site in _allowed(viewed.sites, self.situation)}
+        self._expect(DialogPhase.ENGINE)
+        now = {site.key: site for site in _allowed_sites(viewed.sites, self.situation)}
         closed = [
             self._numbering.sites[key]
             for key in self._open
             if key not in now and key in self._numbering.sites
         ]
-        self._tell(telling.changed(viewed.graph, tuple(now.values()), closed, self._numbering))
-        self._open, self.phase = now, Phase.STEP
+        self._tell(telling.encode_changes(viewed.graph, tuple(now.values()), closed, self._numbering))
+        self._open, self.phase = now, DialogPhase.STEP
 
     def refused(self) -> None:
         """The engine gave the step up: the turn goes on without it, and the site is out."""
-        self._expect(Phase.ENGINE)
+        self._expect(DialogPhase.ENGINE)
         step = self.steps[-1]
         self._tell(["then", "refused"])
-        self.steps, self.phase = self.steps[:-1], Phase.STEP
+        self.steps, self.phase = self.steps[:-1], DialogPhase.STEP
         self._open.pop(f"{step.skill}\0{step.site}", None)
 
     def heard(self, status: EvalStatus | None, speedup: float | None = None) -> None:
@@ -168,17 +168,17 @@ class Talk:
 
         ``speedup``: over the best baseline that took part, where it was right and timed.
         """
-        self._expect(Phase.RESULT)
+        self._expect(DialogPhase.RESULT)
         word = "refused" if status is None else _HEARD.get(status, "failed")
         self._tell(["got", word, *([words.gain(speedup)] if word == "right" else [])])
-        self.turn, self.steps, self.phase = self.turn + 1, (), Phase.STEP
+        self.turn, self.steps, self.phase = self.turn + 1, (), DialogPhase.STEP
         self._open = {site.key: site for site in self.situation.sites}
 
     def _tell(self, told: Sequence[str]) -> None:
         self.words += told
         self.offers += [()] * len(told)
 
-    def _expect(self, phase: Phase) -> None:
+    def _expect(self, phase: DialogPhase) -> None:
         if self.phase is not phase:
             raise ValueError(f"the talk is at {self.phase.value}, not at {phase.value}")
 
@@ -193,10 +193,10 @@ class Talk:
         """As a server's tokenizer reads it: every word with a blank behind it."""
         return "".join(f"{word} " for word in self.words)
 
-    def sample(self) -> Sample:
+    def sample(self) -> TokenSample:
         said = [len(offer) > 1 for offer in self.offers]
         offered = [tuple(TOKENS[word] for word in offer) if len(offer) > 1 else () for offer in self.offers]
-        return Sample(tokens=tuple(self.tokens), said=tuple(said), offered=tuple(offered))
+        return TokenSample(tokens=tuple(self.tokens), said=tuple(said), offered=tuple(offered))
 
     def reply_for(self, step: Step) -> list[str]:
         """How the model would name a step. Raises ValueError where it cannot."""
@@ -204,7 +204,7 @@ class Talk:
         if site is None or site.key not in self._numbering.sites:
             raise ValueError(f"{step.skill} at {step.site} is not offered here")
         said = [APPLY, f"@{self._numbering.sites[site.key]}"]
-        for name, choices in telling.searched(site).items():
+        for name, choices in telling.encode_choices(site).items():
             values = site.parameters[name][: len(choices)]
             value = step.parameters.get(name, values[0])
             if value not in values:
@@ -220,19 +220,19 @@ class Talk:
         return [SELECT, *(f"K{number}" for number in numbers[:MOST_SELECTED]), PERIOD]
 
 
-def _selections(numbers: Sequence[int]) -> Node:
+def _selections(numbers: Sequence[int]) -> GrammarNode:
     """Up to three of the skills, in the order of their numbers, so that a set is said in one way."""
     ends = [grammar.chain([PERIOD])] * (len(numbers) + 1)
     for _ in range(MOST_SELECTED):
         longer = list(ends)
         for first in range(len(numbers)):
             picks = {f"K{numbers[at]}": ends[at + 1] for at in range(first, len(numbers))}
-            longer[first] = Node({PERIOD: grammar.END, **picks})
+            longer[first] = GrammarNode({PERIOD: grammar.END, **picks})
         ends = longer
     return grammar.chain([SELECT], ends[0])
 
 
-def _allowed(sites: Iterable[Site], situation: Situation) -> list[Site]:
+def _allowed_sites(sites: Iterable[Site], situation: Situation) -> list[Site]:
     """What is proved and can be of use on the device; recalled skills need no second asking."""
     sound = (site for site in sites if all(proof.holds for proof in site.proofs))
     return [site for site in sound if site.plain or situation.triton]

@@ -89,7 +89,7 @@ def opening(situation: Situation, numbering: Numbering) -> list[str]:
     return told
 
 
-def changed(
+def encode_changes(
     graph: GraphView, open_sites: Sequence[Site], closed: Iterable[int], numbering: Numbering
 ) -> list[str]:
     """After a step: operations and sites that are new, and sites that are gone."""
@@ -132,7 +132,7 @@ def skill(name: str) -> list[str]:
     return [word for part in name.split("-")[:5] for word in words.name(part)]
 
 
-def searched(site: Site) -> dict[str, list[tuple[str, ...]]]:
+def encode_choices(site: Site) -> dict[str, list[tuple[str, ...]]]:
     """Parameter -> its choices in words, of those that may be chosen."""
     return {
         name: words.choices(values[:MOST_CHOICES])
@@ -229,7 +229,9 @@ def _fits(site: Site, numbering: Numbering) -> bool:
 
 def _space(site: Site) -> list[list[str]]:
     """Each parameter that may be chosen: name, default, number of choices."""
-    return [[*words.name(name), *told[0], *words.number(len(told))] for name, told in searched(site).items()]
+    return [
+        [*words.name(name), *told[0], *words.number(len(told))] for name, told in encode_choices(site).items()
+    ]
 
 
 def _site(site: Site, numbering: Numbering, space: tuple[tuple[str, ...], ...]) -> list[str]:

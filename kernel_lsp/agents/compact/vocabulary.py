@@ -92,7 +92,7 @@ area reflect replicate circular constant mean sum batchmean valid same floor tru
 """)
 
 
-def _built() -> tuple[str, ...]:
+def _build() -> tuple[str, ...]:
     numbered = [
         *(f"p{power}" for power in ("-", *range(LARGEST + 1))),
         *(f"d{power}.{quarter}" for power in range(1, LARGEST + 1) for quarter in range(4)),
@@ -114,5 +114,5 @@ def _built() -> tuple[str, ...]:
 
 NAMES = frozenset((*_DTYPES, *_OPERATORS, *_SKILL_WORDS, *_PARAMETERS, *_VALUES))
 """What `words.name` may use; none of them is a word of the structure."""
-WORDS = _built()
+WORDS = _build()
 TOKENS = {word: token for token, word in enumerate(WORDS)}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.agents.compact import telling, words
-from kernel_lsp.agents.compact.grammar import END, Node
+from kernel_lsp.agents.compact.grammar import END, GrammarNode
 from kernel_lsp.agents.compact.telling import Situation
 from kernel_lsp.agents.compact.vocabulary import TOKENS
 from kernel_lsp.records import CallCost, OperationRole, Site
@@ -28,11 +28,11 @@ MOST_GAIN = 16
 """Eighths of the binary logarithm: beyond four times everything is alike."""
 LEAST_LEFT = 0.02
 GAINS = tuple(f"g{step}" for step in range(-MOST_GAIN, MOST_GAIN + 1))
-OFFER = Node(dict.fromkeys(GAINS, END))
+OFFER = GrammarNode(dict.fromkeys(GAINS, END))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class WeighedPlan:
     """A course as it is told."""
 
     skills: tuple[str, ...]
@@ -47,24 +47,24 @@ class Plan:
         return self.cost.replayed_s if self.wrapped else max(self.cost.host_s, self.cost.device_s)
 
 
-def plan(sites: Sequence[Site], cost: CallCost) -> Plan:
+def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
     """``sites``: where its steps were applied, in order."""
     left = math.prod(1.0 - min(1.0, max(0.0, site.benefit or 0.0)) for site in sites)
     skills = tuple(site.skill for site in sites)
-    return Plan(
+    return WeighedPlan(
         skills=skills, cost=cost, left=max(LEAST_LEFT, left), wrapped=any(site.wraps for site in sites)
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class PlanQuestion:
     """See the top of the file. Like a talk whose turn is the model's."""
 
     situation: Situation
     before: CallCost
     """Of the program as it is."""
-    rule: Plan
-    course: Plan
+    rule: WeighedPlan
+    course: WeighedPlan
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Question:
         return [TOKENS[word] for word in self.words]
 
     @property
-    def offer(self) -> Node:
+    def offer(self) -> GrammarNode:
         return OFFER
 
     def _told(self) -> Iterable[str]:
@@ -102,7 +102,7 @@ class Question:
         yield from _ratios(rule.cost, rule.call_s, course, rule.left)
 
 
-def _ratios(before: CallCost, call_s: float, now: Plan, left: float = 1.0) -> Iterable[str]:
+def _ratios(before: CallCost, call_s: float, now: WeighedPlan, left: float = 1.0) -> Iterable[str]:
     """How many times less the call takes, the host, the device; and how much less is left."""
     yield _gain(call_s, now.call_s)
     yield _gain(before.host_s, now.cost.host_s)
@@ -132,7 +132,7 @@ def word(gain: float) -> str:
     return f"g{max(-MOST_GAIN, min(MOST_GAIN, step))}"
 
 
-def expected(offered: Sequence[str], logprobs: Sequence[float]) -> float:
+def expected_gain(offered: Sequence[str], logprobs: Sequence[float]) -> float:
     """ln of the gain that these probabilities of the words expect."""
     weights = [math.exp(value) for value in logprobs]
     steps = (int(one[1:]) * weight for one, weight in zip(offered, weights, strict=True))

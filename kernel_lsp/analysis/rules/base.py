@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.launches import Launch, Tuning, launches_of, tuning_of
+from kernel_lsp.analysis.launches import LaunchExpression, Tuning, launches_of, tuning_of
 from kernel_lsp.analysis.scripts import Script
-from kernel_lsp.analysis.source import FunctionNode, SourceFile, walk
-from kernel_lsp.analysis.targets import Found, Structure, own_forward
+from kernel_lsp.analysis.source import FunctionNode, ParsedSource, walk
+from kernel_lsp.analysis.targets import FileStructure, TargetDraft, own_forward
 from kernel_lsp.records import Finding, TargetKind
 
 
@@ -30,7 +30,7 @@ class Rule:
     severity: str
     """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
     kinds: frozenset[TargetKind]
-    check: Callable[[Site], Iterator[Hit]]
+    check: Callable[[RuleSite], Iterator[Hit]]
     unnecessary: bool = False
     """What it marks does nothing: all of it, and not only a part."""
 
@@ -70,10 +70,10 @@ def hit(
     return Hit(node, message, data, fix)
 
 
-class Site:
+class RuleSite:
     """One target, as rules see it. Everything is found once and shared by all rules."""
 
-    def __init__(self, file: SourceFile, known: Structure, found: Found) -> None:
+    def __init__(self, file: ParsedSource, known: FileStructure, found: TargetDraft) -> None:
         self.file = file
         self.known = known
         self.found = found
@@ -100,7 +100,7 @@ class Site:
         return tuple(KernelFacts(self.file, f) for f in self.functions)
 
     @cached_property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[LaunchExpression]:
         """Launches of a Triton kernel in functions of its file."""
         return launches_of(self.known, self.found)
 
@@ -144,7 +144,7 @@ class Site:
         return made[1] if made else None
 
 
-def make_finding(file: SourceFile, rule: Rule | ScriptRule, found: Hit, target: str | None) -> Finding:
+def make_finding(file: ParsedSource, rule: Rule | ScriptRule, found: Hit, target: str | None) -> Finding:
     """``data`` gains line and column, from 1 in characters, for reports that have no text at hand."""
     span = file.span(found.node)
     last = found.node.end_lineno or found.node.lineno
@@ -166,7 +166,7 @@ def make_finding(file: SourceFile, rule: Rule | ScriptRule, found: Hit, target: 
     )
 
 
-def _describe_fix(file: SourceFile, fix: Fix) -> dict[str, Any]:
+def _describe_fix(file: ParsedSource, fix: Fix) -> dict[str, Any]:
     """Title and edits by offset, in the order of the text."""
     spans = [(file.span(node), new) for node, new in fix.edits]
     edits = [{"start": span.start, "end": span.end, "new": new} for span, new in spans]

@@ -16,7 +16,7 @@ from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks
 F = TypeVar("F")
 
 
-class Facts(Generic[F]):
+class LocalFacts(Generic[F]):
     """Local variable -> fact, with the rule's evaluator."""
 
     def __init__(self, evaluate: Callable[[ast.expr, dict[str, F]], F | None]) -> None:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
+from kernel_lsp.analysis.rules.flow import LocalFacts
 from kernel_lsp.analysis.rules.torchops import POINTWISE, POINTWISE_MODULES, REDUCTIONS, operation
 from kernel_lsp.analysis.source import FunctionNode, children, words
 from kernel_lsp.analysis.targets import is_tensor_operation, parameters
@@ -39,8 +39,8 @@ class _Chain:
         )
 
 
-class _Finder:
-    def __init__(self, site: Site) -> None:
+class _PointwiseChainFinder:
+    def __init__(self, site: RuleSite) -> None:
         self.site = site
         self.longest = _Chain()
 
@@ -106,7 +106,7 @@ class _Finder:
                 return _NUMBER
             chain = known[0] if known else _Chain()
             for other in known[1:]:
-                chain = _merged(chain, other)
+                chain = _merge(chain, other)
             return chain.then(None, node, name)
         if name in REDUCTIONS and not rest and not node.keywords:
             return _NUMBER
@@ -116,31 +116,31 @@ class _Finder:
 _NUMBER = _Chain(is_number=True)
 
 
-def _merged(chain: _Chain, other: _Chain) -> _Chain:
+def _merge(chain: _Chain, other: _Chain) -> _Chain:
     if not other.nodes:
         return chain
     shorter = _Chain(other.nodes[:-1], other.names[:-1])
     return chain if other.nodes[-1] in chain.nodes else chain.then(shorter, other.nodes[-1], other.names[-1])
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     has_modules = any(made in POINTWISE_MODULES for _, made in site.submodules.values())
     if not has_modules and not site.called_names & POINTWISE:
         return
     for function in site.functions:
-        finder = _Finder(site)
-        Facts(finder.evaluate).run(function, _tensors(site, function))
+        finder = _PointwiseChainFinder(site)
+        LocalFacts(finder.evaluate).run(function, _tensors(site, function))
         chain = finder.longest
         if len(chain.nodes) >= _MIN_LENGTH:
             yield hit(
                 chain.nodes[-1],
-                f"{len(chain.nodes)} pointwise operations in a row ({_listed(chain.names)}): "
+                f"{len(chain.nodes)} pointwise operations in a row ({_list_names(chain.names)}): "
                 "each is a kernel with its own pass over memory, fused they are one",
                 operations=list(chain.names),
             )
 
 
-def _tensors(site: Site, function: FunctionNode) -> dict[str, _Chain]:
+def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _Chain]:
     """Parameters that are tensors: by annotation, or forward's own without a default."""
     is_forward = site.found.kind is TargetKind.MODULE and function.name == "forward"
     plain = (
@@ -154,7 +154,7 @@ def _tensors(site: Site, function: FunctionNode) -> dict[str, _Chain]:
     return {p.arg: _Chain() for p in (*annotated, *(p for p in plain if p.annotation is None))}
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _list_names(names: tuple[str, ...]) -> str:
     return ", ".join(names) if len(names) <= 6 else ", ".join(names[:5]) + ", …"
 
 

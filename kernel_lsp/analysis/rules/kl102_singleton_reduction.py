@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, self_attribute
-from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit, self_attribute
+from kernel_lsp.analysis.rules.flow import LocalFacts
 from kernel_lsp.analysis.rules.torchops import (
     POINTWISE,
     POINTWISE_MODULES,
@@ -27,8 +27,8 @@ _Dims: TypeAlias = frozenset[int]
 _SAME_SHAPE_MODULES = POINTWISE_MODULES | {"torch.nn.Dropout", "torch.nn.Identity"}
 
 
-class _Finder:
-    def __init__(self, site: Site) -> None:
+class _SingletonReductionFinder:
+    def __init__(self, site: RuleSite) -> None:
         self.site = site
         self.hits: dict[ast.Call, int] = {}
 
@@ -103,7 +103,7 @@ def _has_one_output(constructor: ast.Call, made: str) -> bool:
     return made == "torch.nn.Linear" and integer(argument(constructor, 1, "out_features")) == 1
 
 
-def _makes_singletons(site: Site) -> bool:
+def _makes_singletons(site: RuleSite) -> bool:
     """A quick look for anything that could; most modules have nothing."""
     if "unsqueeze" in site.called_names or any(
         _has_one_output(c, made) for c, made in site.submodules.values()
@@ -119,12 +119,12 @@ def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.called_names & REDUCTIONS or not _makes_singletons(site):
         return
     for function in site.functions:
-        finder = _Finder(site)
-        Facts(finder.evaluate).run(function)
+        finder = _SingletonReductionFinder(site)
+        LocalFacts(finder.evaluate).run(function)
         for call, dim in finder.hits.items():
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
             yield hit(

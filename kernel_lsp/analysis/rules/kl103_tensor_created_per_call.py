@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.names import bound_names
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit, self_attribute
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk, words
 from kernel_lsp.records import TargetKind
 
@@ -23,7 +23,7 @@ _MAKERS = frozenset(
 _PLACEMENT = frozenset({"device", "dtype", "requires_grad", "layout", "pin_memory"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not any(dotted in _MAKERS for _, dotted in site.calls):
         return
     for function in site.functions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import DefinitionNode, blocks, children, walk
 from kernel_lsp.records import TargetKind
 
@@ -17,7 +17,7 @@ _RARE = ("debug", "verbose", "is_tracing", "is_scripting", "is_compiling", "is_i
 _HOST_ONLY = frozenset({"shape", "size", "numpy", "np", "config"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.called_names & (_SYNCS | _TESTS | {"print", "equal", "allclose"}):
         return
     for function in site.functions:
@@ -25,7 +25,9 @@ def _check(site: Site) -> Iterator[Hit]:
         yield from _statements(site, function.body, names, conditional=False)
 
 
-def _statements(site: Site, body: list[ast.stmt], tensors: set[str], *, conditional: bool) -> Iterator[Hit]:
+def _statements(
+    site: RuleSite, body: list[ast.stmt], tensors: set[str], *, conditional: bool
+) -> Iterator[Hit]:
     for statement in body:
         if isinstance(statement, DefinitionNode | ast.Raise | ast.Assert) or _is_rare(statement):
             continue
@@ -39,15 +41,15 @@ def _statements(site: Site, body: list[ast.stmt], tensors: set[str], *, conditio
             yield from _statements(site, block, tensors, conditional=inside)
 
 
-def _expressions(site: Site, root: ast.AST, tensors: set[str], *, conditional: bool) -> Iterator[Hit]:
+def _expressions(site: RuleSite, root: ast.AST, tensors: set[str], *, conditional: bool) -> Iterator[Hit]:
     for node in walk(root):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Attribute) and node.func.attr in _SYNCS and not node.args:
             if not _is_on_host(site, node.func.value):
-                yield _found(node, f".{node.func.attr}()")
+                yield _hit(node, f".{node.func.attr}()")
         elif not conditional and _prints(node, tensors):
-            yield _found(node, "print of a tensor")
+            yield _hit(node, "print of a tensor")
 
 
 def _prints(call: ast.Call, tensors: set[str]) -> bool:
@@ -55,7 +57,7 @@ def _prints(call: ast.Call, tensors: set[str]) -> bool:
     return is_print and any(isinstance(a, ast.Name) and a.id in tensors for a in call.args)
 
 
-def _test(site: Site, test: ast.expr) -> Iterator[Hit]:
+def _test(site: RuleSite, test: ast.expr) -> Iterator[Hit]:
     """``if mask.any():`` and ``while torch.all(..):`` turn a tensor into a bool."""
     operands = test.values if isinstance(test, ast.BoolOp) else [test]
     for operand in operands:
@@ -66,10 +68,10 @@ def _test(site: Site, test: ast.expr) -> Iterator[Hit]:
         if site.file.dotted(inner.func) in _TORCH_TESTS or (
             is_method and not _is_on_host(site, inner.func.value)  # type: ignore[attr-defined]
         ):
-            yield _found(inner, "a branch on a tensor's value")
+            yield _hit(inner, "a branch on a tensor's value")
 
 
-def _is_on_host(site: Site, node: ast.expr) -> bool:
+def _is_on_host(site: RuleSite, node: ast.expr) -> bool:
     """Shapes, numpy arrays and things already moved: no second wait."""
     for inner in walk(node):
         if isinstance(inner, ast.Attribute) and inner.attr in (*_HOST_ONLY, *_SYNCS):
@@ -87,7 +89,7 @@ def _is_rare(statement: ast.stmt) -> bool:
     return any(word in ast.unparse(statement.test).lower() for word in _RARE)
 
 
-def _found(node: ast.expr, what: str) -> Hit:
+def _hit(node: ast.expr, what: str) -> Hit:
     return hit(
         node,
         f"{what} in forward makes the CPU wait for the GPU and stops it from queueing the next kernels",

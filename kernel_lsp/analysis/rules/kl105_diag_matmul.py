@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
+from kernel_lsp.analysis.rules.flow import LocalFacts
 from kernel_lsp.analysis.rules.torchops import is_matmul, operation
 from kernel_lsp.analysis.source import children
 from kernel_lsp.records import TargetKind
 
 
-class _Finder:
-    def __init__(self, site: Site) -> None:
+class _DiagMatmulFinder:
+    def __init__(self, site: RuleSite) -> None:
         self.site = site
         self.hits: dict[ast.expr, str] = {}
 
@@ -41,12 +41,12 @@ class _Finder:
         return called[0] == "diag_embed" or is_matmul(self.site, called[1]) is None
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.called_names & {"diag", "diag_embed"}:
         return
     for function in site.functions:
-        finder = _Finder(site)
-        Facts(finder.evaluate).run(function)
+        finder = _DiagMatmulFinder(site)
+        LocalFacts(finder.evaluate).run(function)
         for node, side in finder.hits.items():
             scaled = "rows: a[:, None] * b" if side == "left" else "columns: b * a"
             yield hit(

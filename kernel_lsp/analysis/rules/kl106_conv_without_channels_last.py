@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, self_attribute
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit, self_attribute
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
@@ -14,7 +14,7 @@ _LAYOUTS = {"torch.nn.Conv2d": "channels_last", "torch.nn.Conv3d": "channels_las
 _MIN_CHANNELS = 8
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.submodules:
         return
     called = {name for node, _ in site.calls if (name := self_attribute(node.func))}

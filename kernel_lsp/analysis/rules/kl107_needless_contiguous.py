@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.torchops import is_matmul, operation
 from kernel_lsp.analysis.source import words
 from kernel_lsp.records import TargetKind
@@ -15,7 +15,7 @@ _ALWAYS_CONTIGUOUS = frozenset({"linear", "contiguous"})
 _MAKERS = frozenset(f"torch.{name}" for name in words("zeros ones empty full arange rand randn"))
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "contiguous" not in site.called_names:
         return
     for node in site.nodes:
@@ -61,7 +61,7 @@ def _swaps_last_two(node: ast.expr) -> bool:
     return node.func.attr == "transpose" and {ast.unparse(a) for a in node.args} == {"-1", "-2"}
 
 
-def _is_contiguous(site: Site, node: ast.expr) -> bool:
+def _is_contiguous(site: RuleSite, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if site.submodule_class(node) == "torch.nn.Linear" or site.file.dotted(node.func) in _MAKERS:

@@ -6,8 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
-from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit, self_attribute
+from kernel_lsp.analysis.rules.flow import LocalFacts
 from kernel_lsp.analysis.rules.torchops import dimension, is_matmul, is_number, operation
 from kernel_lsp.analysis.source import FunctionNode, children, walk
 from kernel_lsp.records import TargetKind
@@ -17,10 +17,10 @@ from kernel_lsp.records import TargetKind
 _DIMENSIONS = (-1, 1)
 
 
-class _Finder:
+class _LinearReductionFinder:
     """Facts are True for a product, possibly scaled by a number."""
 
-    def __init__(self, site: Site, read_once: set[str]) -> None:
+    def __init__(self, site: RuleSite, read_once: set[str]) -> None:
         self.site = site
         self.read_once = read_once
         self.hits: list[ast.Call] = []
@@ -50,7 +50,7 @@ class _Finder:
         return over_all or dimension(node, called[2]) in _DIMENSIONS
 
 
-def is_product(site: Site, node: ast.AST) -> bool:
+def is_product(site: RuleSite, node: ast.AST) -> bool:
     """A matrix product, as an operator, a call or a linear layer."""
     if not isinstance(node, ast.BinOp | ast.Call):
         return False
@@ -85,12 +85,12 @@ def _is_scale(node: ast.expr) -> bool:
     return is_number(node) or (self_attribute(node) or "").startswith("scal")
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.called_names & {"sum", "mean"} or not any(is_product(site, node) for node in site.nodes):
         return
     for function in site.functions:
-        finder = _Finder(site, _read_once(function))
-        Facts(finder.evaluate).run(function)
+        finder = _LinearReductionFinder(site, _read_once(function))
+        LocalFacts(finder.evaluate).run(function)
         for call in finder.hits:
             yield hit(
                 call,

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import language_name
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit
 from kernel_lsp.analysis.rules.tritonops import constexprs, runtime_parameters
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk
 from kernel_lsp.analysis.targets import parameters
@@ -19,11 +19,11 @@ _ACCESSES = {"load": 1, "store": 2, "atomic_add": 2, "atomic_max": 2, "atomic_mi
 _BOUNDING = frozenset({"where", "minimum", "clamp"})
 
 
-class _Kernel:
+class _MaskedKernel:
     """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid × B),
     ``round:B`` (the variable of a loop in steps of B)."""
 
-    def __init__(self, site: Site, function: FunctionNode) -> None:
+    def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self.file = site.file
         self.constexprs = constexprs(site, function)
         self.runtime = runtime_parameters(site, function)
@@ -111,9 +111,9 @@ class _Kernel:
             lengths = [m[6:] for m in marks if m.startswith("lanes:")]
             tails = sorted(length for length in lengths if self._may_be_partial(length, marks))
             if tails and not self.takes_multiples:
-                yield _found(node, name, f"the last block of {tails[0]} elements may reach past the end")
+                yield _hit(node, name, f"the last block of {tails[0]} elements may reach past the end")
             elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
-                yield _found(
+                yield _hit(
                     node, name, f"{lanes} is compared with a bound elsewhere in this kernel but not here"
                 )
 
@@ -138,7 +138,7 @@ def _index(pointer: ast.expr) -> str | None:
     return " ".join(terms) if terms and isinstance(pointer, ast.Name) else None
 
 
-def _rounded_up(site: Site) -> set[str]:
+def _rounded_up(site: RuleSite) -> set[str]:
     """Block sizes by which a launch divides and rounds up; without a launch, all where a size is unused."""
     kernel = site.kernels[0]
     if not site.launches:
@@ -159,7 +159,7 @@ def _rounded_up(site: Site) -> set[str]:
     return passed | (by_name & kernel.constexprs)
 
 
-def _divisors(launch: Launch, axis: ast.expr) -> Iterator[ast.expr]:
+def _divisors(launch: LaunchExpression, axis: ast.expr) -> Iterator[ast.expr]:
     """B of ``cdiv(n, B)`` and of ``(n + B - 1) // B``."""
     node = launch.resolve(axis)
     match node:
@@ -204,11 +204,11 @@ def _compared_names(function: FunctionNode, bounds: set[str]) -> set[str]:
     return found
 
 
-def _found(node: ast.Call, name: str, reason: str) -> Hit:
+def _hit(node: ast.Call, name: str, reason: str) -> Hit:
     return hit(node, f"tl.{name} without a mask: {reason}", access=name)
 
 
-def _checks_divisibility(site: Site) -> bool:
+def _checks_divisibility(site: RuleSite) -> bool:
     """An assert or raise with a remainder, in a launcher or as tl.static_assert: sizes are proved to fit."""
     launchers = [node for name, node in site.known.definitions if name in site.found.launchers]
     for root in (*launchers, *site.functions):
@@ -224,11 +224,11 @@ def _checks_divisibility(site: Site) -> bool:
     return False
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if _checks_divisibility(site):
         return
     for function in site.functions[:1]:
-        yield from _Kernel(site, function).check(function.body, in_loop=False)
+        yield from _MaskedKernel(site, function).check(function.body, in_loop=False)
 
 
 KL201 = Rule(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.analysis.kernels import KernelFacts, is_constexpr, is_wide, language_name, names_in
-from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import FunctionNode, children, module_level, walk
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
@@ -30,8 +30,8 @@ class _Integer:
 _PLAIN = _Integer()
 
 
-class _Kernel:
-    def __init__(self, site: Site, function: FunctionNode) -> None:
+class _OffsetKernel:
+    def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self.file = site.file
         self.function = function
         sizes = [p for p in parameters(function) if not is_constexpr(site.file, p)]
@@ -110,7 +110,7 @@ class _Kernel:
         return product
 
 
-def _fix(site: Site, facts: KernelFacts, index: ast.expr) -> Fix | None:
+def _fix(site: RuleSite, facts: KernelFacts, index: ast.expr) -> Fix | None:
     """None where a loop hands on what would get another type: that does not compile."""
     asked = (call.func for call, name in facts.calls if name == "program_id")
     language = next((ast.unparse(f.value) for f in asked if isinstance(f, ast.Attribute)), None)
@@ -140,9 +140,9 @@ def _is_handed_on(facts: KernelFacts, index: ast.expr) -> bool:
     )
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     facts = site.kernels[0]
-    kernel = _Kernel(site, facts.function)
+    kernel = _OffsetKernel(site, facts.function)
     kernel.run()
     # A single number for each program comes from a small tensor.
     tiles = [a.pointer for a in facts.accesses if "lanes" in facts.atoms(a.pointer)]

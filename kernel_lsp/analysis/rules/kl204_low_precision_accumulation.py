@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import language_name
-from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, RuleSite, argument, hit
 from kernel_lsp.analysis.source import FunctionNode, walk
 from kernel_lsp.records import TargetKind
 
 _LOW = frozenset({"float16", "bfloat16"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for function in site.functions:
         accumulated = _accumulated_in_loops(site, function)
         for node in (n for statement in function.body for n in walk(statement)):
@@ -22,18 +22,18 @@ def _check(site: Site) -> Iterator[Hit]:
                 dtype = _made_in(site, node.value)
                 if dtype and names & accumulated:
                     fix = _fix_of_name(site, function, node, min(names))
-                    yield _found(node.value, f"the accumulator {min(names)} is {dtype}", dtype, fix)
+                    yield _hit(node.value, f"the accumulator {min(names)} is {dtype}", dtype, fix)
             elif isinstance(node, ast.Call) and (dtype := _sums_in(site, node)):
                 fix = _fix_of_stored(site, function, node)
-                yield _found(node, f"{ast.unparse(node.func)} adds up in {dtype}", dtype, fix)
+                yield _hit(node, f"{ast.unparse(node.func)} adds up in {dtype}", dtype, fix)
 
 
-def _low(site: Site, node: ast.expr | None) -> str | None:
+def _low(site: RuleSite, node: ast.expr | None) -> str | None:
     name = language_name(site.file, node) if node is not None else None
     return name if name in _LOW else None
 
 
-def _made_in(site: Site, call: ast.Call) -> str | None:
+def _made_in(site: RuleSite, call: ast.Call) -> str | None:
     """The low dtype of ``tl.zeros(shape, dtype)`` or ``tl.full(shape, value, dtype)``."""
     name = language_name(site.file, call.func)
     if name not in ("zeros", "full"):
@@ -41,7 +41,7 @@ def _made_in(site: Site, call: ast.Call) -> str | None:
     return _low(site, argument(call, 1 if name == "zeros" else 2, "dtype"))
 
 
-def _sums_in(site: Site, call: ast.Call) -> str | None:
+def _sums_in(site: RuleSite, call: ast.Call) -> str | None:
     name = language_name(site.file, call.func)
     if name == "dot":
         return _low(site, next((k.value for k in call.keywords if k.arg == "out_dtype"), None))
@@ -56,7 +56,7 @@ def _sums_in(site: Site, call: ast.Call) -> str | None:
     return None
 
 
-def _accumulated_in_loops(site: Site, function: FunctionNode) -> set[str]:
+def _accumulated_in_loops(site: RuleSite, function: FunctionNode) -> set[str]:
     """Names that a loop adds to: ``acc += x``, ``acc = acc + x``, ``acc = tl.dot(a, b, acc)``."""
     found: set[str] = set()
     loops = [n for n in walk(function) if isinstance(n, ast.For | ast.While)]
@@ -73,7 +73,7 @@ def _accumulated_in_loops(site: Site, function: FunctionNode) -> set[str]:
     return found
 
 
-def _fix_of_name(site: Site, function: FunctionNode, made: ast.Assign, name: str) -> Fix | None:
+def _fix_of_name(site: RuleSite, function: FunctionNode, made: ast.Assign, name: str) -> Fix | None:
     """All that makes and feeds the accumulator. None where it is used for more than being added to and
     stored, which may want its type: a store casts by itself."""
     edits: list[ast.expr] = []
@@ -101,21 +101,21 @@ def _fix_of_name(site: Site, function: FunctionNode, made: ast.Assign, name: str
                 pass  # their statements come by themselves
             case _ if _count(node, name):
                 return None
-    return _widened(edits)
+    return _widening_fix(edits)
 
 
-def _fix_of_stored(site: Site, function: FunctionNode, call: ast.Call) -> Fix | None:
+def _fix_of_stored(site: RuleSite, function: FunctionNode, call: ast.Call) -> Fix | None:
     """None but for a sum that is stored as it is, or added to a name of another type."""
     for node in walk(function):
         match node:
             case ast.Expr(value=ast.Call(args=[_, value, *_]) as store) if value is call:
                 if language_name(site.file, store.func) == "store":
-                    return _widened(_low_dtypes(site, call))
+                    return _widening_fix(_low_dtypes(site, call))
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if value is call:
                 made = [n for n in walk(function) if isinstance(n, ast.Assign) and _is_named(n, name)]
                 float32 = [n for n in made if "float32" in ast.unparse(n.value)]
                 if len(made) == len(float32) == 1:
-                    return _widened(_low_dtypes(site, call))
+                    return _widening_fix(_low_dtypes(site, call))
     return None
 
 
@@ -136,11 +136,11 @@ def _count(node: ast.AST, name: str) -> int:
     return sum(isinstance(n, ast.Name) and n.id == name for n in walk(node))
 
 
-def _is_dot(site: Site, value: ast.expr) -> bool:
+def _is_dot(site: RuleSite, value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and language_name(site.file, value.func) == "dot"
 
 
-def _low_dtypes(site: Site, call: ast.expr) -> list[ast.expr]:
+def _low_dtypes(site: RuleSite, call: ast.expr) -> list[ast.expr]:
     """Where a call's own arguments, or the cast of what it sums, say float16 or bfloat16."""
     assert isinstance(call, ast.Call)
     given = [*call.args, *(k.value for k in call.keywords)]
@@ -148,7 +148,7 @@ def _low_dtypes(site: Site, call: ast.expr) -> list[ast.expr]:
     return [node for node in (*given, *cast) if _low(site, node)]
 
 
-def _widened(dtypes: list[ast.expr]) -> Fix | None:
+def _widening_fix(dtypes: list[ast.expr]) -> Fix | None:
     edits = tuple(
         (node, f"{ast.unparse(node.value)}.float32") for node in dtypes if isinstance(node, ast.Attribute)
     )
@@ -156,7 +156,7 @@ def _widened(dtypes: list[ast.expr]) -> Fix | None:
     return Fix("Accumulate in tl.float32", edits) if whole else None
 
 
-def _found(node: ast.expr, what: str, dtype: str, fix: Fix | None) -> Hit:
+def _hit(node: ast.expr, what: str, dtype: str, fix: Fix | None) -> Hit:
     digits = "11 bits" if dtype == "float16" else "8 bits"
     message = f"{what}, which keeps {digits}: accumulate in tl.float32 and cast when storing"
     return hit(node, message, fix=fix, dtype=dtype)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import is_constexpr, language_name
 from kernel_lsp.analysis.names import bound_names
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     # A helper's argument is constexpr when its caller's is; only a launch makes it a runtime value.
     if not site.found.launchers:
         return
@@ -28,7 +28,7 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _shape_names(site: Site, call: ast.Call) -> Iterator[str]:
+def _shape_names(site: RuleSite, call: ast.Call) -> Iterator[str]:
     """Names that give the shape of a block."""
     name = language_name(site.file, call.func)
     shape: ast.expr | None = None

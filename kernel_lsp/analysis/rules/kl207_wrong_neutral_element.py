@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.lanes import Reduction, loaded_directly, reduces_masked_lanes, reductions
 from kernel_lsp.analysis.rules.torchops import is_number
 from kernel_lsp.analysis.source import walk
@@ -20,7 +20,7 @@ _NEUTRAL = {
 }
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         for reduction in reductions(kernel):
             load = loaded_directly(kernel, reduction.tile)

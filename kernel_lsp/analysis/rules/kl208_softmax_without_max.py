@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.exponents import is_limited
 from kernel_lsp.records import TargetKind
 
 _EXPONENTIALS = ("exp", "exp2", "math.exp", "math.exp2")
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         if not any(name in _EXPONENTIALS for _, name in kernel.calls):
             continue

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         if any(isinstance(n, ast.Attribute) and n.attr == "float64" for n in kernel.nodes):
             continue  # twice the digits: what cancels is noise only beyond 10^7 standard deviations
@@ -27,7 +27,7 @@ def _check(site: Site) -> Iterator[Hit]:
 
 def _is_difference(kernel: KernelFacts, node: ast.BinOp) -> bool:
     """``s2 / n - m * m`` with m = s1 / n."""
-    mean = _squared(node.right)
+    mean = _find_squared(node.right)
     if mean is None:
         return False
     first, second = _quotient(kernel, node.left), _quotient(kernel, mean)
@@ -36,7 +36,7 @@ def _is_difference(kernel: KernelFacts, node: ast.BinOp) -> bool:
     return ast.dump(first[1]) == ast.dump(second[1]) and ast.dump(first[0]) != ast.dump(second[0])
 
 
-def _squared(node: ast.expr) -> ast.expr | None:
+def _find_squared(node: ast.expr) -> ast.expr | None:
     match node:
         case ast.BinOp(left=ast.Name(id=a) as base, op=ast.Mult(), right=ast.Name(id=b)) if a == b:
             return base

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts, names_in
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     tuning = site.tuning
     if tuning is None or not tuning.measures:
         return
@@ -30,7 +30,7 @@ def _check(site: Site) -> Iterator[Hit]:
         )
 
 
-def _sizes(site: Site) -> list[str]:
+def _sizes(site: RuleSite) -> list[str]:
     """Runtime arguments that bound a loop over tuned tiles: ``range(0, K, B)``, ``range(tl.cdiv(K, B))``."""
     kernel = site.kernels[0]
     passed = {name for launch in site.launches for name in launch.arguments}
@@ -56,7 +56,7 @@ def _size(kernel: KernelFacts, bound: ast.expr) -> str | None:
     return bound.id if isinstance(bound, ast.Name) and bound.id in runtime else None
 
 
-def _is_left_out_on_purpose(site: Site, size: str) -> bool:
+def _is_left_out_on_purpose(site: RuleSite, size: str) -> bool:
     """``do_not_specialize`` names what changes with every call."""
     return any(
         isinstance(node, ast.Constant) and node.value == size
@@ -67,7 +67,7 @@ def _is_left_out_on_purpose(site: Site, size: str) -> bool:
     )
 
 
-def _is_derived(site: Site, key: set[str], missing: list[str]) -> bool:
+def _is_derived(site: RuleSite, key: set[str], missing: list[str]) -> bool:
     """A rounded or bucketed form of the size is in the key instead, or no launch tells."""
     for launch in site.launches:
         keyed = {
@@ -82,7 +82,7 @@ def _is_derived(site: Site, key: set[str], missing: list[str]) -> bool:
     return not site.launches
 
 
-def _computed_from(launch: Launch, given: ast.expr) -> Iterator[ast.AST]:
+def _computed_from(launch: LaunchExpression, given: ast.expr) -> Iterator[ast.AST]:
     """All parts of an argument, names of the launcher resolved."""
     for node in walk(launch.resolve(given)):
         yield node

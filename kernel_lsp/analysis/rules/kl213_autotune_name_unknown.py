@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.launches import Tuning
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import words
 from kernel_lsp.records import TargetKind
 
@@ -21,7 +21,7 @@ _OF_COMPILERS = words(
 )
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     tuning = site.tuning
     kernel = site.kernels[0]
     if tuning is None or kernel.function.args.kwarg or kernel.function.args.vararg:

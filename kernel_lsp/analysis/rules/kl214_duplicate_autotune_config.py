@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.launches import Config
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.records import TargetKind
 
 # What Triton takes for an option that a configuration leaves out.
@@ -17,7 +17,7 @@ _DEFAULTS = {
 }
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     tuning = site.tuning
     seen: dict[frozenset[tuple[str, str]], int] = {}
     for config in (tuning.configs or ()) if tuning else ():

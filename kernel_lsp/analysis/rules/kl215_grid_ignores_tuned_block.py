@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.launches import Tuning
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     tuning = site.tuning
     if tuning is None:
         return
     kernel = site.kernels[0]
-    tuned = _tuned(tuning) & _block_sizes(kernel)
+    tuned = _tuned_values(tuning) & _block_sizes(kernel)
     if not tuned or _covers_the_rest(kernel):
         return
     for launch in site.launches:
@@ -31,7 +31,7 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _tuned(tuning: Tuning) -> set[str]:
+def _tuned_values(tuning: Tuning) -> set[str]:
     """Values that written-out configurations set differently."""
     configs = tuning.configs or ()
     names = {name for config in configs for name in config.values}

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import names_in
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for launch in site.launches:
         if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(launch.launcher)):
             continue  # the launcher looks at the remainder
@@ -35,7 +35,7 @@ def _check(site: Site) -> Iterator[Hit]:
                     )
 
 
-def _masks_the_rest(site: Site, launch: Launch, axis: int, size: ast.expr) -> bool:
+def _masks_the_rest(site: RuleSite, launch: LaunchExpression, axis: int, size: ast.expr) -> bool:
     """The kernel compares lanes of the axis with this size, so it reckons with a partial last block. Another
     bound, such as a row's own length, says nothing: what is divided may be padded."""
     kernel = site.kernels[0]
@@ -49,7 +49,7 @@ def _masks_the_rest(site: Site, launch: Launch, axis: int, size: ast.expr) -> bo
     )
 
 
-def _block(site: Site, launch: Launch, divisor: ast.expr) -> str | None:
+def _block(site: RuleSite, launch: LaunchExpression, divisor: ast.expr) -> str | None:
     """The constexpr that the kernel receives the divisor as, or reads it from the tuned values."""
     kernel = site.kernels[0]
     for name in kernel.constexprs & launch.arguments.keys():
@@ -64,7 +64,7 @@ def _block(site: Site, launch: Launch, divisor: ast.expr) -> str | None:
     return None
 
 
-def _may_have_a_rest(launch: Launch, dividend: ast.expr) -> bool:
+def _may_have_a_rest(launch: LaunchExpression, dividend: ast.expr) -> bool:
     """A plain size: ``n``, ``x.numel()``, ``x.shape[0]``. Sums and products may be rounded up already."""
     node = launch.resolve(dividend)
     match node:

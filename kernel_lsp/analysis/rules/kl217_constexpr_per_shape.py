@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import integer, walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     launches = site.launches
     if not launches:
         return
@@ -29,7 +29,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _is_number_of_elements(launch: Launch, given: ast.expr) -> bool:
+def _is_number_of_elements(launch: LaunchExpression, given: ast.expr) -> bool:
     """``x.numel()``, or the rows of ``x.view(-1, width)``: what changes with the batch."""
     match launch.resolve(given):
         case ast.Call(func=ast.Attribute(attr="numel"), args=[]):

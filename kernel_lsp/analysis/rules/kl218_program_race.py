@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts, names_in
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess, names_in
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import integer, walk
 from kernel_lsp.records import TargetKind
 
 _LOCKS = frozenset({"atomic_cas", "atomic_xchg"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     kernel = site.kernels[0]
     if "program_id" not in site.called_names or not site.found.launchers:
         return
@@ -36,7 +36,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _racing_axis(kernel: KernelFacts, access: Access, launches: list[Launch]) -> int | None:
+def _racing_axis(kernel: KernelFacts, access: PointerAccess, launches: list[LaunchExpression]) -> int | None:
     """An axis with several programs that the value depends on and nothing of the address does."""
     assert access.value is not None
     where = kernel.atoms(access.pointer)
@@ -55,7 +55,7 @@ def _header(loop: ast.For | ast.While) -> ast.expr:
     return loop.iter if isinstance(loop, ast.For) else loop.test
 
 
-def _has_many(launch: Launch, axis: int) -> bool:
+def _has_many(launch: LaunchExpression, axis: int) -> bool:
     """The launch's grid is written out and has more than one program along the axis."""
     axes = launch.grid_axes()
     if axes is None or axis >= len(axes):

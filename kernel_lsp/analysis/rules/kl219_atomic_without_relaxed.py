@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
 _SYNCHRONIZING = frozenset({"atomic_cas", "atomic_xchg", "debug_barrier"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     names = {name for kernel in site.kernels for _, name in kernel.calls}
     if "atomic_add" not in names or names & _SYNCHRONIZING:
         return
@@ -40,7 +40,7 @@ def _check(site: Site) -> Iterator[Hit]:
             return  # what holds for one holds for all of the kernel
 
 
-def _may_signal(kernel: KernelFacts, addition: Access) -> bool:
+def _may_signal(kernel: KernelFacts, addition: PointerAccess) -> bool:
     """A fixed number at one place; many places are a histogram."""
     is_fixed = addition.value is not None and integer(addition.value) is not None
     return is_fixed and not {"lanes", "memory"} & kernel.atoms(addition.pointer)

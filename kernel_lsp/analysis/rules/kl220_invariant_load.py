@@ -8,14 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts, Loop, names_in
+from kernel_lsp.analysis.kernels import KernelFacts, Loop, PointerAccess, names_in
 from kernel_lsp.analysis.launches import shared_tensors
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         if not kernel.loops:
             continue
@@ -30,7 +30,9 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop, shared: dict[str, set[str]]) -> bool:
+def _is_invariant(
+    kernel: KernelFacts, access: PointerAccess, loop: Loop, shared: dict[str, set[str]]
+) -> bool:
     if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
         return False
     if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(access.call):
@@ -63,7 +65,7 @@ def _may_synchronize(kernel: KernelFacts, loop: ast.For) -> bool:
     )
 
 
-def _reads_memory(access: Access) -> bool:
+def _reads_memory(access: PointerAccess) -> bool:
     """A load inside the address may change with the loop's stores."""
     return any(isinstance(n, ast.Call) and n is not access.call for n in walk(access.pointer))
 

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import TRANSPARENT
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     tuning = site.tuning
     configs = [c.node for c in (tuning.configs or ())] if tuning else []
     staged = [next(_stages(call), None) for call in configs]
@@ -31,7 +31,7 @@ def _stages(call: ast.Call) -> Iterator[ast.keyword]:
     yield from (k for k in call.keywords if k.arg == "num_stages" and (integer(k.value) or 0) > 1)
 
 
-def _is_straight(site: Site) -> bool:
+def _is_straight(site: RuleSite) -> bool:
     """No loop in the kernel or its helpers, and no call of a function that is not in this file."""
     if any(kernel.loops for kernel in site.kernels):
         return False
@@ -43,7 +43,7 @@ def _is_straight(site: Site) -> bool:
     )
 
 
-def _may_have_a_loop(site: Site, call: ast.Call, known: frozenset[str] | set[str]) -> bool:
+def _may_have_a_loop(site: RuleSite, call: ast.Call, known: frozenset[str] | set[str]) -> bool:
     """A function of another file, by its name or by its module's; one of a number alone knows no data."""
     if isinstance(call.func, ast.Name):
         return call.func.id not in known

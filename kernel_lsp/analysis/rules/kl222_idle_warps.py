@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit
 from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
@@ -17,7 +17,7 @@ from kernel_lsp.records import TargetKind
 _THREADS = 32
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     lengths = _lengths(site)
     num_axes = _num_axes(site.kernels[0])
     if lengths is None or not may_run_on_gpu(site):
@@ -61,12 +61,12 @@ def _num_axes(kernel: KernelFacts) -> int:
     return max((len(i.elts) for i in indices if isinstance(i, ast.Tuple)), default=1)
 
 
-def _number(launch: Launch, name: str) -> int | None:
+def _number(launch: LaunchExpression, name: str) -> int | None:
     given = launch.arguments.get(name)
     return None if given is None else integer(launch.resolve(given))
 
 
-def _lengths(site: Site) -> list[ast.expr] | None:
+def _lengths(site: RuleSite) -> list[ast.expr] | None:
     """Lengths of all ranges, whose product no tile exceeds; None when a tile is made in another way."""
     found: dict[str, ast.expr] = {}
     for kernel in site.kernels[1:]:

@@ -6,22 +6,22 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import WIDE, KernelFacts, is_wide
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "program_id" not in site.called_names:
         return
     for kernel in site.kernels:
         for call, _ in kernel.calls:
-            operand = _widened(kernel, call)
+            operand = _find_widened(kernel, call)
             if operand is None or not _is_narrow_product(kernel, operand):
                 continue
             if _is_flat_offset(kernel, call) and (
-                _has_runtime_factor(kernel, operand) or _is_told_numel(site)
+                _has_runtime_factor(kernel, operand) or _is_given_numel(site)
             ):
                 yield hit(
                     call,
@@ -42,7 +42,7 @@ def _has_runtime_factor(kernel: KernelFacts, operand: ast.expr) -> bool:
     )
 
 
-def _is_told_numel(site: Site) -> bool:
+def _is_given_numel(site: RuleSite) -> bool:
     """A launch passes the number of elements of a tensor of any shape."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
@@ -56,13 +56,13 @@ def _is_flat_offset(kernel: KernelFacts, call: ast.Call) -> bool:
     """It indexes a whole tensor by itself: added to a pointer, and in no product afterwards."""
     aliases = {name for name, bound in kernel.bindings.items() if any(b.value is call for b in bound)}
     for node in kernel.nodes:
-        sides = _stripped(node) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+        sides = _strip_axes(node) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
         if any(s is call or (isinstance(s, ast.Name) and s.id in aliases) for s in sides):
             return False
     return any(_adds_to_pointer(kernel, a.pointer, call, aliases) for a in kernel.accesses)
 
 
-def _stripped(node: ast.BinOp) -> list[ast.expr]:
+def _strip_axes(node: ast.BinOp) -> list[ast.expr]:
     """Both factors, without ``[:, None]``."""
     return [s.value if isinstance(s, ast.Subscript) else s for s in (node.left, node.right)]
 
@@ -79,7 +79,7 @@ def _adds_to_pointer(kernel: KernelFacts, pointer: ast.expr, call: ast.Call, ali
     return False
 
 
-def _widened(kernel: KernelFacts, call: ast.Call) -> ast.expr | None:
+def _find_widened(kernel: KernelFacts, call: ast.Call) -> ast.expr | None:
     """``x`` of ``x.to(tl.int64)`` or ``tl.cast(x, tl.int64)``."""
     if (
         isinstance(call.func, ast.Attribute)
@@ -128,7 +128,7 @@ def _mentions_wide(kernel: KernelFacts, root: ast.expr) -> bool:
     while queue:
         for node in walk(queue.pop()):
             if isinstance(node, ast.Call) and (
-                _widened(kernel, node) is not None or _is_unknown(kernel, node)
+                _find_widened(kernel, node) is not None or _is_unknown(kernel, node)
             ):
                 return True
             if isinstance(node, ast.Name) and node.id not in seen:

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit
 from kernel_lsp.analysis.rules.lanes import cast_operand
 from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "dot" not in site.called_names or not may_run_on_gpu(site):
         return
     for kernel in site.kernels:

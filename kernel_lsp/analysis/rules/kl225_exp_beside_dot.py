@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     names = site.called_names
     if not {"exp", "dot"} <= names or "exp2" in names or not may_run_on_gpu(site):
         return
@@ -51,13 +51,13 @@ def _is_score(kernel: KernelFacts, call: ast.Call) -> bool:
         isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) for value in bound for n in walk(value)
     ) and any(
         kernel.called(n) == "dot"
-        for value in _reached(kernel, bound)
+        for value in _reach_values(kernel, bound)
         for n in walk(value)
         if isinstance(n, ast.Call)
     )
 
 
-def _reached(kernel: KernelFacts, values: list[ast.expr]) -> list[ast.expr]:
+def _reach_values(kernel: KernelFacts, values: list[ast.expr]) -> list[ast.expr]:
     """The values and what their names were bound to, one step."""
     names = {n.id for value in values for n in walk(value) if isinstance(n, ast.Name)}
     return values + [b.value for name in names for b in kernel.bindings.get(name, ())]

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts, names_in
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 _PRINTS = ("device_print", "static_print")
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.called_names & {"print", *_PRINTS}:
         return
     for kernel in site.kernels:

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import language_name
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.source import SourceFile, module_level
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
+from kernel_lsp.analysis.source import ParsedSource, module_level
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     plain = _plain_numbers(site.file)
     if not plain:
         return
@@ -30,7 +30,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _plain_numbers(file: SourceFile) -> set[str]:
+def _plain_numbers(file: ParsedSource) -> set[str]:
     """Names that are bound at the top level, each time to a number."""
     found: set[str] = set()
     other: set[str] = set()

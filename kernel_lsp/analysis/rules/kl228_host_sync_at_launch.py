@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     reported: set[int] = set()
     for launch in site.launches:
         for given in (*launch.call.args, *(k.value for k in launch.call.keywords)):
@@ -31,12 +31,12 @@ def _check(site: Site) -> Iterator[Hit]:
                     )
 
 
-def _num_reads(launch: Launch, name: str) -> int:
+def _num_reads(launch: LaunchExpression, name: str) -> int:
     names = [n for n in walk(launch.launcher) if isinstance(n, ast.Name) and n.id == name]
     return sum(isinstance(n.ctx, ast.Load) for n in names)
 
 
-def _synchronizing(site: Site, launch: Launch, node: ast.Call) -> bool:
+def _synchronizing(site: RuleSite, launch: LaunchExpression, node: ast.Call) -> bool:
     """``x.item()``; arguments mean another method of that name, and what the host made waits for nobody."""
     match node:
         case ast.Call(func=ast.Attribute(attr="item", value=value), args=[], keywords=[]):
@@ -44,7 +44,7 @@ def _synchronizing(site: Site, launch: Launch, node: ast.Call) -> bool:
     return False
 
 
-def _is_of_the_host(site: Site, launch: Launch, value: ast.expr) -> bool:
+def _is_of_the_host(site: RuleSite, launch: LaunchExpression, value: ast.expr) -> bool:
     """NumPy's, or a tensor made of Python numbers that no device is named for."""
     node = launch.resolve(value)
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.records import TargetKind
 
 _FROM_HOST = frozenset({"torch.tensor", "torch.from_numpy"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for launch in site.launches:
         made = (_made_on_host(site, launch, given) for given in launch.arguments.values())
         first = next((tensor for tensor in made if tensor is not None), None)
@@ -24,7 +24,7 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _made_on_host(site: Site, launch: Launch, given: ast.expr) -> ast.expr | None:
+def _made_on_host(site: RuleSite, launch: LaunchExpression, given: ast.expr) -> ast.expr | None:
     """``torch.tensor(numbers, device=d)``, ``torch.tensor(numbers).cuda()``."""
     node = launch.resolve(given)
     is_moved = False
@@ -38,7 +38,7 @@ def _made_on_host(site: Site, launch: Launch, given: ast.expr) -> ast.expr | Non
     return None
 
 
-def _is_made_of_numbers(site: Site, call: ast.Call) -> bool:
+def _is_made_of_numbers(site: RuleSite, call: ast.Call) -> bool:
     """``torch.as_tensor`` leaves a tensor where it is, so it counts with numbers written out alone."""
     made = site.file.dotted(call.func)
     is_written = bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple | ast.ListComp)

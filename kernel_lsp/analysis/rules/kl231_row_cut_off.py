@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import integer, walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if not site.found.launchers:
         return
     kernel = site.kernels[0]
@@ -59,7 +59,7 @@ def _whole_rows(kernel: KernelFacts) -> set[tuple[str, str]]:
     return {(length, bound) for length, bound in found if length not in moving}
 
 
-def _is_within(launch: Launch, bound: str, fixed: int) -> bool:
+def _is_within(launch: LaunchExpression, bound: str, fixed: int) -> bool:
     """The row is passed with a length that fits, or that the launcher limits."""
     given = launch.arguments.get(bound)
     row = None if given is None else launch.resolve(given)
@@ -68,7 +68,7 @@ def _is_within(launch: Launch, bound: str, fixed: int) -> bool:
     return is_limited or (number is not None and number <= fixed)
 
 
-def _checks(launch: Launch, given: ast.expr, fixed: int) -> bool:
+def _checks(launch: LaunchExpression, given: ast.expr, fixed: int) -> bool:
     """The launcher compares or limits something, or says the length elsewhere: ``x.view(-1, 1024)``."""
     own = launch.resolve(given)
     return any(

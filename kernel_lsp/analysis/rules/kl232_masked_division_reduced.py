@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.lanes import (
     Reduction,
     cast_operand,
@@ -19,10 +19,10 @@ from kernel_lsp.analysis.rules.torchops import is_number
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         for reduction in reductions(kernel):
-            for division in _poisoned(kernel, reduction):
+            for division in _poisoned_quotients(kernel, reduction):
                 yield hit(
                     division,
                     f"masked lanes divide by zero here, and tl.{reduction.name} takes the infinity or NaN "
@@ -32,7 +32,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _poisoned(kernel: KernelFacts, reduction: Reduction) -> Iterator[ast.expr]:
+def _poisoned_quotients(kernel: KernelFacts, reduction: Reduction) -> Iterator[ast.expr]:
     """Quotients whose divisor is a load filled with zeros, reached through arithmetic only."""
     for node in parts(kernel, reduction.tile, _operands):
         match node:

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts, names_in
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.lanes import loaded_directly
 from kernel_lsp.analysis.rules.torchops import is_number
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "where" not in site.called_names:
         return
     for kernel in site.kernels:

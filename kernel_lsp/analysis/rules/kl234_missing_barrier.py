@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.records import TargetKind
 
 _BARRIERS = frozenset({"debug_barrier", "inline_asm_elementwise", "atomic_cas", "atomic_xchg"})
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     kernel = site.kernels[0]
     if any(name in _BARRIERS for facts in site.kernels for _, name in facts.calls):
         return
@@ -35,7 +35,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _reads_back(kernel: KernelFacts, store: Access, load: Access) -> bool:
+def _reads_back(kernel: KernelFacts, store: PointerAccess, load: PointerAccess) -> bool:
     """The same memory through lanes of another order, one after the other."""
     base = kernel.base(load.pointer)
     if not load.is_load or base is None or base != kernel.base(store.pointer) or store.block != load.block:

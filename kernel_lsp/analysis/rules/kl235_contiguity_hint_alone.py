@@ -6,15 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "max_contiguous" not in site.called_names:
         return
     for kernel in site.kernels:
-        aligned = _aligned(kernel)
+        aligned = _aligned_values(kernel)
         for call, name in kernel.calls:
             if name != "max_contiguous" or not call.args or id(call) in aligned:
                 continue
@@ -28,7 +28,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _aligned(kernel: KernelFacts) -> set[int]:
+def _aligned_values(kernel: KernelFacts) -> set[int]:
     """All that a tl.multiple_of is about: the hints may stand in either order."""
     hinted = [call.args[0] for call, name in kernel.calls if name == "multiple_of" and call.args]
     return {id(node) for value in hinted for node in kernel.reached(value)}

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.exponents import is_limited
 from kernel_lsp.records import TargetKind
 
@@ -14,7 +14,7 @@ _EXP = ("exp", "math.exp")
 _LOG = ("log", "math.log")
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     if "exp" not in site.called_names:
         return
     for kernel in site.kernels:

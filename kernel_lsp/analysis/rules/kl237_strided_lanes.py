@@ -6,15 +6,15 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.lanes import parts
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     launches = site.launches
     if not launches:
         return
@@ -33,7 +33,7 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
+def _lane_factor(kernel: KernelFacts, access: PointerAccess) -> str | None:
     """The runtime size that the lanes of a one-dimensional tile are multiplied by."""
     factors: set[str] = set()
     is_column = False
@@ -77,7 +77,7 @@ def _is_lanes(kernel: KernelFacts, node: ast.expr) -> bool:
     return False
 
 
-def _is_a_width(launch: Launch, parameter: str) -> bool:
+def _is_a_width(launch: LaunchExpression, parameter: str) -> bool:
     """The last or a middle dimension's length: more than one element in any tensor worth a kernel."""
     given = launch.arguments.get(parameter)
     if given is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     for launch in site.launches:
         for axis in (launch.grid_axes() or [])[1:]:
             if _counts_elements(launch, axis) and not _is_compared(launch, axis):
@@ -23,7 +23,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _counts_elements(launch: Launch, axis: ast.expr) -> bool:
+def _counts_elements(launch: LaunchExpression, axis: ast.expr) -> bool:
     """``x.numel() // n``: as many programs as the data has rows."""
     node = launch.resolve(axis)
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
@@ -34,7 +34,7 @@ def _counts_elements(launch: Launch, axis: ast.expr) -> bool:
     )
 
 
-def _is_compared(launch: Launch, axis: ast.expr) -> bool:
+def _is_compared(launch: LaunchExpression, axis: ast.expr) -> bool:
     wanted = ast.dump(axis)
     return any(
         isinstance(n, ast.Compare) and any(ast.dump(side) == wanted for side in (n.left, *n.comparators))

@@ -6,8 +6,8 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.launches import Launch
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.launches import LaunchExpression
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk, words
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
@@ -21,7 +21,7 @@ _LAYOUT = words(
 )
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     kernel = site.kernels[0]
     for launch in site.launches:
         if launch.launcher.decorator_list or _minds_layout(launch):
@@ -48,7 +48,7 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _is_elementwise(launch: Launch, tensor: str) -> bool:
+def _is_elementwise(launch: LaunchExpression, tensor: str) -> bool:
     """The launcher passes a result made like the tensor, and a number of elements."""
     is_made = is_counted = False
     for given in launch.arguments.values():
@@ -60,7 +60,7 @@ def _is_elementwise(launch: Launch, tensor: str) -> bool:
     return is_made and is_counted
 
 
-def _minds_layout(launch: Launch) -> bool:
+def _minds_layout(launch: LaunchExpression) -> bool:
     return any(
         (isinstance(n, ast.Attribute) and n.attr in _LAYOUT)
         or (isinstance(n, ast.keyword) and n.arg in _LAYOUT)
@@ -68,7 +68,7 @@ def _minds_layout(launch: Launch) -> bool:
     )
 
 
-def _is_called_here(site: Site, launch: Launch) -> bool:
+def _is_called_here(site: RuleSite, launch: LaunchExpression) -> bool:
     """Another function of the file calls the launcher, and may have made the tensor contiguous."""
     name = launch.launcher.name
     return name.startswith("_") or any(
@@ -78,7 +78,7 @@ def _is_called_here(site: Site, launch: Launch) -> bool:
     )
 
 
-def _may_be_checked(site: Site, launch: Launch, tensors: set[str]) -> bool:
+def _may_be_checked(site: RuleSite, launch: LaunchExpression, tensors: set[str]) -> bool:
     """A function that is neither Python's nor torch's gets a tensor: perhaps it refuses what is not dense."""
     for call in (n for n in walk(launch.launcher) if isinstance(n, ast.Call)):
         if not any(isinstance(a, ast.Name) and a.id in tensors for a in call.args):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Script, Step, method
+from kernel_lsp.analysis.scripts import Script, ScriptStep, method
 from kernel_lsp.analysis.source import walk, words
 
 _HOST = words("shape size numpy np cpu tolist item")
@@ -37,7 +37,7 @@ def _check(script: Script) -> Iterator[Hit]:
             )
 
 
-def _waits(script: Script, step: Step) -> Iterator[tuple[ast.expr, str]]:
+def _waits(script: Script, step: ScriptStep) -> Iterator[tuple[ast.expr, str]]:
     """The first wait of each statement: after it the others of the same statement cost little."""
     losses = step.losses if step.trains else frozenset[str]()
     seen: set[int] = set()
@@ -52,7 +52,7 @@ def _waits(script: Script, step: Step) -> Iterator[tuple[ast.expr, str]]:
             yield node, what
 
 
-def _wait(script: Script, step: Step, node: ast.expr, losses: frozenset[str]) -> str | None:
+def _wait(script: Script, step: ScriptStep, node: ast.expr, losses: frozenset[str]) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = method(node)
@@ -60,7 +60,7 @@ def _wait(script: Script, step: Step, node: ast.expr, losses: frozenset[str]) ->
         return ".item()"
     if name == "cpu" and step.trains and _is_about(node.func, losses):
         return ".cpu()"
-    if isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and _named(node.args, losses):
+    if isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and _is_named(node.args, losses):
         return f"{node.func.id}() of a tensor"
     called = name or (node.func.id if isinstance(node.func, ast.Name) else None)
     written = [*node.args, *(k.value for k in node.keywords)]
@@ -91,16 +91,16 @@ def _test(test: ast.expr, losses: frozenset[str]) -> str | None:
     inner = test.operand if isinstance(test, ast.UnaryOp) else test
     if isinstance(inner, ast.Compare):
         ordered = all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in inner.ops)
-        if ordered and _named([inner.left, *inner.comparators], losses):
+        if ordered and _is_named([inner.left, *inner.comparators], losses):
             return "a branch on the loss"
-    if isinstance(inner, ast.Call) and _named(inner.args, losses):
+    if isinstance(inner, ast.Call) and _is_named(inner.args, losses):
         name = method(inner) or (inner.func.id if isinstance(inner.func, ast.Name) else "")
         if name in _TESTS:
             return "a branch on the loss"
     return None
 
 
-def _named(values: list[ast.expr], losses: frozenset[str]) -> bool:
+def _is_named(values: list[ast.expr], losses: frozenset[str]) -> bool:
     return any(isinstance(value, ast.Name) and value.id in losses for value in values)
 
 
@@ -120,7 +120,7 @@ def _is_on_host(script: Script, function: ast.expr) -> bool:
     return False
 
 
-def _needs_values(step: Step) -> bool:
+def _needs_values(step: ScriptStep) -> bool:
     """A simulator, a replay memory or a queue takes values at every step, an evaluation collects them
     on the host, or time is taken: it waits anyway."""
     for _, call in step.calls():

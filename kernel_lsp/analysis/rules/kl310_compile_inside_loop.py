@@ -13,20 +13,20 @@ from kernel_lsp.analysis.source import FunctionNode, walk
 def _check(script: Script) -> Iterator[Hit]:
     if ".compile" not in script.file.text and "import compile" not in script.file.text:
         return
-    for place, statements in _repeated(script):
+    for place, statements in _repeated_bodies(script):
         for statement in statements:
             for node in own_nodes(statement):
                 if isinstance(node, ast.Call) and script.file.dotted(node.func) == "torch.compile":
-                    yield _found(node, place)
+                    yield _hit(node, place)
     for function in script.functions:
         for decorator in function.decorator_list:
             made = decorator.func if isinstance(decorator, ast.Call) else decorator
             outer = _place_of(script, function)
             if script.file.dotted(made) == "torch.compile" and outer is not None:
-                yield _found(decorator, outer)
+                yield _hit(decorator, outer)
 
 
-def _repeated(script: Script) -> Iterator[tuple[str, Iterator[ast.stmt]]]:
+def _repeated_bodies(script: Script) -> Iterator[tuple[str, Iterator[ast.stmt]]]:
     for function in script.functions:
         if function.name in ("forward", "training_step"):
             yield function.name, each_time(function.body)
@@ -65,7 +65,7 @@ def _place_of(script: Script, function: FunctionNode) -> str | None:
     return None
 
 
-def _found(node: ast.expr, place: str) -> Hit:
+def _hit(node: ast.expr, place: str) -> Hit:
     return hit(
         node,
         f"torch.compile is called at every round of {place}: each call wraps and guards anew, and may "

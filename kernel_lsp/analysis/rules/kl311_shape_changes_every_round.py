@@ -11,13 +11,13 @@ from kernel_lsp.analysis.source import walk
 
 
 def _check(script: Script) -> Iterator[Hit]:
-    compiled = _compiled(script)
+    compiled = _compiled_names(script)
     if not compiled or "mark_dynamic" in script.file.text:
         return
     for _, loops in script.scopes:
         for loop in loops:
             statements = list(each_time(loop.body))
-            grown = _grown(script, statements)
+            grown = _growing_names(script, statements)
             own = _counters(loop)
             calls = [n for s in statements for n in own_nodes(s) if isinstance(n, ast.Call)]
             for call in calls:
@@ -35,7 +35,7 @@ def _changing(call: ast.Call, counters: frozenset[str], grown: frozenset[str]) -
         )
 
 
-def _compiled(script: Script) -> frozenset[str]:
+def _compiled_names(script: Script) -> frozenset[str]:
     """Names of what torch.compile made, and of functions under it, with shapes left to it."""
     made = {
         name
@@ -59,7 +59,7 @@ def _counters(loop: Loop) -> frozenset[str]:
     return frozenset()
 
 
-def _grown(script: Script, statements: list[ast.stmt]) -> frozenset[str]:
+def _growing_names(script: Script, statements: list[ast.stmt]) -> frozenset[str]:
     """``x`` of ``x = torch.cat((x, y), ..)``."""
     found = set()
     for statement in statements:

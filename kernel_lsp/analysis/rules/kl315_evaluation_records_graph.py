@@ -18,7 +18,7 @@ def _check(script: Script) -> Iterator[Hit]:
         return
     for owner, loops in script.scopes:
         body = owner.body
-        modules = _evaluated(body)
+        modules = _evaluated_names(body)
         if not modules:
             continue
         around = ast.unparse(owner) if isinstance(owner, FunctionNode) else script.file.text
@@ -36,7 +36,7 @@ def _check(script: Script) -> Iterator[Hit]:
                 break
 
 
-def _evaluated(body: list[ast.stmt]) -> dict[str, int]:
+def _evaluated_names(body: list[ast.stmt]) -> dict[str, int]:
     """What ``.eval()`` was called on -> line."""
     return {
         ast.unparse(node.func.value): node.lineno

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Fix, Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Script, Step, differentiated, method, same_scope
+from kernel_lsp.analysis.scripts import Script, ScriptStep, differentiated_names, method, same_scope
 from kernel_lsp.analysis.source import walk
 
 
@@ -17,12 +17,12 @@ def _check(script: Script) -> Iterator[Hit]:
         bound = _bound(step)
         losses = {name for name in step.losses if not _is_number(bound.get(name, []))}
         for statement in step.statements:
-            found = _kept(statement, losses)
+            found = _find_kept(statement, losses)
             if found is not None and found[0] not in bound and not _is_needed(script, step, found[0]):
-                yield _found(found[1])
+                yield _hit(found[1])
 
 
-def _kept(statement: ast.stmt, losses: set[str]) -> tuple[str, ast.Name] | None:
+def _find_kept(statement: ast.stmt, losses: set[str]) -> tuple[str, ast.Name] | None:
     """(what keeps it, the loss) of ``kept.append(loss)`` and ``total += loss``."""
     match statement:
         case ast.Expr(
@@ -44,7 +44,7 @@ def _kept(statement: ast.stmt, losses: set[str]) -> tuple[str, ast.Name] | None:
     return None
 
 
-def _bound(step: Step) -> dict[str, list[ast.expr]]:
+def _bound(step: ScriptStep) -> dict[str, list[ast.expr]]:
     """Names that the step itself assigns, with what."""
     found: dict[str, list[ast.expr]] = {}
     for statement in step.owner.body:
@@ -66,11 +66,11 @@ def _is_number(values: list[ast.expr]) -> bool:
     )
 
 
-def _is_needed(script: Script, step: Step, name: str) -> bool:
+def _is_needed(script: Script, step: ScriptStep, name: str) -> bool:
     """The sum is differentiated itself, or is part of something that is."""
     around = step.function.body if step.function is not None else script.file.tree.body
     nodes = [n for statement in around for n in same_scope(statement)]
-    sources = {n.id for c in nodes if isinstance(c, ast.Call) for n in differentiated(c)}
+    sources = {n.id for c in nodes if isinstance(c, ast.Call) for n in differentiated_names(c)}
     if name in sources:
         return True
     return any(
@@ -81,7 +81,7 @@ def _is_needed(script: Script, step: Step, name: str) -> bool:
     )
 
 
-def _found(loss: ast.Name) -> Hit:
+def _hit(loss: ast.Name) -> Hit:
     return hit(
         loss,
         f"{loss.id} is kept with the graph that made it, one more at every step; "

@@ -35,7 +35,7 @@ def _check(script: Script) -> Iterator[Hit]:
 
 def _whole_sequence(script: Script, loop: Loop) -> ast.Call | None:
     statements = list(each_time(loop.body))
-    grown = {name for s in statements if (name := _grown(script, s)) is not None}
+    grown = {name for s in statements if (name := _growing_name(script, s)) is not None}
     if not grown:
         return None
     views = set(grown)
@@ -51,7 +51,7 @@ def _whole_sequence(script: Script, loop: Loop) -> ast.Call | None:
     return None
 
 
-def _grown(script: Script, statement: ast.stmt) -> str | None:
+def _growing_name(script: Script, statement: ast.stmt) -> str | None:
     """``x`` of ``x = torch.cat((x, y), dim=1)``."""
     match statement:
         case ast.Assign(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
+from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit, self_attribute
 from kernel_lsp.analysis.rules.torchops import dimension, is_matmul, operation
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, walk, words
 from kernel_lsp.records import TargetKind
@@ -26,7 +26,7 @@ _CASTS = words("float to type type_as contiguous half")
 _MASKS = words("masked_fill masked_fill_ where add add_ mul mul_ div div_ sub clamp")
 
 
-def _check(site: Site) -> Iterator[Hit]:
+def _check(site: RuleSite) -> Iterator[Hit]:
     # With a learned temperature it is mostly attention between channels: heads as long as the input.
     if "softmax" not in site.called_names or _CHOSEN.search(site.file.text):
         return
@@ -43,7 +43,7 @@ def _check(site: Site) -> Iterator[Hit]:
 class _Reader:
     """Which names hold scores (q @ k.T) or weights (their softmax), in the order of the statements."""
 
-    def __init__(self, site: Site, function: FunctionNode) -> None:
+    def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self._site = site
         self._function = function
         self._states: dict[str, State] = {}

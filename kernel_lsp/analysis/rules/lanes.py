@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.kernels import Access, KernelFacts
+from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess
 from kernel_lsp.analysis.source import integer, words
 
 # No scans: what lies behind the last element changes nothing before it.
@@ -52,7 +52,7 @@ def parts(
             queue += operands(node)
 
 
-def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[Access]:
+def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[PointerAccess]:
     """Loads whose masked lanes reach the tile unchanged or through elementwise arithmetic."""
     by_call = {id(a.call): a for a in kernel.accesses if a.is_load and a.mask is not None}
 
@@ -74,7 +74,7 @@ def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[Access]:
             yield by_call[id(node)]
 
 
-def loaded_directly(kernel: KernelFacts, tile: ast.expr) -> Access | None:
+def loaded_directly(kernel: KernelFacts, tile: ast.expr) -> PointerAccess | None:
     """The load that the tile is, casts aside."""
     node = kernel.resolve(tile)
     while isinstance(node, ast.Call) and (inner := cast_operand(node)) is not None:

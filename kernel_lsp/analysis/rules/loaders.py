@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.analysis.rules.base import argument
-from kernel_lsp.analysis.scripts import Script, Step, has_star, method
+from kernel_lsp.analysis.scripts import Script, ScriptStep, has_star, method
 from kernel_lsp.analysis.source import walk
 
 _CLASSES = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
@@ -50,7 +50,7 @@ def loaders(script: Script) -> Iterator[Loader]:
             )
 
 
-def copies(step: Step) -> Iterator[ast.Call]:
+def copies(step: ScriptStep) -> Iterator[ast.Call]:
     """``x.to(device)`` and ``x.cuda()`` of what the loop takes from its loader."""
     if not isinstance(step.owner, ast.For):
         return

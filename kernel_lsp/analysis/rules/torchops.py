@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.analysis.rules.base import Site
+from kernel_lsp.analysis.rules.base import RuleSite
 from kernel_lsp.analysis.source import integer, words
 
 POINTWISE = words(
@@ -39,7 +39,7 @@ SHAPE_KEEPING = words("softmax log_softmax cumsum cumprod")
 _SPACES = ("torch", "torch.nn.functional", "torch.special")
 
 
-def operation(site: Site, call: ast.Call) -> tuple[str, ast.expr, list[ast.expr]] | None:
+def operation(site: RuleSite, call: ast.Call) -> tuple[str, ast.expr, list[ast.expr]] | None:
     """(name, tensor, other positional arguments) of ``torch.f(x, ..)``, ``F.f(x, ..)`` or ``x.f(..)``."""
     if not isinstance(call.func, ast.Attribute):
         dotted = site.file.dotted(call.func)  # from torch import relu
@@ -71,7 +71,7 @@ def keeps_dimension(call: ast.Call, rest: list[ast.expr]) -> bool:
     return isinstance(given, ast.Constant) and given.value is True
 
 
-def is_matmul(site: Site, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+def is_matmul(site: RuleSite, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """Both operands of ``a @ b``, ``torch.matmul(a, b)``, ``a.mm(b)`` and their relatives."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return node.left, node.right

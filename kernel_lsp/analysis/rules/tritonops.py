@@ -7,28 +7,28 @@ import re
 
 from kernel_lsp.analysis.kernels import is_constexpr, language_name
 from kernel_lsp.analysis.names import bound_names
-from kernel_lsp.analysis.rules.base import Site
-from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
+from kernel_lsp.analysis.rules.base import RuleSite
+from kernel_lsp.analysis.source import FunctionNode, ParsedSource, integer, module_level, walk
 from kernel_lsp.analysis.targets import parameters
 
 # Accelerators on which a program is one core instead of a group of threads, named in code or comments.
 _NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu|kunlun\w*|xpu\d)(?:\b|_)", re.IGNORECASE)
 
 
-def may_run_on_gpu(site: Site) -> bool:
+def may_run_on_gpu(site: RuleSite) -> bool:
     """False for a file that says it was written for another kind of accelerator."""
     return not _NO_GPU.search(site.file.text)
 
 
-def constexprs(site: Site, function: FunctionNode) -> set[str]:
+def constexprs(site: RuleSite, function: FunctionNode) -> set[str]:
     return {p.arg for p in parameters(function) if is_constexpr(site.file, p)}
 
 
-def runtime_parameters(site: Site, function: FunctionNode) -> set[str]:
+def runtime_parameters(site: RuleSite, function: FunctionNode) -> set[str]:
     return {p.arg for p in parameters(function)} - constexprs(site, function)
 
 
-def known_values(site: Site, function: FunctionNode, node: ast.expr) -> set[int]:
+def known_values(site: RuleSite, function: FunctionNode, node: ast.expr) -> set[int]:
     """Integers that the expression is seen to take in this file; empty when nothing is known."""
     value = integer(node)
     if value is not None:
@@ -41,7 +41,7 @@ def known_values(site: Site, function: FunctionNode, node: ast.expr) -> set[int]
     return _assigned_values(site.file, function.body if is_local else site.file.tree.body, node.id)
 
 
-def _passed_values(site: Site, kernel: FunctionNode, name: str) -> set[int]:
+def _passed_values(site: RuleSite, kernel: FunctionNode, name: str) -> set[int]:
     found: set[int] = set()
     for launch in site.launches:
         given = launch.arguments.get(name)
@@ -66,7 +66,7 @@ def _configured_values(decorator: ast.expr, name: str) -> set[int]:
     }
 
 
-def _assigned_values(file: SourceFile, body: list[ast.stmt], name: str) -> set[int]:
+def _assigned_values(file: ParsedSource, body: list[ast.stmt], name: str) -> set[int]:
     """``N = 96``, ``N: tl.constexpr = 96`` or ``N = tl.constexpr(96)``; empty if one is unclear."""
     found: set[int] = set()
     for statement in module_level(body):

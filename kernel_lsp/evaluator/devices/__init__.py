@@ -14,7 +14,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ColdCall:
     """One cold call."""
 
     ms: float
@@ -51,7 +51,7 @@ class Device(Protocol):
     def cache_bytes(self) -> int:
         """What must be written to evict the caches; addresses rotate over as much."""
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[Sample, Any]:
+    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
         """Write the inputs, evict the caches, call: (times, the result). Returns when the device is idle."""
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
@@ -79,8 +79,8 @@ def of(name: str) -> Device:
 
     backends: dict[str, Any] = {
         "cpu": cpu.Cpu,
-        "cuda": cuda.Cuda,
-        "interpreter": interpreter.Interpreter,
+        "cuda": cuda.CudaDevice,
+        "interpreter": interpreter.InterpreterDevice,
     }
     if name not in backends:
         raise ValueError(f"unknown device {name!r}: use cuda, cpu or interpreter")

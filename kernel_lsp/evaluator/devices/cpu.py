@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernel_lsp import __version__
-from kernel_lsp.evaluator.devices import Sample
+from kernel_lsp.evaluator.devices import ColdCall
 
 MAX_FLUSH_BYTES = 64 * 1024**2
 """Writing 64 MiB costs about 10 ms; larger caches stay partly warm, equally for every provider."""
@@ -49,14 +49,14 @@ class Cpu:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32)
         self._buffer += 1
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[Sample, Any]:
+    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
         begin = _clock()
         arguments = prepare()
         self.flush()
         start = _clock()
         result = call(arguments)
         end = _clock()
-        return Sample((end - start) / 1e6, (end - begin) / 1e6), result
+        return ColdCall((end - start) / 1e6, (end - begin) / 1e6), result
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
         return None

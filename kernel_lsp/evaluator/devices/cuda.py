@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.devices import Sample
+from kernel_lsp.evaluator.devices import ColdCall
 from kernel_lsp.evaluator.devices.cpu import versions
 
 MEMORY_SHARE = 0.8
@@ -37,7 +37,7 @@ CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 _clock = time.perf_counter_ns  # bound before any candidate is loaded
 
 
-class Cuda:
+class CudaDevice:
     name, place = "cuda", "cuda"
     can_time, can_run_triton = True, True
 
@@ -85,7 +85,7 @@ class Cuda:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32, device="cuda")
         self._buffer += 1
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[Sample, Any]:
+    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
         self._get_ready()
         start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
         stream = torch.cuda.current_stream()
@@ -101,7 +101,7 @@ class Cuda:
         queued = (_clock() - begin) / 1e6
         self._synchronize()  # every stream of the device
         outside = (_clock() - begin) / 1e6
-        return Sample(self._elapsed(start, stop), outside, queued), result
+        return ColdCall(self._elapsed(start, stop), outside, queued), result
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
         arguments = prepare()

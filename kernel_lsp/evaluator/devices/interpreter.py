@@ -17,7 +17,7 @@ MESSAGE = 2000
 """Characters of an error that are looked through: a candidate may raise a hundred million."""
 
 
-class Interpreter(Cpu):
+class InterpreterDevice(Cpu):
     name = "interpreter"
     can_time, can_run_triton = False, True
 
@@ -60,7 +60,7 @@ def _launched_as_on_a_device() -> None:
     GridExecutor.__init__ = prepared
 
 
-def unsupported(error: BaseException) -> str | None:
+def find_unsupported(error: BaseException) -> str | None:
     """What the interpreter cannot run (in Triton 3: inline_asm, extern_elementwise); None: it can."""
     found = re.search(r"\b(\w{1,80}) not supported in interpreter mode", str(error)[:MESSAGE])
     return f"could not judge: Triton's interpreter cannot run {found[1]}" if found else None

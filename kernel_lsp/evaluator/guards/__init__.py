@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernel_lsp import parsing
 from kernel_lsp.evaluator.guards import calls, interface, patches
-from kernel_lsp.evaluator.guards.names import Names
+from kernel_lsp.evaluator.guards.names import ModuleNames
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,8 +26,8 @@ class Suspicion:
 
 def scan(source: str) -> list[Suspicion]:
     """Suspicions in line order; a source that does not parse has none (loading it will say why)."""
-    tree = _parsed(source)
-    names = Names(tree)
+    tree = _parse(source)
+    names = ModuleNames(tree)
     found = {
         (getattr(node, "lineno", 0), what): None
         for node in ast.walk(tree)
@@ -38,11 +38,11 @@ def scan(source: str) -> list[Suspicion]:
 
 def compare_interfaces(reference: str, entry: str, candidate: str, other: str) -> list[Suspicion]:
     """Arguments of ``entry`` in ``reference`` that ``other`` in ``candidate`` does not take as it should."""
-    found = interface.differences(_parsed(reference), entry, _parsed(candidate), other)
+    found = interface.differences(_parse(reference), entry, _parse(candidate), other)
     return [Suspicion(line=line, what=what) for line, what in found]
 
 
-def _parsed(source: str) -> ast.Module:
+def _parse(source: str) -> ast.Module:
     try:
         return parsing.parse(source)
     except (SyntaxError, ValueError):

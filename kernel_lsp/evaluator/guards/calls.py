@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.evaluator.guards.names import Names
+from kernel_lsp.evaluator.guards.names import ModuleNames
 
 IMPORTS = {
     "inspect": "walks the call stack", "gc": "searches the heap", "ctypes": "changes memory directly",
@@ -75,29 +75,29 @@ HIDDEN = {
 }  # fmt: skip
 
 
-def suspect(node: ast.AST, names: Names) -> list[str]:
+def suspect(node: ast.AST, names: ModuleNames) -> list[str]:
     """What is wrong with one node, in words that follow `the candidate line N`."""
     if isinstance(node, ast.Import):
-        return [word for alias in node.names for word in _imported(alias.name)]
+        return [word for alias in node.names for word in _check_imports(alias.name)]
     if isinstance(node, ast.ImportFrom):
         module = node.module or ""
-        return [*_imported(module), *(w for a in node.names for w in _named(f"{module}.{a.name}"))]
+        return [*_check_imports(module), *(w for a in node.names for w in _check_names(f"{module}.{a.name}"))]
     if isinstance(node, ast.Call):
-        return _called(node, names)
+        return _check_calls(node, names)
     if isinstance(node, ast.Attribute):
         hidden = [f"uses {node.attr}, which walks frames or namespaces"] if node.attr in HIDDEN else []
-        return hidden or _named(names.dotted(node))
+        return hidden or _check_names(names.dotted(node))
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        return [f"names {node.id}"] if node.id in NEVER_NAMED else _aliased(node, names)
+        return [f"names {node.id}"] if node.id in NEVER_NAMED else _check_aliases(node, names)
     return []
 
 
-def _imported(module: str) -> list[str]:
+def _check_imports(module: str) -> list[str]:
     root = module.split(".")[0]
-    return [f"imports {root}, which {IMPORTS[root]}"] if root in IMPORTS else _named(module)
+    return [f"imports {root}, which {IMPORTS[root]}"] if root in IMPORTS else _check_names(module)
 
 
-def _named(dotted: str) -> list[str]:
+def _check_names(dotted: str) -> list[str]:
     """Only the shortest forbidden prefix counts, so that a chain of attributes is named once."""
     module, _, name = dotted.rpartition(".")
     if name in SETTINGS.get(module, ()) or (module == "torch._C" and name.startswith("_set")):
@@ -105,13 +105,13 @@ def _named(dotted: str) -> list[str]:
     return [f"uses {dotted}, which {DOTTED[dotted]}"] if dotted in DOTTED else []
 
 
-def _aliased(node: ast.Name, names: Names) -> list[str]:
+def _check_aliases(node: ast.Name, names: ModuleNames) -> list[str]:
     """A bare name that stands for something forbidden."""
     dotted = names.dotted(node)
-    return _named(dotted) if dotted != node.id else []
+    return _check_names(dotted) if dotted != node.id else []
 
 
-def _called(node: ast.Call, names: Names) -> list[str]:
+def _check_calls(node: ast.Call, names: ModuleNames) -> list[str]:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name in BUILTINS:
         return [f"calls {name}(), which {BUILTINS[name]}"]

@@ -14,7 +14,7 @@ FOREIGN = {"torch", "triton", "numpy", "time", "sys", "os", "builtins", "random"
 """Roots of what belongs to the whole process."""
 
 
-class Names:
+class ModuleNames:
     """The names of one module."""
 
     def __init__(self, tree: ast.AST) -> None:

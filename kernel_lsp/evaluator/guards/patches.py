@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.evaluator.guards.names import Names
+from kernel_lsp.evaluator.guards.names import ModuleNames
 
 SWITCHES = {
     "allow_tf32", "fp32_precision", "benchmark", "deterministic", "enabled",
@@ -17,26 +17,26 @@ SWITCHES = {
 }  # fmt: skip
 
 
-def suspect(node: ast.AST, names: Names) -> list[str]:
+def suspect(node: ast.AST, names: ModuleNames) -> list[str]:
     if isinstance(node, ast.Call):
         return _set_by_call(node, names)
     if isinstance(node, (ast.Assign, ast.Delete)):
-        return [word for target in node.targets for word in _assigned(target, names)]
+        return [word for target in node.targets for word in _check_assignment(target, names)]
     if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-        return _assigned(node.target, names)
+        return _check_assignment(node.target, names)
     return []
 
 
-def _assigned(target: ast.expr, names: Names) -> list[str]:
+def _check_assignment(target: ast.expr, names: ModuleNames) -> list[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
-        return [word for item in target.elts for word in _assigned(item, names)]
+        return [word for item in target.elts for word in _check_assignment(item, names)]
     if not isinstance(target, ast.Attribute) or not names.foreign(target):
         return []
     kind = "switches" if target.attr in SWITCHES else "replaces"
     return [f"{kind} {ast.unparse(target)}"]
 
 
-def _set_by_call(node: ast.Call, names: Names) -> list[str]:
+def _set_by_call(node: ast.Call, names: ModuleNames) -> list[str]:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name in ("setattr", "delattr") and node.args and names.foreign(node.args[0]):
         return [f"replaces attributes of {ast.unparse(node.args[0])}"]

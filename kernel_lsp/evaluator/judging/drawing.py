@@ -15,13 +15,13 @@ from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     """Inputs and parameters of one trial; the same seed and descriptor give the same trial everywhere."""
     if descriptor.get("edit"):
-        return _edited(reference, seed, descriptor)
+        return _edit_trial(reference, seed, descriptor)
     seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
     family, layout, batch = descriptor["family"], descriptor["layout"], descriptor["batch"]
     generator = reference.generator(seed ^ 0x5EED)
     arguments = reference.arguments(seed)
     if batch is not None and reference.batch is not None:
-        arguments = variations.rebatched(arguments, reference.batch[0], batch, generator)
+        arguments = variations.change_batch(arguments, reference.batch[0], batch, generator)
     if descriptor.get("group") is not None:
         group = tuple((place, dim) for place, dim in descriptor["group"])
         arguments = variations.resized(arguments, group, descriptor["size"], generator)
@@ -48,7 +48,7 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     }
 
 
-def _edited(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
+def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     """The first trial again, with a row of its parameters or of its inputs from another drawing."""
     what, plain = descriptor["edit"], {**descriptor, "edit": None}
     other = draw(reference, seed, plain)

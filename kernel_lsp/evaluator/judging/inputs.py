@@ -23,12 +23,12 @@ def as_given(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return values
 
 
-def shifted(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def shift_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     """By three spreads, so that signs and means change."""
     return values - 3 * _spread(values)
 
 
-def negated(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def negate_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return -values
 
 
@@ -55,8 +55,8 @@ def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tens
 
 FAMILIES: dict[str, Family] = {
     "as_given": as_given,
-    "shifted": shifted,
-    "negated": negated,
+    "shifted": shift_values,
+    "negated": negate_values,
     "heavy_tailed": heavy_tailed,
     "zeros_and_repeats": zeros_and_repeats,
     "scaled_up": scaled_up,

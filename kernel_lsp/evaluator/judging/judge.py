@@ -35,9 +35,9 @@ from kernel_lsp.evaluator.judging import study, usable
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
 from kernel_lsp.evaluator.judging.planning import plain
-from kernel_lsp.evaluator.judging.session import Session
+from kernel_lsp.evaluator.judging.session import Examination
 from kernel_lsp.evaluator.processes import waiting
-from kernel_lsp.evaluator.tensors import Blobs, Outbox, encode
+from kernel_lsp.evaluator.tensors import Blobs, TensorOutbox, encode
 from kernel_lsp.records import Program, Workload
 
 PR_SET_DUMPABLE = 4
@@ -49,14 +49,14 @@ class Judge:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reference: Reference | None = None
-        self.sessions: dict[int, Session] = {}
-        self.files: dict[int, list[Outbox]] = {}
-        self.drawn: dict[int, list[Outbox]] = {}
+        self.sessions: dict[int, Examination] = {}
+        self.files: dict[int, list[TensorOutbox]] = {}
+        self.drawn: dict[int, list[TensorOutbox]] = {}
         """The files of a session's last two trials: the worker may still read the first."""
 
     def answer(self, message: dict[str, Any], blobs: Blobs) -> tuple[dict[str, Any], list[bytes]]:
         """Reply and blobs for one request. A refusal is a reply: {"refused", "remedy"}."""
-        out = Outbox(self.folder)
+        out = TensorOutbox(self.folder)
         try:
             with boundary(EvaluationError, f"could not judge: the judge failed at {message['do']!r}"):
                 reply = self._answer(message, blobs, out)
@@ -64,7 +64,7 @@ class Judge:
             reply = {"refused": error.cause, "remedy": error.remedy}
         return reply, out.blobs
 
-    def _answer(self, message: dict[str, Any], blobs: Blobs, out: Outbox) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any], blobs: Blobs, out: TensorOutbox) -> dict[str, Any]:
         what = message["do"]
         if what == "open":
             return self._open(message, out)
@@ -78,7 +78,7 @@ class Judge:
         return self._ask(self.sessions[number], number, message, blobs, out)
 
     def _ask(
-        self, session: Session, number: int, message: dict[str, Any], blobs: Blobs, out: Outbox
+        self, session: Examination, number: int, message: dict[str, Any], blobs: Blobs, out: TensorOutbox
     ) -> dict[str, Any]:
         what = message["do"]
         if what == "trial":
@@ -105,7 +105,7 @@ class Judge:
             return session.growth()
         return session.timing.needed() if what == "needed" else session.summary()
 
-    def _open(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
+    def _open(self, message: dict[str, Any], out: TensorOutbox) -> dict[str, Any]:
         """Run the reference on its own inputs; say what a worker needs to know."""
         reference = Reference(
             wire.from_json(Program, message["program"]),
@@ -138,7 +138,7 @@ class Judge:
         if self.reference is None:
             raise EvaluationError("could not judge: no reference is open", "open one first")
         self._close(number)
-        self.sessions[number] = Session(self.reference, message["seed"], message["precision"])
+        self.sessions[number] = Examination(self.reference, message["seed"], message["precision"])
         return {"trials": self.sessions[number].plan}
 
     def _close(self, number: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def match_relations(told: Any, expected: list[list[str]]) -> None:
         if sorted(map(str, have)) != sorted(want):
             raise Mismatch(
                 "aliasing",
-                f"output {place} shares memory with {_listed(have)}, the reference's with {_listed(want)}: "
+                f"output {place} shares memory with {_list_names(have)}, the reference's with {_list_names(want)}: "
                 "writing to one would or would not change the other",
             )
 
@@ -116,7 +116,7 @@ def _kind(value: Any) -> Any:
     return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     return ", ".join(map(str, names)) or "nothing"
 
 

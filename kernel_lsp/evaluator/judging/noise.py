@@ -32,7 +32,7 @@ class Untold(Exception):
     """Numbers were drawn that cannot be told to another call, or the other call asks for others."""
 
 
-class Recording(TorchDispatchMode):
+class NoiseRecording(TorchDispatchMode):
     """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`. Raises Untold."""
 
     def __init__(self, place: str) -> None:
@@ -47,7 +47,7 @@ class Recording(TorchDispatchMode):
         before = relations.generators(self.place)
         result, name = func(*args, **(kwargs or {})), _name(func)
         if name in TOLD:
-            self.draws.append((name, _drawn(name, result).detach().clone()))
+            self.draws.append((name, _draw_again(name, result).detach().clone()))
         elif relations.generators(self.place) != before:
             raise Untold(f"{name} draws within")
         return result
@@ -67,9 +67,9 @@ class Telling(TorchDispatchMode):
         if name not in TOLD or torch.Tag.nondeterministic_seeded not in func.tags:
             return result
         asked, noise = self._left.pop() if self._left else ("nothing", result)
-        if asked != name or noise.shape != _drawn(name, result).shape:
+        if asked != name or noise.shape != _draw_again(name, result).shape:
             raise Untold(f"{name} is asked for where {asked} was drawn")
-        return _dropped(args, noise) if name == DROPOUT else result.copy_(noise)
+        return _drop_with_mask(args, noise) if name == DROPOUT else result.copy_(noise)
 
     def end(self) -> None:
         if self._left:
@@ -80,12 +80,12 @@ def _name(func: Any) -> str:
     return str(func.overloadpacket.__name__)
 
 
-def _drawn(name: str, result: Any) -> torch.Tensor:
+def _draw_again(name: str, result: Any) -> torch.Tensor:
     drawn: torch.Tensor = result[1] if name == DROPOUT else result
     return drawn
 
 
-def _dropped(args: Sequence[Any], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _drop_with_mask(args: Sequence[Any], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """native_dropout(values, p, train) with this mask; without training it is all true."""
     values, p, train = args
     scale = 1.0 if train is False else 0.0 if p == 1.0 else 1.0 / (1.0 - p)

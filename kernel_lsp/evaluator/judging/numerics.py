@@ -361,7 +361,7 @@ def degenerate(outputs: list[torch.Tensor]) -> str | None:
     ]
     if same and all(same):
         return "the output does not depend on the inputs"
-    if first.numel() > 1 and all(_saturated(part) for part in parts):
+    if first.numel() > 1 and all(_is_saturated(part) for part in parts):
         return "more than 99 % of the output's elements have one and the same value"
     return None
 
@@ -370,7 +370,7 @@ def _finite_part(values: torch.Tensor) -> torch.Tensor:
     return values if finite(values) else values[torch.isfinite(values)]
 
 
-def _saturated(values: torch.Tensor) -> bool:
+def _is_saturated(values: torch.Tensor) -> bool:
     """What 99 % of all are, some drawn among them are by more than half."""
     if values.numel() < 2:
         return True

@@ -19,7 +19,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import callees, devices, relations
-from kernel_lsp.evaluator.callees import Callee, widened
+from kernel_lsp.evaluator.callees import Callee, widen_tensor
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import noise, numerics, variations
@@ -119,7 +119,7 @@ class Reference:
 
     def relaid(self, tensor: torch.Tensor, layout: str) -> torch.Tensor:
         """The same values in other memory, as far as this program bears it."""
-        return variations.relaid(tensor, layout, aligned=self._delicate and self.device.name == "cuda")
+        return variations.relay_memory(tensor, layout, aligned=self._delicate and self.device.name == "cuda")
 
     def settle(self, given: Any) -> None:
         """Draw on the device from now on where inputs are a small part of its memory: a trial of 64 million
@@ -233,7 +233,7 @@ class Reference:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._telling(drawn):
-                return self._gradients(self.wide, wide["arguments"], [widened(c) for c in cotangents])
+                return self._gradients(self.wide, wide["arguments"], [widen_tensor(c) for c in cotangents])
 
         return self._in_float64(run)
 
@@ -270,7 +270,7 @@ class Reference:
         if not self.random:
             return []
         self._prepare(self.target, trial["state"], trial["noise_seed"])
-        with noise.Recording(self.device.place) as recording:
+        with noise.NoiseRecording(self.device.place) as recording:
             placed = map_tensors(self.place, trial["arguments"])
             self._call(self.callee, placed, _records(trial, self.grad))
         return recording.draws
@@ -297,7 +297,7 @@ class Reference:
 
     def _widened(self, trial: Trial, moved: bool) -> Trial:
         def widen(value: torch.Tensor) -> torch.Tensor:
-            wide = widened(value.detach())
+            wide = widen_tensor(value.detach())
             if moved and wide.dtype in (torch.float64, torch.complex128):
                 wide = numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
             return wide.requires_grad_(value.requires_grad)
@@ -339,7 +339,7 @@ def _naming_unsupported() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if why := interpreter.unsupported(error):
+        if why := interpreter.find_unsupported(error):
             raise EvaluationError(why, interpreter.REMEDY) from error
         raise
 

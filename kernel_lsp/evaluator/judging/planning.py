@@ -35,7 +35,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [plain(family) for family in families]
-    extra = _varied(reference, pick, bound, big) + _differentiated(reference, pick, made, big)
+    extra = _plan_variations(reference, pick, bound, big) + _differentiated(reference, pick, made, big)
     extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
@@ -108,7 +108,7 @@ def _single(reference: Reference, big: bool) -> list[Descriptor]:
     return [{**plain("as_given"), "batch": batch, "single": True, "lenient": True}]
 
 
-def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:
+def _plan_variations(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:
     """The trials of another layout and another batch size; one trial for both when the workload is big."""
     values = "as_given" if bound else pick.choice(("as_given", "heavy_tailed"))
     strided = [layout for layout in reference.layouts if layout != variations.LAYOUTS[-1]]

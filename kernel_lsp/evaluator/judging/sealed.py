@@ -16,7 +16,7 @@ from kernel_lsp.evaluator.judging.wording import Reply
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.tensors import (
     Blobs,
-    Outbox,
+    TensorOutbox,
     decode_values,
     encode,
     map_tensors,
@@ -33,14 +33,14 @@ NEAR_BYTES = 2**30
 UNREADABLE = (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, OverflowError)
 
 
-class Timing:
+class SealedTiming:
     """One session's, for the rounds in which its candidate is timed."""
 
     def __init__(self, reference: Reference, seed: int) -> None:
         self.reference, self.seed = reference, seed
         self.sets: list[Trial] = []
 
-    def sealed(self, count: int, out: Outbox) -> Reply:
+    def sealed(self, count: int, out: TensorOutbox) -> Reply:
         """Input sets for timed rounds, under the parameters as constructed."""
         same = plain("as_given_again")
         drawn = (draw(self.reference, self.seed, {**same, "number": 1000 + i}) for i in range(count))
@@ -93,10 +93,10 @@ class Timing:
         """The reference's times (ms) now, in a process that never loads a candidate."""
         placed = [map_tensors(self.reference.place, made["arguments"]) for made in self.sets]
         seeds = [m["noise_seed"] for m in self.sets]
-        rounds = timing.Rounds(self.reference.device, placed, seeds, self.reference.grad)
+        rounds = timing.InterleavedRounds(self.reference.device, placed, seeds, self.reference.grad)
         rounds.add("eager", self.reference.callee)
         return {"clean_ms": rounds.alone("eager")}
 
     def needed(self) -> Reply:
         """Bytes that a call cannot do without; {"bytes": None} where that cannot be found out."""
-        return {"bytes": traffic.needed(self.reference, self.sets[0])}
+        return {"bytes": traffic.needed_bytes(self.reference, self.sets[0])}

@@ -22,12 +22,12 @@ from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.judging.planning import plain, plan
-from kernel_lsp.evaluator.judging.sealed import UNREADABLE, Pair, Timing
+from kernel_lsp.evaluator.judging.sealed import UNREADABLE, Pair, SealedTiming
 from kernel_lsp.evaluator.judging.wording import Reply, verdict
 from kernel_lsp.evaluator.running import growth
 from kernel_lsp.evaluator.tensors import (
     Blobs,
-    Outbox,
+    TensorOutbox,
     decode_values,
     encode,
     map_tensors,
@@ -43,7 +43,7 @@ CONTROL_ELEMENTS = 2**20
 """Largest output for which the lower-precision control is judged with moved oracles."""
 
 
-class Session:
+class Examination:
     """One candidate under examination."""
 
     def __init__(self, reference: Reference, seed: int | None, precision: str) -> None:
@@ -52,12 +52,12 @@ class Session:
         self.seed = secrets.randbits(48) if seed is None else int(seed)
         self.plan = plan(reference, self.seed)
         self.trials: dict[int, Trial] = {}
-        self.timing = Timing(reference, self.seed)
+        self.timing = SealedTiming(reference, self.seed)
         self.oracle_outputs: list[list[torch.Tensor]] = []
 
     # --- trials --------------------------------------------------------------------------
 
-    def trial(self, number: int, out: Outbox) -> Reply:
+    def trial(self, number: int, out: TensorOutbox) -> Reply:
         """Draw inputs and parameters for one trial and describe them for the worker."""
         descriptor = self.plan[number - 1]
         made = draw(self.reference, self.seed, descriptor)
@@ -98,7 +98,7 @@ class Session:
         except Mismatch as problem:
             return {"ok": False, "check": problem.check, "detail": f"{trial['label']}: {problem}"}
 
-    def cotangents(self, number: int, out: Outbox) -> Reply:
+    def cotangents(self, number: int, out: TensorOutbox) -> Reply:
         """Secret weights for the gradients of a trial whose output was accepted."""
         trial, ran = self.trials[number], self.trials[number]["ran"]
         carrying = zip(tensor_leaves(ran.output), ran.carries_grad, strict=True)

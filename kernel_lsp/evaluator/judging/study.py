@@ -60,13 +60,13 @@ def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None
     """Which values at the edges it takes, tried on few rows where there are many."""
     arguments, draw = trial["arguments"], reference.generator(2)
     if reference.elements > variations.BIG and reference.batch:
-        arguments = variations.rebatched(arguments, reference.batch[0], reference.batch[1][0], draw)
+        arguments = variations.change_batch(arguments, reference.batch[0], reference.batch[1][0], draw)
     for family in inputs.EDGES:
         label = f"{family} values"
         if label in without:
             continue
         varied = inputs.vary(arguments, family, draw, reference.subject.fixed)
-        if _accepted(reference, trial, varied, label) is not None:
+        if _accept_arguments(reference, trial, varied, label) is not None:
             reference.edges.append(family)
 
 
@@ -86,7 +86,7 @@ def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[
             continue
         draw = reference.generator(3)
         changed = variations.resized(trial["arguments"], group, max(sizes), draw)
-        ran = _accepted(reference, trial, changed, label)
+        ran = _accept_arguments(reference, trial, changed, label)
         if ran is not None and _same_kind(ran.output, first.output):
             taken |= set(group)
             reference.sizes.append((group, sizes))
@@ -112,7 +112,7 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
 
 def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
     """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
-    fewer = _rebatched(reference, trial, first, without)
+    fewer = _find_batch(reference, trial, first, without)
     big = reference.elements > variations.BIG
     # Layouts are tried where they will be asked: of big workloads on few rows.
     arguments, plain = fewer if big and fewer else (trial["arguments"], first)
@@ -121,12 +121,12 @@ def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[st
         if inputs in without:
             continue
         relaid = map_tensors(lambda t, how=layout: reference.relaid(t, how), arguments)
-        other = _accepted(reference, trial, relaid, inputs)
+        other = _accept_arguments(reference, trial, relaid, inputs)
         if other is not None and _same_kind(other.output, plain.output) and _same_rows(other, plain):
             reference.layouts.append(layout)
 
 
-def _rebatched(
+def _find_batch(
     reference: Reference, trial: Trial, first: Ran, without: Collection[str]
 ) -> tuple[Any, Ran] | None:
     """Find what shares a batch dimension; returns the smallest batch to ask for and what came of it."""
@@ -161,15 +161,15 @@ def _batch(
     rows = torch.randint(now, (size,), generator=draw, device=draw.device)
     (tried, own), (other, _) = (variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2))
     cut = {**trial, "rows": own}
-    ran = _accepted(reference, cut, tried, inputs)
+    ran = _accept_arguments(reference, cut, tried, inputs)
     if ran is None or not _same_kind(ran.output, first.output):
         return None
-    again = _accepted(reference, cut, other, inputs)
+    again = _accept_arguments(reference, cut, other, inputs)
     same = again is not None and _same_rows(again, ran)
     return (variations.first_rows(tried, own), ran) if same else None
 
 
-def _accepted(reference: Reference, trial: Trial, arguments: Any, inputs: str) -> Ran | None:
+def _accept_arguments(reference: Reference, trial: Trial, arguments: Any, inputs: str) -> Ran | None:
     label = inputs + crashes.ASKED
     try:
         ran = reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)

@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-9
 """Of the largest derivative: rounding of terms that cancel (rows of a softmax that are summed)."""
 
 
-def needed(reference: Reference, trial: Trial) -> dict[str, int] | None:
+def needed_bytes(reference: Reference, trial: Trial) -> dict[str, int] | None:
     """{"read": bytes, "written": bytes} of one call."""
     ran = reference.run(trial, trial["noise_seed"])
     outputs = tensor_leaves(ran.output)

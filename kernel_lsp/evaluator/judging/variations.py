@@ -29,7 +29,7 @@ BIG = 2**20
 are then varied in one trial of about this many elements."""
 
 
-def relaid(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch.Tensor:
+def relay_memory(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch.Tensor:
     """The same values in other memory, one element into its storage: ``transposed`` (last two dimensions),
     ``sliced`` (gaps of half a row between rows: who ignores them reads other numbers, not nearly the same
     ones), ``offset`` (contiguous). Expanded and one-element tensors stay.
@@ -73,7 +73,7 @@ def sizes(arguments: Any, which: tuple[int, ...]) -> list[int]:
     return [n for n in sorted({now - 1, now // 2 + 1, now + 1, 2 * now + 1}) if n > 1 and n != now]
 
 
-def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Generator) -> Any:
+def change_batch(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Generator) -> Any:
     """Arguments whose tensors at ``which`` have ``size`` rows, drawn from their own."""
     now = tensor_leaves(arguments)[which[0]].shape[0]
     rows = torch.randint(now, (size,), generator=draw, device=draw.device)

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 from kernel_lsp import leftovers, phases
-from kernel_lsp.leftovers import Left
+from kernel_lsp.leftovers import LeftoverFile
 
 FOLDERS = ("triton", "inductor")
 """Where Triton and torch.compile write inside a scratch folder (confinement.py sets the environment)."""
@@ -32,7 +32,7 @@ ANYWHERE = "/kernel-lsp-scratch"
 """Stands for the scratch folder in the paths of stored files."""
 
 
-class Store:
+class CompiledKernels:
     """One folder of entries; an entry is a copy of the cache folders of one scratch folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -115,18 +115,18 @@ def _size(entry: Path) -> int:
     return sum(path.lstat().st_size for path in entry.rglob("*") if path.is_file())
 
 
-def _files(folder: Path) -> Iterator[Left]:
+def _files(folder: Path) -> Iterator[LeftoverFile]:
     """Files of the cache folders. Raises OSError when there is more than an entry may hold."""
-    with leftovers.opened(folder) as descriptor:
+    with leftovers.open_folder(folder) as descriptor:
         yield from leftovers.files(descriptor, *FOLDERS, most_bytes=MAX_ENTRY_BYTES)
 
 
-def _lay_down(files: Iterable[Left], target: Path, old: str, new: str) -> None:
+def _lay_down(files: Iterable[LeftoverFile], target: Path, old: str, new: str) -> None:
     """All files of an entry; paths that begin with ``old`` begin with ``new`` afterwards.
 
     What is there stays: it is named by its content, and a process may have it mapped.
     """
-    with leftovers.opened(target) as folder:
+    with leftovers.open_folder(target) as folder:
         for file in files:
             name, content = file.names[-1], file.content
             if name.startswith(PATHS_INSIDE):

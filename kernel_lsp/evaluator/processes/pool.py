@@ -19,7 +19,7 @@ from typing import Any
 from kernel_lsp import process, scratch
 from kernel_lsp.confinement import BOOTSTRAP
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.evaluator.processes.warm import QUIET, Unfit, Zygote, warm_up
+from kernel_lsp.evaluator.processes.warm import QUIET, UnfitInterpreter, ZygoteClient, warm_up
 from kernel_lsp.evaluator.sharing.manners import Manners
 from kernel_lsp.evaluator.sharing.quiet import Quiet
 from kernel_lsp.process import Child, Confinement, Limits
@@ -37,7 +37,7 @@ INTERPRETED = {"TRITON_INTERPRET": "1"}
 """Triton looks at it when its library is imported."""
 
 
-class Pool:
+class ZygotePool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
     def __init__(self, manners: Manners | None = None, readable: Iterable[Path] = ()) -> None:
@@ -45,7 +45,7 @@ class Pool:
         that sees it."""
         self.manners, self.quiet = manners, Quiet()
         self._readable = frozenset({BOOTSTRAP.parent, *readable})
-        self._zygotes: dict[tuple[Any, ...], asyncio.Task[Zygote]] = {}
+        self._zygotes: dict[tuple[Any, ...], asyncio.Task[ZygoteClient]] = {}
         self.unfit: dict[tuple[Any, ...], str] = {}
         """Sort of zygote -> why there is none."""
 
@@ -123,7 +123,7 @@ class Pool:
 
     async def _zygote(
         self, python: str, *, interpreted: bool, imports: str, folders: Folders
-    ) -> Zygote | None:
+    ) -> ZygoteClient | None:
         if not hasattr(signal, "pidfd_send_signal") or sys.platform != "linux":
             return None
         key, environment = (python, interpreted, folders), INTERPRETED if interpreted else {}
@@ -137,8 +137,8 @@ class Pool:
         return await self._fit((*key, imports), lambda: branch(imports)) or zygote
 
     async def _fit(
-        self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]
-    ) -> Zygote | None:
+        self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, ZygoteClient]]
+    ) -> ZygoteClient | None:
         """None when no such zygote can be had."""
         if key in self.unfit:
             return None
@@ -146,11 +146,13 @@ class Pool:
             return await self._warm(key, make)
         except WorkerLost:  # the one it comes from was killed; it is replaced
             return None
-        except (Unfit, TimeoutError) as error:
+        except (UnfitInterpreter, TimeoutError) as error:
             self.unfit[key] = str(error) or "it was not ready in time"
             return None
 
-    async def _warm(self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]) -> Zygote:
+    async def _warm(
+        self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, ZygoteClient]]
+    ) -> ZygoteClient:
         """The zygote of this sort, made by the first who asks; made anew when it has died."""
         task = self._zygotes.get(key)
         if task is None or (task.done() and not _lives(task)):
@@ -163,9 +165,9 @@ class Pool:
         for task in reversed(tasks):  # branches before what they come from
             task.cancel()
             done = (await asyncio.gather(task, return_exceptions=True))[0]
-            if isinstance(done, Zygote):
+            if isinstance(done, ZygoteClient):
                 await done.close()
 
 
-def _lives(task: asyncio.Task[Zygote]) -> bool:
+def _lives(task: asyncio.Task[ZygoteClient]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().alive

@@ -20,8 +20,8 @@ from typing import Any
 from kernel_lsp import leftovers, phases, process, scratch, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator.processes import crashes, hoarding
-from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.evaluator.processes.pool import INTERPRETED, Pool
+from kernel_lsp.evaluator.processes.compiled import CompiledKernels
+from kernel_lsp.evaluator.processes.pool import INTERPRETED, ZygotePool
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.snapshots import store
 
@@ -46,9 +46,9 @@ class Sandbox:
     def __init__(
         self,
         request: EvaluationRequest,
-        pool: Pool | None = None,
+        pool: ZygotePool | None = None,
         outbox: Path | None = None,
-        store: Store | None = None,
+        store: CompiledKernels | None = None,
     ) -> None:
         self.request, self.pool, self.store = request, pool, store
         self.root = scratch.make("gate")
@@ -123,7 +123,7 @@ class Sandbox:
 
     async def tuner(self) -> Party:
         """A process that compares many variants; nothing that it compiles is kept for the judgement."""
-        return await self._candidate_process("tuner", Store.key("tuner"))
+        return await self._candidate_process("tuner", CompiledKernels.key("tuner"))
 
     async def end_worker(self, worker: Party) -> None:
         """Its memory and cores belong to the timing now; its kernels are kept."""
@@ -192,17 +192,17 @@ class Sandbox:
     @property
     def _candidates_key(self) -> str:
         request = self.request
-        return Store.key("candidate", request.candidate_source, request.python, request.device)
+        return CompiledKernels.key("candidate", request.candidate_source, request.python, request.device)
 
     @property
     def _baselines_key(self) -> str:
         request = self.request
         asked = wire.dumps([request.reference, request.workload])
-        return Store.key("baselines", asked, request.python, request.device)
+        return CompiledKernels.key("baselines", asked, request.python, request.device)
 
     @property
     def _driver_key(self) -> str:
-        return Store.key("driver", self.request.python, self.request.device)
+        return CompiledKernels.key("driver", self.request.python, self.request.device)
 
     async def _candidate_process(self, name: str, key: str) -> Party:
         confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
@@ -278,7 +278,7 @@ class Sandbox:
         *,
         imports: str = "",
     ) -> Party:
-        start = self.pool.start if self.pool else Pool.start_afresh
+        start = self.pool.start if self.pool else ZygotePool.start_afresh
         manners = self.pool.manners if self.pool else None
         name = module.rpartition(".")[2]
         try:
@@ -356,13 +356,13 @@ class Party:
             for number, name in left.items():
                 if re.fullmatch(LEFT_NAME, name) is None or self.scratch is None:
                     raise ValueError("that is no name of ours")
-                answer[int(number)] = fetched(self.scratch, name)
+                answer[int(number)] = fetch_file(self.scratch, name)
         except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise WorkerLost(f"{self.name} left no such files in its folder: {error}") from error
         return answer
 
 
-def fetched(scratch: Path, name: str) -> InFile:
+def fetch_file(scratch: Path, name: str) -> InFile:
     """A file out of a child's folder. Raises OSError or ValueError when it is not one that it wrote.
 
     It is looked at only where the child has no name for it any more: a link in its place would lead to any

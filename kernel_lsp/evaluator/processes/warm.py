@@ -44,7 +44,7 @@ the same; compiling a pointwise program takes 8 s of CPU time instead of 22. And
 before a fork: threads of numpy's library, a CUDA context by asking whether there is a device."""
 
 
-class Unfit(Exception):
+class UnfitInterpreter(Exception):
     """No zygote can be had of this interpreter."""
 
 
@@ -89,7 +89,7 @@ class Forked:
         if self.layers.done():
             return
         if missing:
-            self.layers.set_exception(entry.refused(missing, layers or {}, None))
+            self.layers.set_exception(entry.refusal(missing, layers or {}, None))
             self.layers.exception()  # seen: whoever waits for it was perhaps cancelled
         else:
             self.layers.set_result(layers)
@@ -103,7 +103,7 @@ class Forked:
             self.layers.exception()  # seen: a branch has nobody who waits for this
 
 
-class Zygote:
+class ZygoteClient:
     """One warm process. Use :func:`warm_up` and :meth:`branch`; end with :meth:`close`."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Zygote:
         entry.keep(forked.pid, "forked", module, layers or {})
         return child
 
-    async def branch(self, variant: str) -> Zygote:
+    async def branch(self, variant: str) -> ZygoteClient:
         """A zygote that has imported more, forked from this one. Raises Unfit, WorkerLost."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = {
@@ -168,7 +168,7 @@ class Zygote:
             "environment": self.environment,
             "nice": 0,
         }
-        branch = Zygote(ours, self.environment, self.layers)
+        branch = ZygoteClient(ours, self.environment, self.layers)
         null = os.open(os.devnull, os.O_RDWR)
         try:
             branch.process = self._send(order, [theirs.fileno(), null, null])
@@ -177,12 +177,14 @@ class Zygote:
             os.close(null)
         return await branch.settled()
 
-    async def settled(self) -> Zygote:
+    async def settled(self) -> ZygoteClient:
         """This zygote when it is ready. Raises Unfit; it is closed then."""
         try:
             state = await asyncio.wait_for(self._ready, READY_S)
             if state["cuda"] or state["threads"] > 1:
-                raise Unfit(f"importing torch left {state['threads']} threads, CUDA open: {state['cuda']}")
+                raise UnfitInterpreter(
+                    f"importing torch left {state['threads']} threads, CUDA open: {state['cuda']}"
+                )
         except BaseException:  # also a cancellation: nobody else knows this process
             await self.close()
             raise
@@ -231,7 +233,7 @@ class Zygote:
         asyncio.get_running_loop().remove_reader(self.control)
         self.control.close()
         if not self._ready.done():
-            self._ready.set_exception(Unfit("it ended while it was starting"))
+            self._ready.set_exception(UnfitInterpreter("it ended while it was starting"))
         for forked in self._forked.values():
             forked.gone(SIGNALED + signal.SIGKILL)
         self._forked.clear()
@@ -242,7 +244,7 @@ async def warm_up(
     environment: dict[str, str],
     readable: Iterable[Path] = (),
     writable: Iterable[Path] = (),
-) -> Zygote:
+) -> ZygoteClient:
     """Start a zygote of ``python``. Raises Unfit, with the reason, Unconfined, or OSError.
 
     ``readable``, ``writable``: folders that its children are given besides the room of scratch folders.
@@ -270,7 +272,7 @@ async def warm_up(
         ours.close()
         raise
     layers = names(begun.layers)
-    zygote = Zygote(ours, environment, layers)
+    zygote = ZygoteClient(ours, environment, layers)
     zygote.process = Started(begun.process, "", own_tree=PROCESSES in layers)
     return await zygote.settled()
 

@@ -22,7 +22,7 @@ class Arena:
 
     def __init__(self, sets: list[Any], place: str, room: int) -> None:
         self.sets, self.room = sets, room
-        self.size = max((sum(map(_padded, tensor_leaves(one))) for one in sets), default=0)
+        self.size = max((sum(map(_padded_bytes, tensor_leaves(one))) for one in sets), default=0)
         block = torch.empty(self.size + room, dtype=torch.uint8, device=place)
         self._storage, self._place = block.untyped_storage(), place
 
@@ -44,7 +44,7 @@ class Arena:
             if not source.numel():
                 return source.detach().clone().requires_grad_(source.requires_grad)
             made = self._put(source, scale, at)
-            at += _padded(source)
+            at += _padded_bytes(source)
             return made
 
         return map_tensors(put, self.sets[number])
@@ -67,7 +67,7 @@ class Arena:
         return made.set_(self._storage, at // dtype.itemsize, tuple(shape), tuple(stride))
 
 
-def _padded(tensor: torch.Tensor) -> int:
+def _padded_bytes(tensor: torch.Tensor) -> int:
     """Bytes that a tensor spans, rounded up to the alignment."""
     if not tensor.numel():
         return 0

@@ -25,7 +25,7 @@ cannot be had, because the program names its dtypes, this alone decides."""
 Call = Callable[[Callee, Any], Any]
 
 
-class Bar:
+class ExpectedResult:
     """What is expected of every variant of one program."""
 
     def __init__(

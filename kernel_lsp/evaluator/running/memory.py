@@ -24,7 +24,7 @@ POISON, OTHER_POISON = 0xFF, 0x7F
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedInput:
     """One input and what its whole storage held before the call."""
 
     tensor: torch.Tensor
@@ -39,7 +39,7 @@ class Memory:
     def __init__(self, place: str) -> None:
         self.place_name = place
         self.rooms: dict[tuple[Any, ...], torch.Tensor] = {}
-        self.placed: list[Placed] = []
+        self.placed: list[PlacedInput] = []
 
     def place(self, arguments: Any, *, fresh: bool) -> Any:
         """Arguments on the device; ``fresh``: at new addresses with other poison around them."""
@@ -64,7 +64,7 @@ class Memory:
     def _place(self, tensor: torch.Tensor, index: int, fresh: bool) -> torch.Tensor:
         if 0 in tensor.stride() or not tensor.numel():
             moved = tensor.detach().to(self.place_name).requires_grad_(tensor.requires_grad)
-            self.placed.append(Placed(moved, moved, moved.detach().clone()))
+            self.placed.append(PlacedInput(moved, moved, moved.detach().clone()))
             return moved
         offset = tensor.storage_offset() % OFFSETS
         size = (offset + span(tensor.shape, tensor.stride())) * tensor.element_size()
@@ -76,7 +76,7 @@ class Memory:
             made.copy_(tensor)
             fresh_object = torch.empty(0, dtype=tensor.dtype, device=self.place_name)
             fresh_object.set_(storage, start, tensor.shape, tensor.stride())
-        self.placed.append(Placed(fresh_object, room, room.clone()))
+        self.placed.append(PlacedInput(fresh_object, room, room.clone()))
         return fresh_object.requires_grad_(tensor.requires_grad)
 
     def _room(self, index: int, dtype: torch.dtype, size: int, fresh: bool) -> torch.Tensor:

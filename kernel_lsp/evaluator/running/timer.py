@@ -24,7 +24,7 @@ from kernel_lsp.evaluator import callees
 from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.running.worker import Worker, failure, serve
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode, tensor_leaves
+from kernel_lsp.evaluator.tensors import TensorOutbox, decode, encode, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 
@@ -33,7 +33,7 @@ class Timer(Worker):
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
-        self.clock: timing.Rounds | None = None
+        self.clock: timing.InterleavedRounds | None = None
         self.reference = Callee(None)
 
     def prepare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
@@ -57,13 +57,13 @@ class Timer(Worker):
             self.clock.add("compile", compiled)
         return {"ok": True}
 
-    def _clock(self, message: dict[str, Any], blobs: list[bytes]) -> timing.Rounds:
+    def _clock(self, message: dict[str, Any], blobs: list[bytes]) -> timing.InterleavedRounds:
         """Eager on a session's values; the parameters are set in place, where compiled code has them too."""
         self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
         self.state = decode(message["state"], blobs, self.device.place)
         if isinstance(self.reference.target, torch.nn.Module):
             self.reference.target.load_state_dict(self.state)
-        clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
+        clock = timing.InterleavedRounds(self.device, self.sets, message["seeds"], message["grad"])
         clock.add("eager", self.reference)
         clock.add_tf32(self.reference)
         return clock
@@ -95,7 +95,7 @@ class Timer(Worker):
             return failure(error, _timing(name))
         return reply
 
-    def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
+    def time(self, message: dict[str, Any], out: TensorOutbox) -> dict[str, Any]:
         """Interleaved rounds; a few outputs go back to be checked."""
         assert self.clock is not None
         try:
@@ -155,20 +155,20 @@ def open_driver(device: str) -> dict[str, Any]:
     """Have that built which depends on the machine alone, so that it is kept for other processes: nothing of
     a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a C compiler); else what
     tells torch.compile which vector instructions the compiler knows (six programs, 5 s, with AMX)."""
-    before = _built()
+    before = _built_files()
     with contextlib.suppress(Exception):  # a broken compiler is told when it is used
         if device == "cuda":
             importlib.import_module("triton.runtime").driver.active.utils  # noqa: B018
         else:
             importlib.import_module("torch._inductor.cpu_vec_isa").valid_vec_isa_list()
-    return {"built": _built() > before}
+    return {"built": _built_files() > before}
 
 
-def _built() -> set[Path]:
+def _built_files() -> set[Path]:
     return set(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", os.devnull)).rglob("*.so"))
 
 
-def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}

@@ -31,7 +31,7 @@ import torch
 
 from kernel_lsp.evaluator import stats
 from kernel_lsp.evaluator.callees import Callee
-from kernel_lsp.evaluator.devices import Device, Sample
+from kernel_lsp.evaluator.devices import ColdCall, Device
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.running.arena import Arena
@@ -75,7 +75,7 @@ class Checked:
 
 
 @dataclass
-class Measured:
+class MeasuredRounds:
     """Lists have one entry per round."""
 
     times_ms: dict[str, list[float]]
@@ -90,7 +90,7 @@ class Measured:
     """(how far the norm of an output was from eager's in the same round, that output)."""
 
 
-class Rounds:
+class InterleavedRounds:
     """The providers of one comparison. Add them in order of trust: the candidate last."""
 
     def __init__(self, device: Device, sets: list[Any], seeds: list[int], grad: bool) -> None:
@@ -152,7 +152,7 @@ class Rounds:
     def warm_up(self, name: str, most: int = MAX_WARMUPS) -> list[float]:
         """Run until two successive medians agree, ``most`` times at most; returns the times (ms)."""
         times, queued = list[float](), list[float]()
-        while not stats.settled(times) and len(times) < most and sum(times) < 2000:
+        while not stats.is_settled(times) and len(times) < most and sum(times) < 2000:
             sample, _ = self._take(name, *self._draw())
             times.append(sample.ms)
             queued.append(sample.queued_ms)
@@ -189,10 +189,10 @@ class Rounds:
                 break
         return times
 
-    def run(self, seconds: float, checks: int) -> Measured:
+    def run(self, seconds: float, checks: int) -> MeasuredRounds:
         """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
         times, spans, outside = ({name: list[float]() for name in self.providers} for _ in range(3))
-        measured = Measured(times_ms=times, spans_ms=spans, outside_ms=outside)
+        measured = MeasuredRounds(times_ms=times, spans_ms=spans, outside_ms=outside)
         end = _clock() + seconds
         _collect()
         _disable()
@@ -207,7 +207,7 @@ class Rounds:
             measured.checks.append(measured.worst[1])
         return measured
 
-    def _round(self, measured: Measured, number: int, checks: int) -> None:
+    def _round(self, measured: MeasuredRounds, number: int, checks: int) -> None:
         drawn, order = self._draw(), self._order(number)
         norms: dict[str, list[float]] = {}
         early: Checked | None = None
@@ -221,7 +221,7 @@ class Rounds:
                 if "eager" in norms:
                     self._keep_worst(measured, norms, drawn, output)
                 elif num_bytes(output) <= SMALL_BYTES:
-                    early = _checked(drawn, output)
+                    early = _check_output(drawn, output)
             del output  # freed before the next provider allocates
             measured.times_ms[name].append(sample.ms)
             measured.spans_ms[name].append(sample.ms)
@@ -259,24 +259,28 @@ class Rounds:
         return number, self._random.uniform(*SCALES), self.arena.offset(self._random)
 
     def _keep(
-        self, measured: Measured, number: int, checks: int, drawn: tuple[int, float, int], output: Any
+        self, measured: MeasuredRounds, number: int, checks: int, drawn: tuple[int, float, int], output: Any
     ) -> None:
         """Reservoir sampling: every round is equally likely to be checked, however many there are."""
         slot = number if number < checks else self._random.randrange(number + 1)
         if slot < checks:
-            measured.checks[slot : slot + 1] = [_checked(drawn, output)]
+            measured.checks[slot : slot + 1] = [_check_output(drawn, output)]
 
     def _keep_worst(
-        self, measured: Measured, norms: dict[str, list[float]], drawn: tuple[int, float, int], seen: Any
+        self,
+        measured: MeasuredRounds,
+        norms: dict[str, list[float]],
+        drawn: tuple[int, float, int],
+        seen: Any,
     ) -> None:
         """Look at every output beside eager's (at large ones in half of the rounds), for calls that do
         nothing now and then: a few random checks would miss one in ten. The judge decides; this only
         chooses. ``seen``: the output, or its copy."""
         far = max(map(apart, norms["eager"], norms["candidate"]))
         if far > measured.worst[0]:
-            measured.worst = far, seen if isinstance(seen, Checked) else _checked(drawn, seen)
+            measured.worst = far, seen if isinstance(seen, Checked) else _check_output(drawn, seen)
 
-    def _note_peak(self, measured: Measured, name: str, drawn: tuple[int, float, int]) -> None:
+    def _note_peak(self, measured: MeasuredRounds, name: str, drawn: tuple[int, float, int]) -> None:
         """Of a call that is not timed: reading the counters takes the host tens of microseconds."""
         arguments = self.arena.fill(*drawn)
         self.device.reset_peak()
@@ -297,7 +301,7 @@ class Rounds:
                 self._step(callee, arguments, bound)
         self.device.synchronize()
 
-    def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
+    def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[ColdCall, Any]:
         """A call that was queued in time, if one of a few can be: a host that stumbles is no slow device.
         What Python itself takes for a call is in its launch."""
         for _ in range(RETAKES):
@@ -307,7 +311,7 @@ class Rounds:
             del output  # freed before the next take allocates
         return self._take(name, place, scale, offset)
 
-    def _take(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
+    def _take(self, name: str, place: int, scale: float, offset: int) -> tuple[ColdCall, Any]:
         callee = self.providers[name]
         _manual_seed(self.seeds[place])  # the judge draws the same stream for random references
         with _set_grad(self.grad):
@@ -372,7 +376,7 @@ class Rounds:
                 times[name].append(self._replay(graphs[name], scale).ms)
         return times
 
-    def _replay(self, graph: Callable[[], Any], scale: float) -> Sample:
+    def _replay(self, graph: Callable[[], Any], scale: float) -> ColdCall:
         return self.device.sample(lambda: self.arena.fill(0, scale, 0), lambda arguments: graph())[0]
 
     def _record(self, name: str) -> Callable[[], Any] | None:
@@ -402,5 +406,5 @@ class Rounds:
         return all(is_close(a, b) for a, b in zip(recorded, called, strict=True))
 
 
-def _checked(drawn: tuple[int, float, int], output: Any) -> Checked:
+def _check_output(drawn: tuple[int, float, int], output: Any) -> Checked:
     return Checked(drawn[0], drawn[1], map_tensors(lambda t: t.detach().to("cpu", copy=True), output))

@@ -28,7 +28,7 @@ from kernel_lsp import wire
 from kernel_lsp.evaluator import callees, devices
 from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.running import timing
-from kernel_lsp.evaluator.running.bar import Bar
+from kernel_lsp.evaluator.running.bar import ExpectedResult
 from kernel_lsp.evaluator.running.worker import failure
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 from kernel_lsp.records import Program, Workload
@@ -46,9 +46,9 @@ class Tuner:
         self.subject: callees.Subject | None = None
         self.program: Program | None = None
         self.workload: Workload | None = None
-        self.bar: Bar | None = None
+        self.bar: ExpectedResult | None = None
         self.seed = 0
-        self.clock: timing.Rounds | None = None
+        self.clock: timing.InterleavedRounds | None = None
 
     # --- the reference -------------------------------------------------------------------
 
@@ -64,9 +64,11 @@ class Tuner:
         subject.learn(map_tensors(self._placed, inputs))
         if isinstance(reference.target, torch.nn.Module):
             self.state = dict(reference.target.state_dict())
-        self.clock = timing.Rounds(self.device, [inputs], [self.seed], subject.records_gradients(inputs))
+        self.clock = timing.InterleavedRounds(
+            self.device, [inputs], [self.seed], subject.records_gradients(inputs)
+        )
         self.clock.add(message["name"], reference)
-        self.bar = Bar(reference, subject.wide, inputs, self._outputs(reference), self.clock.call)
+        self.bar = ExpectedResult(reference, subject.wide, inputs, self._outputs(reference), self.clock.call)
         self.clock.warm_up(message["name"], WARMUPS)
         return {"ok": True}
 
@@ -99,7 +101,7 @@ class Tuner:
         tried: dict[str, Launch] = {}
         for variant in message["variants"]:
             try:
-                with _silent(tried) as collected:
+                with _silence_launches(tried) as collected:
                     self._outputs(self._loaded(variant))
             except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
                 problems[variant["name"]] = failure(error, "the first call")["error"]
@@ -107,9 +109,9 @@ class Tuner:
                 problems[variant["name"]] = ""
                 launches += [(variant["name"], launch) for launch in collected]
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
-            beside = [threads.submit(_compiled, launch) for launch in tried.values()]
+            beside = [threads.submit(_compile_problem, launch) for launch in tried.values()]
             for (name, _), wrong in zip(
-                launches, threads.map(_compiled, (c for _, c in launches)), strict=True
+                launches, threads.map(_compile_problem, (c for _, c in launches)), strict=True
             ):
                 problems[name] = problems[name] or wrong
             wait(beside)
@@ -151,7 +153,7 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def _silent(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
+def _silence_launches(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
     """Inside the block Triton's kernels do nothing; the list receives what compiles each of them, ``tried``
     what compiles the configurations of autotune, each once for all variants."""
     collected: list[Launch] = []
@@ -195,7 +197,7 @@ def _silent(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
             kind.run = original
 
 
-def _compiled(launch: Launch) -> str:
+def _compile_problem(launch: Launch) -> str:
     """What is wrong with one kernel; "" when it compiles and fits the device."""
     try:
         kernel = launch()

@@ -25,10 +25,18 @@ from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.running import growth, memory, parameters, recorder, watch
-from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, stage, tensor_leaves
+from kernel_lsp.evaluator.tensors import (
+    DeferredOutbox,
+    TensorOutbox,
+    decode,
+    encode,
+    same_bits,
+    stage,
+    tensor_leaves,
+)
 from kernel_lsp.records import Program, Workload
 
-Answer = Callable[[dict[str, Any], list[bytes], Outbox], dict[str, Any]]
+Answer = Callable[[dict[str, Any], list[bytes], TensorOutbox], dict[str, Any]]
 
 
 class Worker:
@@ -98,7 +106,7 @@ class Worker:
 
     # --- run -----------------------------------------------------------------------------
 
-    def run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+    def run(self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
         """One trial: new parameters, one call, the output as bytes and what was noticed."""
         with self._in_single() if message.get("single") else contextlib.nullcontext():
             return self._run(message, blobs, out)
@@ -120,7 +128,7 @@ class Worker:
             for tensor, dtype in before:
                 tensor.data = tensor.data.to(dtype)
 
-    def _run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+    def _run(self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
         try:
             self._update(decode(message["state"], blobs, self.device.place), message)
             given = decode(message["arguments"], blobs, self.device.place)
@@ -166,7 +174,7 @@ class Worker:
             parameters.switch_mode(self.target)
         parameters.update(self.target, state, message["update"])
 
-    def backward(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+    def backward(self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
         """Gradients of the last trial's output, weighted as the judge wants them only now."""
         arguments, result = self.called
         weights = decode(message["cotangents"], blobs, self.device.place)
@@ -180,7 +188,7 @@ class Worker:
         return {"gradients": encode(found, out), **again, "notes": self.memory.problems(self.conduct.writes)}
 
     def _reply(
-        self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: Outbox
+        self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: TensorOutbox
     ) -> dict[str, Any]:
         try:
             outputs = encode(result, out)
@@ -286,7 +294,7 @@ def _poison_fresh_memory() -> None:
 
 def failure(error: BaseException, doing: str) -> dict[str, Any]:
     """One user exception as data: type, message, and the candidate's own line when there is one."""
-    if why := interpreter.unsupported(error):
+    if why := interpreter.find_unsupported(error):
         return {"error": f"{why} ({interpreter.REMEDY})", "kind": "unsupported"}
     names = {type(e).__name__ for e in (error, error.__cause__) if e is not None}
     compiling = bool(
@@ -306,7 +314,7 @@ def _first_lines(error: BaseException) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}
@@ -323,7 +331,7 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
     """Answer until the parent goes; what is large is left in this process's folder."""
     folder = Path.cwd()
     while (request := wire.read_frame(requests)) is not None:
-        out = Left(folder)
+        out = DeferredOutbox(folder)
         reply = answer(*request, out)
         told = {"left": out.left} if out.left else {}
         with contextlib.suppress(BrokenPipeError):

@@ -47,7 +47,7 @@ def _within(start: float, seconds: float, now: float) -> float:
     return max(0.0, min(start + seconds, now) - max(start, now - HOUR_S))
 
 
-class Ledger:
+class DeviceLedger:
     """The uses of one device."""
 
     def __init__(self, path: Path) -> None:

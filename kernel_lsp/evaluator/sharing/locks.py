@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kernel_lsp.evaluator.sharing import nvml
-from kernel_lsp.evaluator.sharing.allowance import Ledger
+from kernel_lsp.evaluator.sharing.allowance import DeviceLedger
 from kernel_lsp.evaluator.sharing.nvml import Gpu
 
 
@@ -38,7 +38,7 @@ class Files:
         self.lock = FileLock(self.folder / f"{stem}.lock")
         self.queue = FileLock(self.folder / f"{stem}.queue")
         """Held by the next in line, so that who just had the device cannot take it twice in a row."""
-        self.ledger = Ledger(self.folder / f"{stem}.used.json")
+        self.ledger = DeviceLedger(self.folder / f"{stem}.used.json")
         self._holder = self.folder / f"{stem}.holder"
 
     def holder(self) -> int | None:

@@ -67,7 +67,7 @@ class Disturbed(Busy):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class SharingRules:
     """How to behave."""
 
     data_dir: str
@@ -81,7 +81,7 @@ class Rules:
     lowest_priority: bool = False
 
     @classmethod
-    def of(cls, settings: Settings, *, background: bool = False) -> Rules:
+    def of(cls, settings: Settings, *, background: bool = False) -> SharingRules:
         """Only what nobody waits for is rationed and runs at the lowest priority."""
         rationed = background and settings.gpu_minutes_per_hour < 60
         return cls(
@@ -95,7 +95,7 @@ class Rules:
 
 
 @dataclass(kw_only=True)
-class Turn:
+class DeviceTurn:
     """The right to use a device, for as long as the block lasts."""
 
     manners: Manners
@@ -115,7 +115,7 @@ class Manners:
     """The turns of one process under one set of rules. Keep one, or locks between its own users poll."""
 
     def __init__(
-        self, rules: Rules, *, gpu: Gpu | None = None, neighborhood: Neighborhood | None = None
+        self, rules: SharingRules, *, gpu: Gpu | None = None, neighborhood: Neighborhood | None = None
     ) -> None:
         self.rules = rules
         self._gpu, self._neighborhood = gpu, neighborhood
@@ -124,13 +124,13 @@ class Manners:
     @asynccontextmanager
     async def turn(
         self, device: str, *, exclusive: bool = True, report: Report | None = None
-    ) -> AsyncIterator[Turn]:
+    ) -> AsyncIterator[DeviceTurn]:
         """Wait for the device and hold it. ``device`` is cuda, cpu or interpreter.
 
         Raises EvaluationError when it stays busy or the hour's allowance is used up, Disturbed out of the
         block when a neighbor becomes busy (what runs in it is cancelled first).
         """
-        turn = Turn(manners=self, device=device)
+        turn = DeviceTurn(manners=self, device=device)
         if device == "interpreter" or (device == "cpu" and not exclusive):
             yield turn
             return
@@ -194,7 +194,9 @@ class Manners:
 class _Lane:
     """The turns of this process on one device, under one lock file."""
 
-    def __init__(self, rules: Rules, files: Files, driver: tuple[Gpu | None, Neighborhood] | None) -> None:
+    def __init__(
+        self, rules: SharingRules, files: Files, driver: tuple[Gpu | None, Neighborhood] | None
+    ) -> None:
         self.rules, self.files = rules, files
         self._gpu: Gpu | None = driver[0] if driver else None
         self._neighborhood: Neighborhood | None = driver[1] if driver else None
@@ -204,7 +206,7 @@ class _Lane:
         self._held_since: float | None = None
         """time.time(); None while this process does not have the device."""
         self._watcher: asyncio.Task[None] | None = None
-        self._turns: dict[int, tuple[Turn, asyncio.Task[Any]]] = {}
+        self._turns: dict[int, tuple[DeviceTurn, asyncio.Task[Any]]] = {}
         self._known: frozenset[int] = frozenset()
         """Neighbors that had a context already when we took the device."""
 
@@ -353,7 +355,7 @@ class _Lane:
                         task.cancel(note)
 
     @asynccontextmanager
-    async def watched(self, turn: Turn) -> AsyncIterator[None]:
+    async def watched(self, turn: DeviceTurn) -> AsyncIterator[None]:
         """Like asyncio.timeout: the watcher's cancellation leaves the block as Disturbed."""
         task = asyncio.current_task()
         assert task is not None
@@ -364,12 +366,12 @@ class _Lane:
         except asyncio.CancelledError:
             if turn.disturbed_by is None or task.uncancel() > before:
                 raise
-            raise _disturbed(turn.disturbed_by) from None
+            raise _disturbance(turn.disturbed_by) from None
         finally:
             del self._turns[id(turn)]
 
 
-def _disturbed(who: str) -> Disturbed:
+def _disturbance(who: str) -> Disturbed:
     remedy = "try again when it is done, or set gpu_when_busy = 'ignore'"
     return Disturbed(f"could not judge: the GPU became busy with {who}", remedy)
 
@@ -434,7 +436,7 @@ def lower_priority(group: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Status:
+class DeviceStatus:
     """How things stand on the GPU, without taking it."""
 
     gpu: str | None
@@ -447,11 +449,11 @@ class Status:
     """Within the last hour."""
 
 
-def status(settings: Settings) -> Status:
+def status(settings: Settings) -> DeviceStatus:
     found = nvml.find()
     gpu = found if isinstance(found, Gpu) else None
     files = Files(settings.data_dir, device_key("cuda", gpu))
-    return Status(
+    return DeviceStatus(
         gpu=gpu.name if gpu else None,
         driver=gpu.driver if gpu else None,
         problem=found if isinstance(found, str) else None,
@@ -463,4 +465,4 @@ def status(settings: Settings) -> Status:
 
 def default() -> Manners:
     """Under the user's own settings, for someone who waits."""
-    return Manners(Rules.of(config.load(None)[0]))
+    return Manners(SharingRules.of(config.load(None)[0]))

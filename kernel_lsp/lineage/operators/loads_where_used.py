@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import block_text, blocks, stored, used
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.lineage.places import block_text, blocks, stored_names, used_names
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     for body in blocks(kernel.function):
         for at, loop in enumerate(body):
-            if isinstance(loop, ast.For) and (moved := _moved(body, at, loop)):
-                names = ", ".join(sorted(stored(s).pop() for s in moved))
-                return [Match(names, f"{names} loaded in each turn of the loop", data=(loop, moved))]
+            if isinstance(loop, ast.For) and (moved := _movable_loads(body, at, loop)):
+                names = ", ".join(sorted(stored_names(s).pop() for s in moved))
+                return [KernelMatch(names, f"{names} loaded in each turn of the loop", data=(loop, moved))]
     return []
 
 
-def _moved(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Assign]:
+def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Assign]:
     """Loads before the loop of which only the loop knows."""
     found = []
     for place, statement in enumerate(body[:at]):
-        if not isinstance(statement, ast.Assign) or not called(statement.value, "load"):
+        if not isinstance(statement, ast.Assign) or not find_calls(statement.value, "load"):
             continue
         others = (*body[place + 1 : at], *body[at + 1 :])
-        names, needs = stored(statement), used(statement)
-        alone = len(names) == 1 and not any(names & (used(s) | stored(s)) for s in others)
-        if alone and names <= used(loop) and not (names | needs) & stored(loop):
+        names, needs = stored_names(statement), used_names(statement)
+        alone = len(names) == 1 and not any(names & (used_names(s) | stored_names(s)) for s in others)
+        if alone and names <= used_names(loop) and not (names | needs) & stored_names(loop):
             found.append(statement)
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     _, moved = match.data
-    told = ", ".join(sorted(n for s in moved for n in stored(s)))
+    told = ", ".join(sorted(n for s in moved for n in stored_names(s)))
     return [proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     loop, moved = match.data
     column = loop.body[0].col_offset
     lines = [block_text(kernel, [statement], column) for statement in moved]

@@ -7,28 +7,30 @@ import ast
 from kernel_lsp.lineage.places import constants_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     """A constexpr that is an axis of the grid."""
     if untuned_launch(kernel) is None:
         return []
     axes = [e for e in ast.walk(grid_of(kernel)) if isinstance(e, ast.Tuple)]
-    named = {n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _named(e)}
+    named = {
+        n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _split_names(e)
+    }
     found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
     split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]
-    return [Match(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split]
+    return [KernelMatch(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split]
 
 
-def _named(axis: ast.expr) -> set[str]:
+def _split_names(axis: ast.expr) -> set[str]:
     """``SPLIT`` or ``meta["SPLIT"]``."""
     if isinstance(axis, ast.Subscript):
         return {str(axis.slice.value)} if isinstance(axis.slice, ast.Constant) else set()
     return names_in(axis)
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     grid = kernel.launched[0].grid
     adds = [n.attr for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and "atomic" in n.attr]
     return [
@@ -36,9 +38,9 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     kernel.replace(match.data, "1")

@@ -6,32 +6,32 @@ import ast
 
 from kernel_lsp.lineage.places import block_text, range_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
-    capped = _capped(grid_of(kernel)) if untuned_launch(kernel) else None
+def match(kernel: KernelState) -> list[KernelMatch]:
+    capped = _find_cap(grid_of(kernel)) if untuned_launch(kernel) else None
     found = [s for s in kernel.function.body if isinstance(s, ast.For) and _is_persistent(s)]
     if capped is None or len(found) != 1:
         return []
-    return [Match("loop over tiles", "one program for each tile", data=(found[0], capped))]
+    return [KernelMatch("loop over tiles", "one program for each tile", data=(found[0], capped))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     loop, _ = match.data
     grid = kernel.launched[0].grid
     told = f"the loop begins at the program's number and advances by their count, the grid is {grid}"
     return [proof("programs share the tiles among themselves", not loop.orelse, told)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     """Which of the numbers under ``min`` is that of the tiles."""
     _, capped = match.data
     return {"tiles": list(range(len(capped.args)))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, int]) -> None:
     loop, capped = match.data
     call = range_of(loop)
     assert call is not None
@@ -47,12 +47,12 @@ def _is_persistent(loop: ast.For) -> bool:
     return (
         call is not None
         and len(call.args) == 3
-        and bool(called(call.args[0], "program_id") or isinstance(call.args[0], ast.Name))
-        and bool(called(call.args[2], "num_programs"))
+        and bool(find_calls(call.args[0], "program_id") or isinstance(call.args[0], ast.Name))
+        and bool(find_calls(call.args[2], "num_programs"))
     )
 
 
-def _capped(grid: ast.expr) -> ast.Call | None:
+def _find_cap(grid: ast.expr) -> ast.Call | None:
     """``min(programs, tiles)`` in the grid."""
     found = [
         n

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import floats, stored
+from kernel_lsp.lineage.places import floats, stored_names
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import assigned, called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescriptorUse:
     """``name = tl.make_tensor_descriptor(base, shape, strides, block_shape)`` and its uses."""
 
     name: str
@@ -24,33 +24,35 @@ class Described:
     uses: tuple[ast.Call, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
-    calls = called(kernel.function, "make_tensor_descriptor")
-    found = [_described(kernel, call) for call in calls]
+def match(kernel: KernelState) -> list[KernelMatch]:
+    calls = find_calls(kernel.function, "make_tensor_descriptor")
+    found = [_describe(kernel, call) for call in calls]
     if not found or any(one is None for one in found):
         return []
-    return [Match(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)]
+    return [
+        KernelMatch(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)
+    ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     tensors = kernel.pointers()
     told = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
     inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
     return [proof("the innermost stride is 1", inner, told), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     for one in match.data:
         kernel.replace(one.made, "")
         for call in one.uses:
             kernel.replace(call, _access(kernel, one, call))
 
 
-def _access(kernel: Kernel, one: Described, call: ast.Call) -> str:
+def _access(kernel: KernelState, one: DescriptorUse, call: ast.Call) -> str:
     tl, rank = language(kernel) or "tl", len(one.block)
     corner = call.args[0]
     assert isinstance(corner, ast.List | ast.Tuple) and isinstance(call.func, ast.Attribute)
@@ -71,7 +73,7 @@ def _spread(place: str, axis: int, rank: int) -> str:
     return f"({place})[{where}]" if rank > 1 else f"({place})"
 
 
-def _described(kernel: Kernel, call: ast.Call) -> Described | None:
+def _describe(kernel: KernelState, call: ast.Call) -> DescriptorUse | None:
     """None where something else than loads and stores at a written corner is done with it."""
     made = [s for s in ast.walk(kernel.function) if isinstance(s, ast.Assign) and s.value is call]
     names = ("base", "shape", "strides", "block_shape")
@@ -80,16 +82,16 @@ def _described(kernel: Kernel, call: ast.Call) -> Described | None:
     parts = [tuple(p.elts) if isinstance(p := said.get(n), ast.List | ast.Tuple) else () for n in names[1:]]
     if len(made) != 1 or "base" not in said or not parts[0] or len({len(p) for p in parts}) != 1:
         return None
-    (name,) = stored(made[0]) or {""}
+    (name,) = stored_names(made[0]) or {""}
     reads = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == name]
     uses = [
         c
-        for c in (*called(kernel.function, "load"), *called(kernel.function, "store"))
+        for c in (*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store"))
         if isinstance(c.func, ast.Attribute)
         and isinstance(c.func.value, ast.Name)
         and c.func.value.id == name
     ]
     corners = all(c.args and isinstance(c.args[0], ast.List | ast.Tuple) for c in uses)
-    if len(assigned(kernel.function, name)) != 1 or len(reads) != len(uses) + 1 or not corners:
+    if len(find_assignments(kernel.function, name)) != 1 or len(reads) != len(uses) + 1 or not corners:
         return None
-    return Described(name, made[0], said["base"], parts[0], parts[1], parts[2], tuple(uses))
+    return DescriptorUse(name, made[0], said["base"], parts[0], parts[1], parts[2], tuple(uses))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import block_text, blocks, floats, stored, used
-from kernel_lsp.rewrite.kernels.source import called
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.lineage.places import block_text, blocks, floats, stored_names, used_names
+from kernel_lsp.rewrite.kernels.source import find_calls
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Online:
     """What the maximum comes from, in order."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     found = [
         one
         for body in blocks(kernel.function)
@@ -35,21 +35,22 @@ def match(kernel: Kernel) -> list[Match]:
         if isinstance(s, ast.For) and (one := _online(s))
     ]
     return [
-        Match(f"maximum {one.running}", "the maximum in a pass of its own", data=one) for one in found[:1]
+        KernelMatch(f"maximum {one.running}", "the maximum in a pass of its own", data=one)
+        for one in found[:1]
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     one = match.data
     told = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
     return [proof("each turn corrects by the running maximum", True, told), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     one = match.data
     column, inner = one.loop.col_offset, one.loop.body[0].col_offset
     head = f"for {kernel.text(one.loop.target)} in {kernel.text(one.loop.iter)}:"
@@ -68,39 +69,39 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 def _online(loop: ast.For) -> Online | None:
     """None where the loop stores or does nothing else, or where the maximum needs something else that is
     carried."""
-    if called(loop, "store"):
+    if find_calls(loop, "store"):
         return None
     plain = [s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
     for now in plain:
-        if not isinstance(now.value, ast.Call) or now.value not in called(now, "maximum"):
+        if not isinstance(now.value, ast.Call) or now.value not in find_calls(now, "maximum"):
             continue
-        names = stored(now)
+        names = stored_names(now)
         carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
-        running = {n for s in carried for n in stored(s)} & used(now)
+        running = {n for s in carried for n in stored_names(s)} & used_names(now)
         first = _slice(loop, now)
-        others = stored(loop) - {n for s in first for n in stored(s)} - stored(loop.target)
+        others = stored_names(loop) - {n for s in first for n in stored_names(s)} - stored_names(loop.target)
         more = [s for s in loop.body if s not in (*first, *carried)]
-        if more and len(carried) == 1 and len(running) == 1 and not _carried(first, others, running):
+        if more and len(carried) == 1 and len(running) == 1 and not _is_carried(first, others, running):
             return Online(loop, running.pop(), now, carried[0], tuple(first))
     return None
 
 
 def _slice(loop: ast.For, now: ast.stmt) -> list[ast.stmt]:
     """Statements up to ``now`` that it needs."""
-    wanted, found = used(now), [now]
+    wanted, found = used_names(now), [now]
     for statement in reversed(loop.body[: loop.body.index(now)]):
-        if stored(statement) & wanted:
+        if stored_names(statement) & wanted:
             found.append(statement)
-            wanted |= used(statement)
+            wanted |= used_names(statement)
     return found[::-1]
 
 
-def _carried(first: list[ast.stmt], others: set[str], running: set[str]) -> bool:
+def _is_carried(first: list[ast.stmt], others: set[str], running: set[str]) -> bool:
     """Whether the slice needs anything but the maximum from an earlier turn."""
     bound: set[str] = set()
     for statement in first:
-        late = {n for s in first for n in stored(s)} - bound
-        if isinstance(statement, ast.AugAssign) or used(statement) & ((others | late) - running):
+        late = {n for s in first for n in stored_names(s)} - bound
+        if isinstance(statement, ast.AugAssign) or used_names(statement) & ((others | late) - running):
             return True
-        bound |= stored(statement)
+        bound |= stored_names(statement)
     return False

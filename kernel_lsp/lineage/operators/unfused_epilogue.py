@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import floats, stored, untuned_launch, used
-from kernel_lsp.rewrite.kernels.blocks import passed
-from kernel_lsp.rewrite.kernels.source import assigned, called, names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.lineage.places import floats, stored_names, untuned_launch, used_names
+from kernel_lsp.rewrite.kernels.blocks import passed_value
+from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls, names_in
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
 
 FUNCTIONS = ("exp", "log", "sigmoid", "sqrt", "rsqrt", "abs", "erf", "cos", "sin")
 """Of triton.language, with torch's of the same name."""
@@ -31,23 +31,23 @@ class Epilogue:
     returned: ast.Return
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: KernelState) -> list[KernelMatch]:
     found = _epilogue(kernel)
     if found is None:
         return []
-    return [Match(f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found)]
+    return [KernelMatch(f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     told = "; ".join(kernel.text(s) for s in match.data.statements)
     return [proof("each number needs no other one of the result", True, told), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
     one: Epilogue = match.data
     for statement in (*one.statements, *one.loads):
         kernel.replace(statement, "")
@@ -55,14 +55,14 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     kernel.replace(one.returned, indent.join([*one.lines, kernel.text(one.returned)]))
 
 
-def _epilogue(kernel: Kernel) -> Epilogue | None:
+def _epilogue(kernel: KernelState) -> Epilogue | None:
     returned = kernel.launcher.body[-1]
-    stores = called(kernel.function, "store")
+    stores = find_calls(kernel.function, "store")
     if untuned_launch(kernel) is None or len(stores) != 1 or not isinstance(returned, ast.Return):
         return None
     value, places = stores[0].args[1], names_in(stores[0].args[0])
     out = [n for n, p in kernel.pointers().items() if n in places and p.argument is None]
-    made = passed(kernel, out[0]) if len(out) == 1 else None
+    made = passed_value(kernel, out[0]) if len(out) == 1 else None
     if not isinstance(made, ast.Name) or not _is(returned.value, made.id):
         return None
     core = value
@@ -76,12 +76,12 @@ def _epilogue(kernel: Kernel) -> Epilogue | None:
     return Epilogue(tuple(chain), _spare(kernel, chain), whole, made.id, returned)
 
 
-def _chain(kernel: Kernel, core: str, made: str) -> tuple[list[ast.stmt], list[str]]:
+def _chain(kernel: KernelState, core: str, made: str) -> tuple[list[ast.stmt], list[str]]:
     """The last statements that change the result, as far back as torch can do them, and that in torch."""
     chain, lines = list[ast.stmt](), list[str]()
     for statement in reversed(kernel.function.body):
-        changes = isinstance(statement, ast.Assign) and core in stored(statement)
-        if isinstance(statement, ast.For) or (changes and core not in used(statement)):
+        changes = isinstance(statement, ast.Assign) and core in stored_names(statement)
+        if isinstance(statement, ast.For) or (changes and core not in used_names(statement)):
             break
         if changes and isinstance(statement, ast.Assign):
             said = _in_torch(kernel, statement.value, core, made)
@@ -96,21 +96,21 @@ def _is(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _spare(kernel: Kernel, chain: list[ast.stmt]) -> tuple[ast.stmt, ...]:
+def _spare(kernel: KernelState, chain: list[ast.stmt]) -> tuple[ast.stmt, ...]:
     """Loads that nothing else uses."""
-    names = {name for s in chain for name in used(s)}
+    names = {name for s in chain for name in used_names(s)}
     others = [s for s in kernel.function.body if s not in chain]
     return tuple(
         s
         for s in others
         if isinstance(s, ast.Assign)
-        and called(s.value, "load")
-        and stored(s) <= names
-        and not any(stored(s) & used(o) for o in others if o is not s)
+        and find_calls(s.value, "load")
+        and stored_names(s) <= names
+        and not any(stored_names(s) & used_names(o) for o in others if o is not s)
     )
 
 
-def _in_torch(kernel: Kernel, node: ast.expr, result: str, made: str) -> str | None:
+def _in_torch(kernel: KernelState, node: ast.expr, result: str, made: str) -> str | None:
     """The expression on the stored result; None where it has no plain translation."""
     if isinstance(node, ast.Name):
         return made if node.id == result else _scalar(kernel, node.id)
@@ -124,7 +124,7 @@ def _in_torch(kernel: Kernel, node: ast.expr, result: str, made: str) -> str | N
     return _called_in_torch(kernel, node, result, made) if isinstance(node, ast.Call) else None
 
 
-def _called_in_torch(kernel: Kernel, node: ast.Call, result: str, made: str) -> str | None:
+def _called_in_torch(kernel: KernelState, node: ast.Call, result: str, made: str) -> str | None:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     given = [_in_torch(kernel, a, result, made) for a in node.args]
     if None in given or node.keywords:
@@ -134,21 +134,21 @@ def _called_in_torch(kernel: Kernel, node: ast.Call, result: str, made: str) -> 
     return f"torch.{name}({given[0]})" if name in FUNCTIONS and len(given) == 1 else None
 
 
-def _scalar(kernel: Kernel, name: str) -> str | None:
+def _scalar(kernel: KernelState, name: str) -> str | None:
     """What the launch passes for a number."""
     if not kernel.launched or not isinstance(kernel.launched[0].arguments.get(name), int | float):
         return None
-    given = passed(kernel, name)
+    given = passed_value(kernel, name)
     return f"({kernel.text(given)})" if given is not None else None
 
 
-def _vector(kernel: Kernel, node: ast.Subscript) -> str | None:
+def _vector(kernel: KernelState, node: ast.Subscript) -> str | None:
     """``loaded[None, :]`` of a vector that the launcher has whole: it broadcasts along the last axis."""
-    said = assigned(kernel.function, node.value.id) if isinstance(node.value, ast.Name) else []
-    loads = called(said[0].value, "load") if len(said) == 1 else []
+    said = find_assignments(kernel.function, node.value.id) if isinstance(node.value, ast.Name) else []
+    loads = find_calls(said[0].value, "load") if len(said) == 1 else []
     if len(loads) != 1 or ast.unparse(node.slice) not in ("(None, :)", "None, :"):
         return None
     bases = names_in(loads[0].args[0])
     vectors = [n for n, p in kernel.pointers().items() if n in bases and len(p.shape) == 1]
-    given = passed(kernel, vectors[0]) if len(vectors) == 1 else None
+    given = passed_value(kernel, vectors[0]) if len(vectors) == 1 else None
     return kernel.text(given) if isinstance(given, ast.Name) else None

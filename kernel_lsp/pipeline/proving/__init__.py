@@ -9,6 +9,6 @@ verification.py  one verification from its first task to its verdict
 """
 
 from kernel_lsp.pipeline.proving.tasks import targets, tasks_of
-from kernel_lsp.pipeline.proving.verification import Asked, Proving
+from kernel_lsp.pipeline.proving.verification import Proving, VerificationRequest
 
-__all__ = ["Asked", "Proving", "targets", "tasks_of"]
+__all__ = ["Proving", "VerificationRequest", "targets", "tasks_of"]

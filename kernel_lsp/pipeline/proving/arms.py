@@ -13,7 +13,7 @@ from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.pipeline import recipes
-from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.order import Pipeline
 from kernel_lsp.records import Candidate, Json, Report, Site, Skill
@@ -24,7 +24,7 @@ MOST_RIVALS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arms:
+class ValidationArms:
     """First candidates for one task."""
 
     mine: Candidate
@@ -46,7 +46,7 @@ class Arms:
 
 async def arms(
     skill: Skill, library: Sequence[Skill], one: Opened, pipeline: Pipeline, report: Report
-) -> Arms | None:
+) -> ValidationArms | None:
     """None: the skill's sites do not occur."""
     mine = await recipes.course_of(skill, one)
     if mine is None:
@@ -59,7 +59,9 @@ async def arms(
     for other in _others(skill, library, one)[:MOST_RIVALS]:
         if (course := await recipes.course_of(other, one)) is not None:
             rivals[other.name] = course.candidate
-    return Arms(mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals)
+    return ValidationArms(
+        mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals
+    )
 
 
 def _planner(one: Opened, pipeline: Pipeline, report: Report) -> Planner | LearnedPlanner | KernelPlanner:
@@ -75,7 +77,7 @@ def _others(skill: Skill, library: Sequence[Skill], one: Opened) -> list[Skill]:
     return [other for other in others if not any(conditions.unmet(other.requires, around))]
 
 
-class _Forgetful(Known):
+class _Forgetful(KnownWinners):
     """Remembers nothing: what one user knows must not decide what helps."""
 
     def __init__(self) -> None:

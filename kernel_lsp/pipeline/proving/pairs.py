@@ -10,9 +10,9 @@ from statistics import fmean
 
 from kernel_lsp.library import uplift
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.pipeline.proving.arms import Arms
+from kernel_lsp.pipeline.proving.arms import ValidationArms
 from kernel_lsp.pipeline.proving.prompted import Pair
-from kernel_lsp.pipeline.proving.tasks import Task
+from kernel_lsp.pipeline.proving.tasks import ValidationTask
 from kernel_lsp.records import Attempt, Candidate, EvalStatus, TaskUplift
 from kernel_lsp.skillbook import conditions
 
@@ -20,7 +20,7 @@ Sample = Mapping[str, Attempt]
 """By the candidate's id."""
 
 
-def is_whole(found: Sample, arms: Arms) -> bool:
+def is_whole(found: Sample, arms: ValidationArms) -> bool:
     """Both halves of the pair are there."""
     return arms.mine.id in found and (arms.without is None or arms.without.id in found)
 
@@ -32,7 +32,7 @@ def gain(pairs: Sequence[Sample], candidate: Candidate | None) -> float:
     return fmean(_worth(found.get(candidate.id)) for found in pairs)
 
 
-def of_arms(task: Task, one: Opened, arms: Arms, pairs: Sequence[Sample]) -> TaskUplift:
+def of_arms(task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequence[Sample]) -> TaskUplift:
     return TaskUplift(
         task=task.title,
         fingerprint=one.prepared.target.fingerprint,
@@ -47,7 +47,7 @@ def of_arms(task: Task, one: Opened, arms: Arms, pairs: Sequence[Sample]) -> Tas
     )
 
 
-def of_text(task: Task, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
+def of_text(task: ValidationTask, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
     """What a model wrote without the skill's text is also what it writes without the learned library."""
     whole = [(pair.mine, pair.without) for pair in pairs if pair.mine and pair.without]
     without = fmean(_worth(other) for _, other in whole) if whole else 0.0
@@ -55,8 +55,8 @@ def of_text(task: Task, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
         task=task.title,
         fingerprint=one.prepared.target.fingerprint,
         samples=len(whole),
-        right_with=sum(_passed(mine) for mine, _ in whole),
-        right_without=sum(_passed(other) for _, other in whole),
+        right_with=sum(_has_passed(mine) for mine, _ in whole),
+        right_without=sum(_has_passed(other) for _, other in whole),
         gain_with=fmean(_worth(mine) for mine, _ in whole) if whole else 0.0,
         gain_without=without,
         gain_null=without,
@@ -67,10 +67,10 @@ def of_text(task: Task, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
 
 def _right(found: Sample, candidate: Candidate | None) -> bool:
     """The program as it is is right."""
-    return candidate is None or _passed(found[candidate.id])
+    return candidate is None or _has_passed(found[candidate.id])
 
 
-def _passed(attempt: Attempt) -> bool:
+def _has_passed(attempt: Attempt) -> bool:
     return attempt.proposal is not None and attempt.proposal.evaluation.status is EvalStatus.PASSED
 
 
@@ -78,7 +78,7 @@ def _worth(attempt: Attempt | None) -> float:
     if attempt is None or attempt.proposal is None:
         return 0.0
     eager = attempt.proposal.evaluation.speedups.get("eager")
-    return uplift.gain(_passed(attempt), eager.mid if eager else None)
+    return uplift.gain(_has_passed(attempt), eager.mid if eager else None)
 
 
 def _elements(one: Opened) -> int:

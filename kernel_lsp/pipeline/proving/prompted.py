@@ -31,13 +31,13 @@ from kernel_lsp.records import (
     Prompt,
     Reply,
     Report,
+    SearchTask,
     Skill,
     SkillMatch,
-    Task,
 )
 from kernel_lsp.search import attempts
 from kernel_lsp.search.archive import SqliteArchive
-from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.bandit import BanditArms
 
 WITH, WITHOUT = 0, NULL_EVERY - 1
 """Rollouts: the agent gives every fourth one no skills."""
@@ -54,7 +54,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writer:
+class PromptedWriter:
     """One language model and the skill that it reads, or not."""
 
     backbone: Backbone
@@ -65,12 +65,14 @@ class Writer:
     @staticmethod
     async def open(
         skill: Skill, settings: Settings, python: str, allowed_origin: str | None, report: Report
-    ) -> Writer:
+    ) -> PromptedWriter:
         """Raises BackboneError, also when no model is set."""
         backbone = backbones.make(
             settings, python=python, allowed_origin=allowed_origin, data_dir=settings.data_dir
         )
-        return Writer(backbone=backbone, info=await backbone.open(report), skill=skill, settings=settings)
+        return PromptedWriter(
+            backbone=backbone, info=await backbone.open(report), skill=skill, settings=settings
+        )
 
     async def pair(self, one: Opened, archive: SqliteArchive, number: int, conclude: Conclude) -> Pair:
         """Both halves of a sample; which comes first changes with its number."""
@@ -93,26 +95,26 @@ class Writer:
         )
         draft = await agent.propose(self._task(one, rollout), context)
         assert draft is not None, "only a backbone that reads nothing has nothing to say"
-        attempt = attempts.begun(self.info.name, context, draft)
+        attempt = attempts.begin_attempt(self.info.name, context, draft)
         if draft.candidate is None:
             archive.add(attempt, draft.exchanges)
             return attempt
-        stamped = attempts.stamped(draft.candidate, attempt, context, archive.id)
+        stamped = attempts.stamp_candidate(draft.candidate, attempt, context, archive.id)
         if (earlier := archive.begin(attempt, stamped, draft.exchanges)) is not None:
             same = replace(attempt, complaint=f"same as attempt {earlier.number}", proposal=earlier.proposal)
             archive.add(same, draft.exchanges)
             return same
         return await conclude(one, archive, attempt, stamped)
 
-    def _task(self, one: Opened, rollout: int) -> Task:
+    def _task(self, one: Opened, rollout: int) -> SearchTask:
         """Without the skill there is nothing to read either."""
-        task = task_of(one, (), Arms(Path(self.settings.data_dir)))
+        task = task_of(one, (), BanditArms(Path(self.settings.data_dir)))
         if rollout == WITHOUT:
             return replace(task, matches=(), skills=())
         match = SkillMatch(skill=self.skill.name, score=0.0, words=())
         return replace(task, matches=(match,), skills=(self.skill,))
 
-    async def _select(self, task: Task, seed: int) -> tuple[tuple[str, ...], Exchange, Cost]:
+    async def _select(self, task: SearchTask, seed: int) -> tuple[tuple[str, ...], Exchange, Cost]:
         """Nobody is asked: it is this one."""
         reply = Reply(text="", latency_s=0.0, model="none")
         nothing = Exchange(agent="selection", prompt=Prompt(messages=()), reply=reply, parsed=Parsed())

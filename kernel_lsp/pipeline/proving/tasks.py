@@ -23,7 +23,7 @@ MODEL = "Model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class ValidationTask:
     """One target that a skill is shown on."""
 
     path: Path
@@ -65,19 +65,21 @@ def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
     return tasks
 
 
-def targets(files: Sequence[Path], scope: str) -> list[Task]:
+def targets(files: Sequence[Path], scope: str) -> list[ValidationTask]:
     """What a skill of this scope is shown on: of each file its Model, or every kernel that it launches."""
     if scope != "triton":
-        return [Task(path=path) for path in files if "class Model" in path.read_text(errors="replace")]
+        return [
+            ValidationTask(path=path) for path in files if "class Model" in path.read_text(errors="replace")
+        ]
     return [
-        Task(path=path, qualname=target.qualname)
+        ValidationTask(path=path, qualname=target.qualname)
         for path in files
         for target in analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=_text(path))).targets
         if target.kind is TargetKind.TRITON_KERNEL and target.launchers
     ]
 
 
-def mixed(tasks: Sequence[Task], seed: str) -> list[Task]:
+def mix_families(tasks: Sequence[ValidationTask], seed: str) -> list[ValidationTask]:
     """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}\0{task.name}".encode()).hexdigest())
 

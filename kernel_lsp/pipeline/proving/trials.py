@@ -15,7 +15,7 @@ from kernel_lsp.agents import feedback
 from kernel_lsp.cache import Cache
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.records import Attempt, Candidate, Context, Draft, EvalStatus, Judged, Move
+from kernel_lsp.records import Attempt, Candidate, Context, EvalStatus, Move, ProposedDraft, SearchJudgement
 from kernel_lsp.search import attempts
 from kernel_lsp.search.archive import SUFFIX, SqliteArchive
 
@@ -26,7 +26,7 @@ MOST_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trials:
+class ValidationTrials:
     """Of one verification."""
 
     data_dir: Path
@@ -55,30 +55,30 @@ class Trials:
 async def _attempt(one: Opened, archive: SqliteArchive, candidate: Candidate) -> Attempt | None:
     """What is known of it in this sample, else its judgement; None: it could not be judged."""
     context = Context(number=archive.reserve(), seed=0, move=Move.SEED)
-    attempt = attempts.begun(candidate.proposer, context, Draft(candidate=candidate))
-    stamped = attempts.stamped(candidate, attempt, context, archive.id)
+    attempt = attempts.begin_attempt(candidate.proposer, context, ProposedDraft(candidate=candidate))
+    stamped = attempts.stamp_candidate(candidate, attempt, context, archive.id)
     if (earlier := archive.begin(attempt, stamped)) is not None:
         if earlier.proposal is not None:
             return earlier
         attempt, stamped = next(pair for pair in archive.unfinished if pair[0].number == earlier.number)
-    return await concluded(one, archive, attempt, stamped)
+    return await conclude(one, archive, attempt, stamped)
 
 
-async def concluded(
+async def conclude(
     one: Opened, archive: SqliteArchive, attempt: Attempt, stamped: Candidate
 ) -> Attempt | None:
     """What was begun, judged and kept, unless a killed run had come to that; None: it could not be judged."""
-    found = one.tournament.recalled(stamped, full=False) or await _judged(one, stamped)
+    found = one.tournament.recalled(stamped, full=False) or await _judge(one, stamped)
     if found is None:
         return None
     seconds = found.proposal.evaluation.seconds or 0.0
     gpu = one.bench.device == "cuda"
-    done = attempts.done(attempt, found, feedback.digest, full=False, seconds=seconds, gpu=gpu)
+    done = attempts.finish_attempt(attempt, found, feedback.digest, full=False, seconds=seconds, gpu=gpu)
     archive.add(done)
     return done
 
 
-async def _judged(one: Opened, candidate: Candidate) -> Judged | None:
+async def _judge(one: Opened, candidate: Candidate) -> SearchJudgement | None:
     """What could not be judged is not kept: the next run tries again."""
     for again in range(MOST_TRIES):
         try:

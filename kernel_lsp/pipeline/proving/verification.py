@@ -22,10 +22,10 @@ from kernel_lsp.pipeline.deep import kind_of
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.order import Pipeline
 from kernel_lsp.pipeline.proving import arms, pairs
-from kernel_lsp.pipeline.proving.arms import Arms
-from kernel_lsp.pipeline.proving.prompted import Writer
-from kernel_lsp.pipeline.proving.tasks import Task, mixed, targets
-from kernel_lsp.pipeline.proving.trials import Trials, concluded
+from kernel_lsp.pipeline.proving.arms import ValidationArms
+from kernel_lsp.pipeline.proving.prompted import PromptedWriter
+from kernel_lsp.pipeline.proving.tasks import ValidationTask, mix_families, targets
+from kernel_lsp.pipeline.proving.trials import ValidationTrials, conclude
 from kernel_lsp.records import Attempt, Json, Progress, Report, Skill, TaskUplift, Verification
 from kernel_lsp.skillbook import conditions
 
@@ -35,7 +35,7 @@ PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class VerificationRequest:
     """One verification."""
 
     tasks: tuple[Path, ...]
@@ -58,7 +58,7 @@ class Proving:
     shelved: Shelved
     library: Sequence[Skill]
     """Verified skills, in no particular order."""
-    asked: Asked
+    asked: VerificationRequest
     report: Report
     _tasks: list[TaskUplift] = field(default_factory=list)
     _rows: list[dict[str, float]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Proving:
     _twins: Counter[str] = field(default_factory=Counter)
     """Other skill -> tasks on which it leads to the same candidate."""
     _about: Json = field(default_factory=dict)
-    _writer: Writer | None = None
+    _writer: PromptedWriter | None = None
     """Of a skill that is text."""
     _busy: int = 0
     """Tasks under way."""
@@ -88,7 +88,7 @@ class Proving:
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
             remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
             raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
-        waiting = iter(mixed(targets(self.asked.tasks, self.skill.scope), self.skill.name))
+        waiting = iter(mix_families(targets(self.asked.tasks, self.skill.scope), self.skill.name))
         count = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
         lanes = [asyncio.create_task(self._lane(waiting)) for _ in range(count)]
         try:
@@ -101,7 +101,7 @@ class Proving:
                 await self._writer.backbone.close()
         return self._verified()
 
-    async def _lane(self, waiting: Iterator[Task]) -> None:
+    async def _lane(self, waiting: Iterator[ValidationTask]) -> None:
         """One task after the other, as long as those that count and those under way are too few."""
         while self._open and (task := next(waiting, None)) is not None:
             self._busy += 1
@@ -123,12 +123,12 @@ class Proving:
         wrong = self.skill.recipe and uplift.fallen(self._tasks)
         return (
             not (wrong or uplift.hopeless(self._tasks))
-            and len(uplift.counted(self._tasks)) + self._busy < self.asked.most
+            and len(uplift.counted_tasks(self._tasks)) + self._busy < self.asked.most
         )
 
     # --- one task ----------------------------------------------------------------------------
 
-    async def _task(self, task: Task) -> None:
+    async def _task(self, task: ValidationTask) -> None:
         self._say(f"reading {task.name}")
         async with self.pipeline.opened(task.job(self.pipeline.settings.device)) as one:
             if one.prepared.target.fingerprint == self.shelved.papers.origin.fingerprint:
@@ -150,7 +150,7 @@ class Proving:
             await self._judge(task, one, made)
         return None
 
-    async def _judge(self, task: Task, one: Opened, made: Arms) -> None:
+    async def _judge(self, task: ValidationTask, one: Opened, made: ValidationArms) -> None:
         """Without a difference there is nothing to judge."""
         samples: list[dict[str, Attempt]] = []
         for number in range(self.asked.samples if made.differs else 0):
@@ -165,12 +165,12 @@ class Proving:
             self._rows.append({name: pairs.gain(whole, candidate) for name, candidate in mine.items()})
         self._tasks.append(pairs.of_arms(task, one, made, whole))
 
-    async def _judge_text(self, task: Task, one: Opened) -> None:
+    async def _judge_text(self, task: ValidationTask, one: Opened) -> None:
         """What a model writes first with the text of the skill, and without it."""
         if self._writer is None:
             python, allowed = one.bench.probe.python, self.asked.allowed_origin
             settings = self.pipeline.settings
-            self._writer = await Writer.open(self.skill, settings, python, allowed, self.report)
+            self._writer = await PromptedWriter.open(self.skill, settings, python, allowed, self.report)
             self._about["model"] = self._writer.info.name
         text = hashlib.sha256(self.skill.body.encode()).hexdigest()
         samples = []
@@ -178,7 +178,7 @@ class Proving:
             self._say(f"{task.title}: sample {number + 1} of {self.asked.samples}")
             archive = self._trials.archive(one, number, text=text, model=self._writer.info.name)
             try:
-                samples.append(await self._writer.pair(one, archive, number, concluded))
+                samples.append(await self._writer.pair(one, archive, number, conclude))
             finally:
                 archive.close()
             self._note(half for half in (samples[-1].mine, samples[-1].without) if half is not None)
@@ -187,8 +187,8 @@ class Proving:
         self._rows.append({self.skill.name: found.gain_with, "": found.gain_without})
 
     @property
-    def _trials(self) -> Trials:
-        return Trials(data_dir=Path(self.pipeline.settings.data_dir), fresh=self.asked.fresh)
+    def _trials(self) -> ValidationTrials:
+        return ValidationTrials(data_dir=Path(self.pipeline.settings.data_dir), fresh=self.asked.fresh)
 
     def _note(self, judged: Iterable[Attempt]) -> None:
         """The device that judged."""
@@ -213,7 +213,9 @@ class Proving:
             created=now(),
             accepted=accepted,
             undecided=undecided,
-            reason=reason if self._tasks else f"it applies to none of the tasks: {_counted(self._skipped)}",
+            reason=reason
+            if self._tasks
+            else f"it applies to none of the tasks: {_count_skipped(self._skipped)}",
             uplift=found,
             tasks=tuple(self._tasks),
             credit=uplift.credits(self._rows, names),
@@ -227,14 +229,14 @@ class Proving:
         found = next((name for name, count in self._twins.items() if count == every), None)
         return found if every >= uplift.LEAST_TASKS else None
 
-    def _skip(self, task: Task, reason: str, detail: str = "") -> None:
+    def _skip(self, task: ValidationTask, reason: str, detail: str = "") -> None:
         self._skipped[reason] += 1
         self._say(f"{task.name} is passed over: {detail or reason}")
 
     def _say(self, message: str) -> None:
-        done = len(uplift.counted(self._tasks))
+        done = len(uplift.counted_tasks(self._tasks))
         self.report(Progress(phase="verify", message=message, done=done, total=self.asked.most))
 
 
-def _counted(skipped: Mapping[str, int]) -> str:
+def _count_skipped(skipped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "there was none"

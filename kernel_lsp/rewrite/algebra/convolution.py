@@ -27,7 +27,7 @@ FULL_CHANNELS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class ConvolutionDim:
     """One spatial dimension."""
 
     size: int
@@ -50,7 +50,7 @@ class Convolution:
 
     node: fx.Node
     transposed: bool
-    axes: tuple[Axis, ...]
+    axes: tuple[ConvolutionDim, ...]
     groups: int
     in_channels: int
     out_channels: int
@@ -84,7 +84,7 @@ def read(node: Any) -> Convolution | None:
         return None
     extra = spread(argument(node, "output_padding") if transposed else 0, rank)
     axes = tuple(
-        Axis(size=value.shape[d + 2], out=out.shape[d + 2], kernel=kernel[d], stride=settings["stride"][d],
+        ConvolutionDim(size=value.shape[d + 2], out=out.shape[d + 2], kernel=kernel[d], stride=settings["stride"][d],
              padding=padding[d], output_padding=extra[d], dilation=settings["dilation"][d])
         for d in range(rank)
     )  # fmt: skip
@@ -113,7 +113,7 @@ def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
     return spread(value, len(kernel))
 
 
-def positions(axis: Axis, transposed: bool) -> tuple[range, ...]:
+def positions(axis: ConvolutionDim, transposed: bool) -> tuple[range, ...]:
     """For each tap, the input positions that it meets once while the output is walked through.
 
     They are what is summed when the output is: sum over o of y[o] = sum over k of w[k] * sum of x over these.
@@ -121,7 +121,7 @@ def positions(axis: Axis, transposed: bool) -> tuple[range, ...]:
     return tuple(_met(axis, transposed, k * axis.dilation - axis.padding) for k in range(axis.kernel))
 
 
-def _met(axis: Axis, transposed: bool, shift: int) -> range:
+def _met(axis: ConvolutionDim, transposed: bool, shift: int) -> range:
     if not transposed:  # i = o * stride + shift for 0 <= o < out, and 0 <= i < size
         first = max(0, -(shift // axis.stride))
         last = min(axis.out - 1, (axis.size - 1 - shift) // axis.stride)

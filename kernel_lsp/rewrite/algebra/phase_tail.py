@@ -1,7 +1,7 @@
 """Pointwise steps after a transposed convolution that join the kernel which puts its phases in place.
 
 `tail_of(graph, node)`: the longest run of steps whose only result is their last; other operands may have one
-value for each channel, one for all, or one for each output. `lowered` turns it into statements of a kernel in
+value for each channel, one for all, or one for each output. `lower_tail` turns it into statements of a kernel in
 which ``plane`` counts samples and channels and ``position`` the outputs of one.
 Not covered: reductions, pools, float64 (which the kernels of codegen compute in float32).
 """
@@ -15,7 +15,7 @@ from typing import Any
 from torch import fx
 
 from kernel_lsp.rewrite.algebra.convolution import Convolution
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.conv_tail import operand_kind
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply, load
@@ -35,7 +35,7 @@ TAKEN = ("plane", "n_planes", "position", "inside", "phase", "phases", "place", 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lowered:
+class LoweredTail:
     lines: tuple[str, ...]
     """Statements of the kernel, from the load of the phases to the value to be stored."""
     result: str
@@ -67,9 +67,9 @@ def _joins(node: fx.Node, members: Sequence[fx.Node], full: tuple[int, ...]) -> 
     return all(arg.meta["val"].dtype in FLOATS and operand_kind(arg, full) is not None for arg in others)
 
 
-def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered:
+def lower_tail(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> LoweredTail:
     full = tuple(graph.val(made.node).shape)
-    names = Names(TAKEN)
+    names = UniqueNames(TAKEN)
     kinds: dict[str, str] = {"phases": "phases"}
     operands: list[tuple[fx.Node, str, str]] = []
     values: dict[fx.Node, Any] = {}
@@ -93,11 +93,11 @@ def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered
         value = value_of(node, read)
         values[node] = value
     body = Body(
-        Names([*TAKEN, *(f"{name}_ptr" for name in kinds)]), lambda operand: _load(operand, kinds, made)
+        UniqueNames([*TAKEN, *(f"{name}_ptr" for name in kinds)]), lambda operand: _load(operand, kinds, made)
     )
     result = str(body.text(value))
     scalars = [arg for node in tail for arg in node.args if isinstance(arg, (int, float))]
-    return Lowered(
+    return LoweredTail(
         lines=tuple(body.lines),
         result=result,
         operands=tuple(operands),

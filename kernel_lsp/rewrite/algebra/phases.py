@@ -14,22 +14,22 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution, aten
-from kernel_lsp.rewrite.algebra.phase_tail import Lowered, lowered
+from kernel_lsp.rewrite.algebra.convolution import Convolution, ConvolutionDim, aten
+from kernel_lsp.rewrite.algebra.phase_tail import LoweredTail, lower_tail
 from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.codegen.source import module, wrapped
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.source import module, wrap_items
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 LETTERS = "dhw"
 
 
-def taps(axis: Axis) -> int:
+def taps(axis: ConvolutionDim) -> int:
     """Taps of one phase, those that are padded with zeros included."""
     return -(-axis.kernel // axis.stride)
 
 
-def places(axis: Axis) -> int:
+def places(axis: ConvolutionDim) -> int:
     """Positions at which the plain convolution is computed."""
     return axis.size + taps(axis) - 1
 
@@ -59,12 +59,12 @@ def phase_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
 
 def interleave(
     graph: Graph, made: Convolution, tail: Sequence[fx.Node], block: int
-) -> tuple[Generated, Lowered]:
+) -> tuple[GeneratedSource, LoweredTail]:
     """phases (n, out * phases, *places) and the operands of ``tail`` to (n, out, *sizes of the output).
 
     The bias is the first operand where there is one; the launcher takes the phases, then the operands.
     """
-    found = lowered(graph, made, tail)
+    found = lower_tail(graph, made, tail)
     dtype = str(graph.val(tail[-1] if tail else made.node).dtype).removeprefix("torch.")
     name = unique_name(graph, "interleave_phases")
     kernel = _kernel(name, made, found)
@@ -74,14 +74,14 @@ def interleave(
     return module(name, [text], summary, found.numbers), found
 
 
-def _kernel(name: str, made: Convolution, found: Lowered) -> list[str]:
+def _kernel(name: str, made: Convolution, found: LoweredTail) -> list[str]:
     axes = made.axes
     letters = LETTERS[-len(axes) :]
     size = math.prod(axis.out for axis in axes)
     pointers = ["phases_ptr", *(f"{operand}_ptr" for _, operand, _ in found.operands), "out_ptr"]
     lines = [
         "@triton.jit",
-        wrapped(f"def _{name}_kernel(", [*pointers, "n_planes", "BLOCK_SIZE: tl.constexpr"], "):"),
+        wrap_items(f"def _{name}_kernel(", [*pointers, "n_planes", "BLOCK_SIZE: tl.constexpr"], "):"),
         '    """Each program writes a block of one channel of one sample."""',
         "    plane = tl.program_id(1).to(tl.int64) * 65535 + tl.program_id(2)  # offsets can pass 2**31",
         "    if plane >= n_planes:",
@@ -102,7 +102,7 @@ def _kernel(name: str, made: Convolution, found: Lowered) -> list[str]:
     return lines
 
 
-def _source(axes: tuple[Axis, ...], letters: str) -> list[str]:
+def _source(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
     """Where an output position comes from: its phase, and the place within it."""
     count, stored = math.prod(axis.stride for axis in axes), math.prod(places(axis) for axis in axes)
     phase, place, tests = "", "", ["inside"]
@@ -125,7 +125,7 @@ def _source(axes: tuple[Axis, ...], letters: str) -> list[str]:
 
 
 def _launcher(
-    graph: Graph, name: str, made: Convolution, found: Lowered, dtype: str, block: int
+    graph: Graph, name: str, made: Convolution, found: LoweredTail, dtype: str, block: int
 ) -> list[str]:
     axes, channels = made.axes, made.out_channels
     count = math.prod(axis.stride for axis in axes)
@@ -154,7 +154,7 @@ def _launcher(
         f"    out = phases.new_empty((phases.shape[0], {channels}, {after}), dtype=torch.{dtype})",
         "    if n_planes > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({-(-size // block)}, (n_planes + 65534) // 65535, min(n_planes, 65535))",
-        wrapped(
+        wrap_items(
             f"_{name}_kernel[grid](", [*names, "out", "n_planes", f"BLOCK_SIZE={block}", "num_warps=4"], ")",
             indent="        ",
         ),

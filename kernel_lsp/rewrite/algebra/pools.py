@@ -25,7 +25,7 @@ MOST_POSITIONS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class PoolDim:
     """One pooled dimension."""
 
     size: int
@@ -51,9 +51,9 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
+class PoolNode:
     node: fx.Node
-    axes: tuple[Axis, ...]
+    axes: tuple[PoolDim, ...]
     counts_padding: bool = True
     """Of an average."""
 
@@ -62,24 +62,24 @@ class Pool:
         return self.node.args[0]
 
 
-def average(node: Any) -> Pool | None:
+def average(node: Any) -> PoolNode | None:
     """An average pool, or an adaptive one whose windows are all of one size."""
     if is_op(node, *ADAPTIVE):
         shapes = _shapes(node)
         if any(size % out for size, out in shapes):
             return None
-        axes = tuple(Axis(size=s, out=o, kernel=s // o, stride=s // o, padding=0) for s, o in shapes)
-        return Pool(node=node, axes=axes) if _batched(node, len(axes)) else None
+        axes = tuple(PoolDim(size=s, out=o, kernel=s // o, stride=s // o, padding=0) for s, o in shapes)
+        return PoolNode(node=node, axes=axes) if _is_batched(node, len(axes)) else None
     if not is_op(node, *AVERAGE) or argument(node, "divisor_override") is not None:
         return None
     return _pool(node, bool(argument(node, "count_include_pad")))
 
 
-def maximum(node: Any) -> Pool | None:
+def maximum(node: Any) -> PoolNode | None:
     return _pool(node, True) if is_op(node, *MAXIMUM) else None
 
 
-def _pool(node: fx.Node, counts_padding: bool) -> Pool | None:
+def _pool(node: fx.Node, counts_padding: bool) -> PoolNode | None:
     shapes = _shapes(node)
     rank = len(shapes)
     window = spread(argument(node, "kernel_size"), rank)
@@ -88,10 +88,10 @@ def _pool(node: fx.Node, counts_padding: bool) -> Pool | None:
         spread(argument(node, name) or d, rank) for name, d in (("padding", 0), ("dilation", 1))
     )
     axes = tuple(
-        Axis(size=size, out=out, kernel=w, stride=s, padding=p, dilation=d)
+        PoolDim(size=size, out=out, kernel=w, stride=s, padding=p, dilation=d)
         for (size, out), w, s, p, d in zip(shapes, window, stride, padding, dilation, strict=True)
     )
-    return Pool(node=node, axes=axes, counts_padding=counts_padding) if _batched(node, rank) else None
+    return PoolNode(node=node, axes=axes, counts_padding=counts_padding) if _is_batched(node, rank) else None
 
 
 def _shapes(node: fx.Node) -> list[tuple[int, int]]:
@@ -101,20 +101,20 @@ def _shapes(node: fx.Node) -> list[tuple[int, int]]:
     return list(zip(before[-rank:], after[-rank:], strict=True))
 
 
-def _batched(node: fx.Node, rank: int) -> bool:
+def _is_batched(node: fx.Node, rank: int) -> bool:
     return bool(node.meta["val"].dim() == rank + 2)
 
 
 # --- two pools in a row ------------------------------------------------------------------
 
 
-def merged_axis(first: Axis, second: Axis, counts: tuple[bool, bool, bool] | None) -> Axis | None:
+def merged_axis(first: PoolDim, second: PoolDim, counts: tuple[bool, bool, bool] | None) -> PoolDim | None:
     """The one pool that does both along a dimension, or None when its windows are others.
 
     ``counts``: for averages, where each position must also count as much: whether the first, the second and
     the merged one count their padding. None for maxima, where only the positions matter.
     """
-    made = Axis(
+    made = PoolDim(
         size=first.size,
         out=second.out,
         kernel=first.kernel + (second.kernel - 1) * first.stride,
@@ -130,21 +130,21 @@ def merged_axis(first: Axis, second: Axis, counts: tuple[bool, bool, bool] | Non
     for output in range(second.out):
         if counts is not None and not _same_weights(made, first, second, output, counts):
             return None
-        if counts is None and set(made.window(output)) != _reached(first, second, output):
+        if counts is None and set(made.window(output)) != _reached_axes(first, second, output):
             return None
     return made
 
 
-def _outputs(axis: Axis) -> int:
+def _outputs(axis: PoolDim) -> int:
     return (axis.size + 2 * axis.padding - axis.kernel) // axis.stride + 1
 
 
-def _reached(first: Axis, second: Axis, output: int) -> set[int]:
+def _reached_axes(first: PoolDim, second: PoolDim, output: int) -> set[int]:
     return {position for inner in second.window(output) for position in first.window(inner)}
 
 
 def _same_weights(
-    made: Axis, first: Axis, second: Axis, output: int, counts: tuple[bool, bool, bool]
+    made: PoolDim, first: PoolDim, second: PoolDim, output: int, counts: tuple[bool, bool, bool]
 ) -> bool:
     outer = second.divisor(output, counts[1])
     shares: dict[int, Fraction] = {}

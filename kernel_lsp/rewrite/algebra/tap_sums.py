@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution
+from kernel_lsp.rewrite.algebra.convolution import Convolution, ConvolutionDim
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.codegen.source import IMPORTS, next_power_of_two
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 TILE = 2048
@@ -22,7 +22,7 @@ MOST_TAPS = 128
 LETTERS = "dhw"
 
 
-def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Generated:
+def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> GeneratedSource:
     """``outputs``: what the sums are divided by for a mean; None for a sum."""
     axes = convolution.axes
     letters = LETTERS[-len(axes) :]
@@ -52,7 +52,7 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
             ),
         ]
     )
-    return Generated(name=name, imports=IMPORTS, definitions=text, summary="sum the input for each tap")
+    return GeneratedSource(name=name, imports=IMPORTS, definitions=text, summary="sum the input for each tap")
 
 
 def fits(convolution: Convolution) -> bool:
@@ -71,7 +71,7 @@ def _head(name: str, taps: int) -> list[str]:
     ]
 
 
-def _tap_lines(axes: tuple[Axis, ...], letters: str) -> list[str]:
+def _tap_lines(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
     """The tap's place along each dimension."""
     lines: list[str] = []
     after = 1
@@ -122,7 +122,7 @@ def _column_loop(convolution: Convolution, letters: str, rows: int) -> list[str]
     ]
 
 
-def _used_for(axis: Axis, transposed: bool, position: str, tap: str) -> tuple[str, str]:
+def _used_for(axis: ConvolutionDim, transposed: bool, position: str, tap: str) -> tuple[str, str]:
     """(where the tap uses an input position, test that this is an output position), over a name ``at``."""
     if transposed:
         place = _sum(_times(position, axis.stride), -axis.padding, _times(tap, axis.dilation), "+")

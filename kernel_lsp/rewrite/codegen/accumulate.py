@@ -32,7 +32,7 @@ PIVOTS = ("max", "min", "softmax_stats")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class ReductionAxis:
     """How a block is reduced: one row (a vector) or several (a matrix with rows first)."""
 
     shape: str
@@ -50,11 +50,11 @@ class Axis:
         return self.call("sum", text) if kind == "sum" else self.combine(combine[kind], text)
 
 
-VECTOR = Axis(shape="[BLOCK_SIZE]", index=0)
-MATRIX = Axis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=1, keep="[:, None]")
+VECTOR = ReductionAxis(shape="[BLOCK_SIZE]", index=0)
+MATRIX = ReductionAxis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=1, keep="[:, None]")
 
 
-def whole(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
+def whole(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
     """A reduction whose row is one block."""
     (arg,) = value.values
     x, hint = body.text(arg), value.hint or value.op
@@ -71,7 +71,7 @@ def whole(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
     return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
 
 
-def partial(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
+def partial(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
     """What one block leaves of a longer row, in the order of LANES; moments are not covered."""
     if value.op != "softmax_stats":
         return whole(body, value, axis)
@@ -98,7 +98,7 @@ def launch_options(region: Region) -> list[str]:
     return ["enable_fp_fusion=False"] if computed and full else []
 
 
-def declare(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
+def declare(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
     """Lane vectors with their identities, before the loop."""
     return tuple(
         body.assign(f"lane_{suffix}", f"tl.full({axis.shape}, {identity}, tl.float32)")
@@ -121,7 +121,7 @@ def update(body: Body, value: Value, lanes: tuple[str, ...]) -> None:
     return None
 
 
-def finish(body: Body, value: Value, lanes: tuple[str, ...], axis: Axis) -> tuple[str, ...]:
+def finish(body: Body, value: Value, lanes: tuple[str, ...], axis: ReductionAxis) -> tuple[str, ...]:
     """One result for each row; for moments the count comes third."""
     if value.op == "moments":
         count, mean, m2 = lanes

@@ -85,7 +85,7 @@ class Attention:
 
 def find(graph: Graph, out: fx.Node) -> Attention | None:
     """The attention that ends in this product; None when it is none, or of another kind."""
-    if op_name(out) not in PRODUCTS or not _shaped(out):
+    if op_name(out) not in PRODUCTS or not _has_attention_shape(out):
         return None
     weights, node = [], out.args[0]
     while _hands_on(node, out) and graph.only_user(node) is not None:
@@ -115,7 +115,7 @@ def _hands_on(node: fx.Node, out: fx.Node) -> bool:
     return is_identity(node) and is_pointwise(node)
 
 
-def _shaped(out: fx.Node) -> bool:
+def _has_attention_shape(out: fx.Node) -> bool:
     left, right = (arg.meta["val"] for arg in out.args)
     same = left.dim() == right.dim() and left.dim() in (3, 4, 5) and left.shape[:-2] == right.shape[:-2]
     return bool(same and left.dtype == right.dtype and left.dtype in FLOATS and left.numel() > 0)
@@ -139,7 +139,7 @@ def _chain(graph: Graph, root: fx.Node, readers: set[fx.Node]) -> tuple[fx.Node,
     nodes = chain.before(graph, root, readers, locate_in(tuple(root.meta["val"].shape)))
     inside = set(nodes)
     outer = [root] if not nodes else [a for n in nodes for _, a in argument_nodes(n) if a not in inside]
-    products = list(dict.fromkeys(a for a in outer if op_name(a) in PRODUCTS and _shaped(a)))
+    products = list(dict.fromkeys(a for a in outer if op_name(a) in PRODUCTS and _has_attention_shape(a)))
     scores = [
         p
         for p in products
@@ -181,11 +181,11 @@ def _whole(
     weights: tuple[fx.Node, ...],
 ) -> Attention | None:
     scores, nodes = found
-    q, keys = _stored(scores.args[0], out), _stored(scores.args[1], out)
+    q, keys = _find_stored(scores.args[0], out), _find_stored(scores.args[1], out)
     flipped = op_name(keys) in ("transpose", "mT") and _swaps_last(keys)
-    k, group_k = repeated(_stored(keys.args[0] if flipped else keys, out))
-    v, group_v = repeated(out.args[1])
-    k = _stored(k, out)
+    k, group_k = find_repeated(_find_stored(keys.args[0] if flipped else keys, out))
+    v, group_v = find_repeated(out.args[1])
+    k = _find_stored(k, out)
     dtypes = {node.meta["val"].dtype for node in (q, k, v, out)}
     if group_k != group_v or len(dtypes) != 1:
         return None
@@ -203,7 +203,7 @@ def _whole(
     )  # fmt: skip
 
 
-def _stored(node: fx.Node, out: fx.Node) -> fx.Node:
+def _find_stored(node: fx.Node, out: fx.Node) -> fx.Node:
     """Behind a conversion to float32: products of 16-bit numbers are summed in float32 here anyway."""
     dtype = out.meta["val"].dtype
     while op_name(node) in CASTS and node.args[0].meta["val"].dtype == dtype and _widens(node):
@@ -223,7 +223,7 @@ def _swaps_last(node: fx.Node) -> bool:
     return sorted(int(dim) % rank for dim in node.args[1:3]) == [rank - 2, rank - 1]
 
 
-def repeated(node: fx.Node) -> tuple[fx.Node, int]:
+def find_repeated(node: fx.Node) -> tuple[fx.Node, int]:
     """Behind repeat_interleave over heads, or expand and reshape, which give each head to a run of others."""
     if op_name(node) == "repeat_interleave" and node.meta["val"].dim() == 4:
         times, dim = argument(node, "repeats"), argument(node, "dim")
@@ -234,11 +234,11 @@ def repeated(node: fx.Node) -> tuple[fx.Node, int]:
         "contiguous",
         "clone",
     ):
-        return _expanded(node)
+        return _find_expanded(node)
     return node, 1
 
 
-def _expanded(node: fx.Node) -> tuple[fx.Node, int]:
+def _find_expanded(node: fx.Node) -> tuple[fx.Node, int]:
     wide = node.args[0] if op_name(node.args[0]) == "expand" else node.args[0].args[0]
     base = wide.args[0] if op_name(wide) == "expand" else None
     if base is None or op_name(base) != "unsqueeze" or wide.meta["val"].dim() != 5:

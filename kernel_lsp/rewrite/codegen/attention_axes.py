@@ -55,7 +55,7 @@ def size_of(dim: Dim) -> int:
 # --- layout ------------------------------------------------------------------------------
 
 
-def moved(node: fx.Node, dims: Dims) -> Dims | None:
+def move_dims(node: fx.Node, dims: Dims) -> Dims | None:
     """The dimensions after an operation that moves no element to another label; None for any other."""
     name = op_name(node)
     if name in TURNS:
@@ -64,7 +64,7 @@ def moved(node: fx.Node, dims: Dims) -> Dims | None:
         at = int(argument(node, "dim")) % (len(dims) + 1)
         return (*dims[:at], (), *dims[at:])
     if name in REGROUPS:
-        return regrouped(dims, tuple(node.meta["val"].shape))
+        return regroup_dims(dims, tuple(node.meta["val"].shape))
     return None
 
 
@@ -77,7 +77,7 @@ def order_of(node: fx.Node) -> list[int]:
     return [int(size) - 1 for size in made.shape]
 
 
-def regrouped(dims: Dims, shape: Sequence[int]) -> Dims | None:
+def regroup_dims(dims: Dims, shape: Sequence[int]) -> Dims | None:
     """The same labels in dimensions of these sizes; a label across two of them is divided."""
     rest, found = list(flat(dims)), list[Dim]()
     for size in shape:
@@ -105,7 +105,7 @@ def regrouped(dims: Dims, shape: Sequence[int]) -> Dims | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Product:
+class LabeledProduct:
     """A product of two tensors, each dimension by its labels."""
 
     tensors: tuple[fx.Node, fx.Node]
@@ -127,7 +127,7 @@ def factors_of(node: Any) -> tuple[fx.Node, fx.Node] | None:
     return found[0], found[1]
 
 
-def product(node: fx.Node, known: tuple[int, Dims] | None = None) -> Product | None:
+def product(node: fx.Node, known: tuple[int, Dims] | None = None) -> LabeledProduct | None:
     """``known``: index and dimensions of a factor whose labels exist already."""
     tensors = factors_of(node)
     names = None if tensors is None else _names(node, tensors)
@@ -144,7 +144,7 @@ def product(node: fx.Node, known: tuple[int, Dims] | None = None) -> Product | N
             if name is not None:
                 table.setdefault(name, (Label(int(size)),))
     left, right, out = (tuple(table[n] if n is not None else () for n in own) for own in names)
-    return Product(tensors=tensors, factors=(left, right), out=out)
+    return LabeledProduct(tensors=tensors, factors=(left, right), out=out)
 
 
 Names: TypeAlias = list[str | None]

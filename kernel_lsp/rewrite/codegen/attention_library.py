@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import attention_source, chain
-from kernel_lsp.rewrite.codegen.attention import CASTS, Attention, repeated
+from kernel_lsp.rewrite.codegen.attention import CASTS, Attention, find_repeated
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, op_name
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -27,11 +27,11 @@ def is_slow(node: fx.Node) -> bool:
     q, k, v = (arg.meta["val"] for arg in node.args[:3])
     alike = q.dim() == k.dim() == v.dim() and q.dtype == k.dtype == v.dtype == torch.float32
     return bool(
-        alike and not argument(node, "dropout_p") and q.dim() in (3, 4) and _grouped(node) is not None
+        alike and not argument(node, "dropout_p") and q.dim() in (3, 4) and _group_size(node) is not None
     )
 
 
-def _grouped(node: fx.Node) -> int | None:
+def _group_size(node: fx.Node) -> int | None:
     """Heads of queries for each head of keys and values."""
     q, k, v = (arg.meta["val"] for arg in node.args[:3])
     if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
@@ -44,7 +44,7 @@ def _grouped(node: fx.Node) -> int | None:
 def by_hand(graph: Graph, node: fx.Node) -> fx.Node:
     """Put what the library computes into the graph, operation by operation; the call itself goes."""
     q, k, v = node.args[:3]
-    if (times := _grouped(node)) not in (None, 1):
+    if (times := _group_size(node)) not in (None, 1):
         k, v = (graph.call(aten.repeat_interleave.self_int, (x, times, 1), before=node) for x in (k, v))
     given, mask = argument(node, "scale"), argument(node, "attn_mask")
     size = q.meta["val"].shape[-1]
@@ -54,7 +54,7 @@ def by_hand(graph: Graph, node: fx.Node) -> fx.Node:
     if argument(node, "is_causal"):
         scores = graph.call(aten.masked_fill.Scalar, (scores, _later(graph, scores), -math.inf), before=node)
     if mask is not None:
-        scores = _masked(graph, node, scores, mask)
+        scores = _apply_mask(graph, node, scores, mask)
     softmax = aten.softmax.int if mask is None else aten._safe_softmax.default
     weights = graph.call(softmax, (scores, -1), before=node)
     out = graph.call(aten.matmul.default, (weights, v), before=node)
@@ -71,7 +71,7 @@ def _later(graph: Graph, scores: fx.Node) -> fx.Node:
     return graph.call(aten.triu.default, (ones, 1), before=reader)
 
 
-def _masked(graph: Graph, node: fx.Node, scores: fx.Node, mask: fx.Node) -> fx.Node:
+def _apply_mask(graph: Graph, node: fx.Node, scores: fx.Node, mask: fx.Node) -> fx.Node:
     """True lets a key be seen; numbers are added."""
     if mask.meta["val"].dtype != torch.bool:
         return graph.call(aten.add.Tensor, (scores, mask), before=node)
@@ -84,9 +84,9 @@ def is_repeated(node: fx.Node) -> bool:
     q, k, v = node.args[:3]
     low = q.meta["val"].dtype in (torch.float16, torch.bfloat16) and q.meta["val"].dim() == 4
     bare = argument(node, "attn_mask") is None and not argument(node, "dropout_p")
-    (key, times), (value, others) = repeated(k), repeated(v)
+    (key, times), (value, others) = find_repeated(k), find_repeated(v)
     fits = times == others > 1 and key.meta["val"].shape[:2] == value.meta["val"].shape[:2]
-    return bool(low and bare and fits and not argument(node, "enable_gqa") and _grouped(node) == 1)
+    return bool(low and bare and fits and not argument(node, "enable_gqa") and _group_size(node) == 1)
 
 
 def may_be_causal(node: fx.Node) -> bool:
@@ -99,7 +99,7 @@ def may_be_causal(node: fx.Node) -> bool:
 
 
 def share(graph: Graph, node: fx.Node) -> None:
-    q, (k, _), (v, _) = node.args[0], *(repeated(arg) for arg in node.args[1:3])
+    q, (k, _), (v, _) = node.args[0], *(find_repeated(arg) for arg in node.args[1:3])
     call = graph.call(
         node.target,
         (q, k, v, None, 0.0, bool(argument(node, "is_causal"))),

@@ -40,9 +40,9 @@ def triangle_of(graph: Graph, node: fx.Node) -> Triangle | None:
         outside = inner is not None and inner.upper is (name == "ne")
         return replace(inner, upper=outside, value=1.0) if inner is not None else None
     if name in (*VIEWS, "to", "_to_copy", "slice") and _same_matrix(node):
-        return _converted(triangle_of(graph, node.args[0]), node)
+        return _read_conversion(triangle_of(graph, node.args[0]), node)
     if name in ("gt", "ge", "lt", "le"):
-        return _compared(node)
+        return _read_comparison(node)
     if name == "masked_fill":
         return _filled_zeros(graph, node)
     if name not in ("triu", "tril") or node.meta["val"].dim() != 2:
@@ -60,7 +60,7 @@ def _same_matrix(node: fx.Node) -> bool:
     return len(base) >= 2 and shape[-2:] == base[-2:] and math.prod(shape[:-2]) == math.prod(base[:-2]) == 1
 
 
-def _converted(inner: Triangle | None, node: fx.Node) -> Triangle | None:
+def _read_conversion(inner: Triangle | None, node: fx.Node) -> Triangle | None:
     """Ones and zeros stay what they are in any type; -inf in floating types alone."""
     dtype = node.meta["val"].dtype
     fits = dtype.is_floating_point or inner is None or inner.value == 1.0
@@ -91,9 +91,9 @@ def _filled_zeros(graph: Graph, node: fx.Node) -> Triangle | None:
 # --- comparisons of ranges ---------------------------------------------------------------
 
 
-def _compared(node: fx.Node) -> Triangle | None:
+def _read_comparison(node: fx.Node) -> Triangle | None:
     """``keys[None, :] > queries[:, None]`` where both count up by one."""
-    sides = [_counted(arg) for arg in node.args[:2]]
+    sides = [_read_count(arg) for arg in node.args[:2]]
     if node.meta["val"].dim() < 2 or math.prod(node.meta["val"].shape[:-2]) != 1:
         return None
     if None in sides or {axis for axis, _ in sides if sides} != {-1, -2}:  # type: ignore[misc]
@@ -107,7 +107,7 @@ def _compared(node: fx.Node) -> Triangle | None:
     return Triangle(distance=distance, upper=name in ("gt", "ge"))
 
 
-def _counted(node: Any) -> tuple[int, int] | None:
+def _read_count(node: Any) -> tuple[int, int] | None:
     """The axis from the end along which a tensor is start, start + 1, ..., and the start."""
     if not isinstance(node, fx.Node):
         return None

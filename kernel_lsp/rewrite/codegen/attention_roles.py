@@ -18,11 +18,11 @@ from kernel_lsp.rewrite.codegen.attention_axes import (
     Dim,
     Dims,
     Label,
-    Product,
+    LabeledProduct,
     factors_of,
     finest,
     flat,
-    moved,
+    move_dims,
     product,
 )
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, is_pointwise, op_name
@@ -52,8 +52,8 @@ class Roles:
     key: Label
     inner: Label
     value: Label
-    first: Product
-    second: Product
+    first: LabeledProduct
+    second: LabeledProduct
     turned: bool
     """Queries are the second factor of the first product."""
     weights_at: int
@@ -115,7 +115,7 @@ def _from_product(graph: Graph, node: fx.Node, reader: fx.Node, steps: int) -> l
 def roles_of(graph: Graph, spine: Spine) -> Roles | None:
     first, last = spine.nodes[0], spine.nodes[-1]
     scores = product(first)
-    dims = None if scores is None else _followed(spine, scores)
+    dims = None if scores is None else _follow_spine(spine, scores)
     factors = factors_of(last)
     if scores is None or dims is None or factors is None:
         return None
@@ -123,16 +123,16 @@ def roles_of(graph: Graph, spine: Spine) -> Roles | None:
     weighed = product(last, (at, dims[spine.nodes[-2]]))
     if weighed is None or factors[0] is factors[1]:
         return None
-    return _told(spine, scores, weighed, dims, at)
+    return _assign_roles(spine, scores, weighed, dims, at)
 
 
-def _followed(spine: Spine, scores: Product) -> dict[fx.Node, Dims] | None:
+def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] | None:
     found = {spine.nodes[0]: scores.out}
     for node, previous in zip(spine.nodes[1:-1], spine.nodes, strict=False):
         dims: Dims | None = found[previous]
         assert dims is not None
         if op_name(node) in (*TURNS, *REGROUPS, "unsqueeze"):
-            dims = moved(node, dims)
+            dims = move_dims(node, dims)
         elif node.meta["val"].shape != previous.meta["val"].shape:
             return None
         if dims is None:
@@ -141,8 +141,8 @@ def _followed(spine: Spine, scores: Product) -> dict[fx.Node, Dims] | None:
     return found
 
 
-def _told(
-    spine: Spine, scores: Product, weighed: Product, dims: dict[fx.Node, Dims], at: int
+def _assign_roles(
+    spine: Spine, scores: LabeledProduct, weighed: LabeledProduct, dims: dict[fx.Node, Dims], at: int
 ) -> Roles | None:
     soft = dims[spine.softmax]
     keys = finest(soft[int(argument(spine.softmax, "dim")) % len(soft)])

@@ -14,11 +14,11 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.attention_axes import TURNS, order_of
-from kernel_lsp.rewrite.codegen.body import Body, Names, number
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames, number
 from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ SIZES = {"batch": "batch", "head": "heads", "member": "members"}
 
 def emit(
     graph: Graph, item: Attention, choice: Mapping[str, Any], name: str
-) -> tuple[Generated, list[fx.Node]]:
+) -> tuple[GeneratedSource, list[fx.Node]]:
     """The kernel with its launcher, and the nodes that the launcher takes."""
-    writer = _Writer(graph, item, dict(choice), name)
+    writer = _AttentionWriter(graph, item, dict(choice), name)
     texts = [writer.kernel(), writer.launcher()]
     made = source.module(name, texts, writer.doc(), chain.numbers([writer.root]))
     return made, [item.q, item.k, item.v, *writer.chain.operands]
@@ -51,12 +51,12 @@ def result_order(graph: Graph, item: Attention) -> list[int]:
     rank = item.out.meta["val"].dim()
     if item.as_library and rank == 4:
         return [0, 2, 1, 3]
-    orders = [_merged(graph, reader) for reader in graph.users(item.out)]
+    orders = [_merged_order(graph, reader) for reader in graph.users(item.out)]
     known = bool(orders) and not graph.is_output(item.out) and all(order == orders[0] for order in orders)
     return orders[0] if known and orders[0] is not None else list(range(rank))
 
 
-def _merged(graph: Graph, reader: fx.Node) -> list[int] | None:
+def _merged_order(graph: Graph, reader: fx.Node) -> list[int] | None:
     """The order that a reader brings dimensions into, when nothing but merging them follows."""
     if op_name(reader) not in TURNS or graph.is_output(reader):
         return None
@@ -66,15 +66,15 @@ def _merged(graph: Graph, reader: fx.Node) -> list[int] | None:
     return order if plain and order[-1] == len(order) - 1 else None
 
 
-class _Writer:
+class _AttentionWriter:
     def __init__(self, graph: Graph, item: Attention, choice: dict[str, Any], name: str) -> None:
         from kernel_lsp.rewrite.codegen.attention import locate_in  # the planner's module imports this one
 
         self.graph, self.item, self.choice, self.name = graph, item, choice, name
         self.rank = len(item.sizes)
         self.leads = LEADS[: self.rank - 2]
-        self.names = Names(TAKEN)  # of operands
-        self.chain = chain.Chain(
+        self.names = UniqueNames(TAKEN)  # of operands
+        self.chain = chain.PointwiseChain(
             graph=graph, inside=set(item.chain), names=self.names, locate=locate_in(item.sizes)
         )
         self.seed = self.chain.seed(item.scores, "products")
@@ -100,7 +100,7 @@ class _Writer:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
-        body = Body(Names(TAKEN), self._load)
+        body = Body(UniqueNames(TAKEN), self._load)
         self._start(body)
         end = "n_keys"
         if self.item.end is not None:
@@ -326,7 +326,7 @@ class _Writer:
             *([f"    out = out.{turned}  # {why}"] if swapped else []),
             f"    grid = ({grid},)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-            source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
+            source.wrap_items(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
             "    return out",
             "",
         ]

@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.codegen.attention_axes import (
     Dim,
     Dims,
     Label,
-    Product,
+    LabeledProduct,
     flat,
     order_of,
     size_of,
@@ -31,17 +31,17 @@ from kernel_lsp.rewrite.graph import Graph, argument, aten
 MOST_DIMENSIONS = 5
 
 
-def spelled(graph: Graph, out: fx.Node) -> fx.Node | None:
+def canonicalize(graph: Graph, out: fx.Node) -> fx.Node | None:
     """The second product in the plain spelling, put into the graph in the place of ``out``; None, and a graph
     as it was, where the program says something else."""
     spine = spine_of(graph, out)
     roles = None if spine is None else roles_of(graph, spine)
     if spine is None or roles is None:
         return None
-    return _Writer(graph, spine, roles).write()
+    return _EagerAttentionWriter(graph, spine, roles).write()
 
 
-class _Writer:
+class _EagerAttentionWriter:
     def __init__(self, graph: Graph, spine: Spine, roles: Roles) -> None:
         self.graph, self.spine, self.roles = graph, spine, roles
         self.out = spine.nodes[-1]
@@ -110,7 +110,7 @@ class _Writer:
         own = tuple(dim if size == size_of(dim) else () for dim, size in zip(near, shape, strict=True))
         return self._arranged(node, own, self.points)
 
-    def _factor(self, whole: Product, at: int, roles: Dim) -> fx.Node:
+    def _factor(self, whole: LabeledProduct, at: int, roles: Dim) -> fx.Node:
         """In this order of dimensions, and broadcast without a copy where others have a dimension more."""
         given = whole.tensors[at]
         if op_name(given) not in CASTS:

@@ -18,17 +18,17 @@ from torch import fx
 
 from kernel_lsp.rewrite import guard
 from kernel_lsp.rewrite.codegen import derive, persistent, source
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Operand, Output, Region, Value, load, topological
-from kernel_lsp.rewrite.codegen.lower import Lowered
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.space import WEIGHTS
 from kernel_lsp.rewrite.codegen.strides import inverse
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import Printer
 
-Emit: TypeAlias = Callable[[Region, str], "Generated | None"]
+Emit: TypeAlias = Callable[[Region, str], "GeneratedSource | None"]
 """(region, summary) -> kernels and launcher, or None where no template fits."""
 SEVERED = ("detach",)
 """Pointwise here, but no gradient flows back through them."""
@@ -51,22 +51,22 @@ class Gradient:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class BackwardPlan:
     region: Region
     gradients: tuple[Gradient, ...]
     seeds: tuple[Operand, ...]
 
 
-def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> Plan | None:
+def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> BackwardPlan | None:
     """None when some operation has no derivative here, or a gradient has no operand to go to."""
     wanted = wanted_operands(graph, lowered)
-    if not wanted or not _covered(graph, nodes, lowered):
+    if not wanted or not _is_covered(graph, nodes, lowered):
         return None
-    region, taken = lowered.region, Names([o.name for o in lowered.region.operands])
+    region, taken = lowered.region, UniqueNames([o.name for o in lowered.region.operands])
     rows = _trailing(region, wanted)
     values = [output.value for output in region.outputs]
     if rows != region.reduced:
-        values = _rebased(values, rows)
+        values = _rebase(values, rows)
     row_axes = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
     seeds: dict[Value, Value] = {}
     operands: list[Operand] = []
@@ -84,16 +84,16 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> Plan | Non
     outputs = tuple({output.name: output for output, _ in made if output is not None}.values())
     backward = Region(name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows)
     if not by_rows(backward):
-        backward = _flattened(backward)
-    order = _needed(backward, (*region.operands, *operands))
-    return Plan(
+        backward = _flatten_region(backward)
+    order = _needed_operands(backward, (*region.operands, *operands))
+    return BackwardPlan(
         region=replace(backward, order=order), gradients=tuple(g for _, g in made), seeds=tuple(operands)
     )
 
 
 def differentiable(
-    graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, forward: Generated, emit: Emit
-) -> Generated | None:
+    graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, forward: GeneratedSource, emit: Emit
+) -> GeneratedSource | None:
     """``forward`` is the kernel of ``lowered`` with its launcher under the region's name."""
     planned = plan(graph, nodes, lowered)
     if planned is None:
@@ -121,13 +121,13 @@ def differentiable(
 # --- which operands --------------------------------------------------------------------------
 
 
-def wanted_operands(graph: Graph, lowered: Lowered) -> list[Operand]:
+def wanted_operands(graph: Graph, lowered: LoweredRegion) -> list[Operand]:
     """Float operands that something trained flows into, in the launcher's order."""
     pairs = zip(lowered.region.operands, lowered.inputs, strict=True)
     return [operand for operand, node in pairs if operand.dtype in derive.FLOATS and graph.carries(node)]
 
 
-def require_constants(graph: Graph, lowered: Lowered) -> None:
+def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
     """The other operands get no gradient from the kernel: the fast path ends where one asks for it."""
     wanted = wanted_operands(graph, lowered)
     for operand, node in zip(lowered.region.operands, lowered.inputs, strict=True):
@@ -136,7 +136,7 @@ def require_constants(graph: Graph, lowered: Lowered) -> None:
                 graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 
 
-def _covered(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> bool:
+def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> bool:
     if any(output.dtype not in derive.FLOATS for output in lowered.region.outputs):
         return False
     if any(op_name(node) in SEVERED for node in nodes):
@@ -172,7 +172,7 @@ def _trailing(region: Region, wanted: Sequence[Operand]) -> tuple[int, ...]:
     return (last,) if last > 0 and narrow and (by_row or by_column) else ()
 
 
-def _rebased(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
+def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
     """The same values with other reduced dimensions; without any, nothing is rowwise."""
     made: dict[Value, Value] = {}
     for value in topological(roots):
@@ -191,17 +191,17 @@ def by_rows(region: Region) -> bool:
     return narrow or any(value.op in REDUCTIONS for value in region.values)
 
 
-def _flattened(region: Region) -> Region:
+def _flatten_region(region: Region) -> Region:
     """Nothing is summed: one pass over all elements, and a row's length is written out."""
     lengths = " * ".join(region.dims[axis].name for axis in region.reduced)
     lengths = f"({lengths})" if len(region.reduced) > 1 else lengths
-    roots = _rebased([output.value for output in region.outputs], ())
-    counted = _counted(roots, lengths)
+    roots = _rebase([output.value for output in region.outputs], ())
+    counted = _count_lengths(roots, lengths)
     outputs = [replace(o, value=v) for o, v in zip(region.outputs, counted, strict=True)]
     return replace(region, outputs=tuple(outputs), reduced=())
 
 
-def _counted(roots: Sequence[Value], lengths: str) -> list[Value]:
+def _count_lengths(roots: Sequence[Value], lengths: str) -> list[Value]:
     made: dict[Value, Value] = {}
     for value in topological(roots):
         args = tuple(made[arg] if isinstance(arg, Value) else arg for arg in value.args)
@@ -211,7 +211,7 @@ def _counted(roots: Sequence[Value], lengths: str) -> list[Value]:
 
 
 def _outputs(
-    region: Region, rows: tuple[int, ...], found: dict[Operand, Value], taken: Names
+    region: Region, rows: tuple[int, ...], found: dict[Operand, Value], taken: UniqueNames
 ) -> list[tuple[Output | None, Gradient]]:
     """What the kernel stores, and each gradient from it. An incoming gradient is not stored again."""
     made: list[tuple[Output | None, Gradient]] = []
@@ -219,19 +219,21 @@ def _outputs(
     for operand, value in found.items():
         there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
         if there is not None and set(operand.axes) <= set(there.axes) and there.dtype == operand.dtype:
-            finish = _summed(region, operand, there.name, there.axes, "reshape")
+            finish = _sum_text(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
             continue
         output = _output(region, rows, operand, value, taken)
         known = next((o for o, _ in made if o is not None and _same(o, output)), output)
         axes = _axes(region, rows, known)
-        finish = _summed(region, operand, known.name, axes, "view")
+        finish = _sum_text(region, operand, known.name, axes, "view")
         finish += "" if known.dtype == operand.dtype else f".to({operand.name}.dtype)"
         made.append((known, Gradient(operand=operand, stored=known.name, finish=finish)))
     return made
 
 
-def _output(region: Region, rows: tuple[int, ...], operand: Operand, value: Value, taken: Names) -> Output:
+def _output(
+    region: Region, rows: tuple[int, ...], operand: Operand, value: Value, taken: UniqueNames
+) -> Output:
     name = taken.fresh(f"grad_{operand.name}")
     if len(operand.axes) == len(region.dims):  # empty_like would give a strided one its gaps
         shape = f"{operand.name}.{'size()' if operand.inner is not None else 'shape'}"
@@ -271,7 +273,7 @@ def _sizes(region: Region, axes: Sequence[int]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts else "()"
 
 
-def _summed(region: Region, operand: Operand, text: str, axes: tuple[int, ...], view: str) -> str:
+def _sum_text(region: Region, operand: Operand, text: str, axes: tuple[int, ...], view: str) -> str:
     """A tensor over ``axes``, summed over those along which the operand is broadcast, in its shape."""
     gone = tuple(i for i, axis in enumerate(axes) if axis not in operand.axes)
     shape = f".{view}({operand.name}.shape)" if view == "reshape" else f".view_as({operand.name})"
@@ -284,7 +286,7 @@ def _summed(region: Region, operand: Operand, text: str, axes: tuple[int, ...], 
     return f"{text}.sum({gone[0] if len(gone) == 1 else gone}){shape}"
 
 
-def _needed(region: Region, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+def _needed_operands(region: Region, operands: Sequence[Operand]) -> tuple[Operand, ...]:
     """Operands whose values or sizes the backward reads."""
     loaded = {value.operand for value in region.values}
     texts = [*(dim.source for dim in region.dims), *(output.shape for output in region.outputs)]
@@ -294,7 +296,7 @@ def _needed(region: Region, operands: Sequence[Operand]) -> tuple[Operand, ...]:
 # --- source ----------------------------------------------------------------------------------
 
 
-def reference_source(nodes: Sequence[fx.Node], lowered: Lowered, name: str) -> str:
+def reference_source(nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str) -> str:
     """The group as plain PyTorch: a function of the launcher's arguments."""
     pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
     names = {node: operand.name for node, operand in pairs}
@@ -310,7 +312,12 @@ def reference_source(nodes: Sequence[fx.Node], lowered: Lowered, name: str) -> s
 
 def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[list[str], str]:
     """One line for each node, and the name of the last; ``names`` has the inputs and gets the results."""
-    taken, printer, lines, last = Names(names.values()), Printer("torch.nn.functional", None), list[str](), ""
+    taken, printer, lines, last = (
+        UniqueNames(names.values()),
+        Printer("torch.nn.functional", None),
+        list[str](),
+        "",
+    )
     for node in nodes:
         text, _ = printer.call(node, lambda item, level: names[item])
         names[node] = last = taken.fresh(node.name)
@@ -318,7 +325,7 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
     return lines, last
 
 
-def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
+def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> str:
     name, arguments = lowered.region.name, source.signature(lowered.region)
     incoming = ", ".join(seed.name for seed in planned.seeds)
     saved = arguments if len(lowered.region.operands) > 1 else f"({arguments},)"
@@ -339,7 +346,7 @@ def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
         "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {saved} = ctx.saved_tensors",
-        *_returned(planned, lowered),
+        *_result_texts(planned, lowered),
         "",
         "",
         f"def {name}({arguments}):",
@@ -349,23 +356,23 @@ def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
     return "\n".join([AGAIN, "", *lines])
 
 
-def _returned(planned: Plan, lowered: Lowered) -> list[str]:
+def _result_texts(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
     region = planned.region
     stored = ", ".join(output.name for output in region.outputs)
     called = [operand.name for operand in region.operands]
     by_operand = {g.operand: g.finish for g in planned.gradients}
     results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
     if not region.outputs:
-        return returned(results)
+        return return_lines(results)
     if len(region.outputs) == 1 and results == [region.outputs[0].name]:
-        return [source.wrapped(f"return {region.name}(", called, ")", indent=" " * 8)]
+        return [source.wrap_items(f"return {region.name}(", called, ")", indent=" " * 8)]
     return [
-        source.wrapped(f"{stored} = {region.name}(", called, ")", indent=" " * 8),
-        *returned(results),
+        source.wrap_items(f"{stored} = {region.name}(", called, ")", indent=" " * 8),
+        *return_lines(results),
     ]
 
 
-def returned(results: list[str]) -> list[str]:
+def return_lines(results: list[str]) -> list[str]:
     """The return statement of a backward."""
     flat = f"        return {', '.join(results)}"
     if len(flat) <= source.MAX_LINE:

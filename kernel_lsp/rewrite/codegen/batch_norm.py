@@ -18,10 +18,10 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import batch_norm_training, channels, cost, flat, launching, source
-from kernel_lsp.rewrite.codegen.batch_norm_parts import Parts, parts_of
+from kernel_lsp.rewrite.codegen.batch_norm_parts import BatchNormRegion, parts_of
 from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048], "num_warps": [4,
 MIN_SAVING = 0.1
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
@@ -38,7 +38,7 @@ def matches(graph: Graph) -> list[Match]:
         words = [op_name(n) for n in parts.nodes[1:] if not is_identity(n)]
         tail = f" with {', '.join(words)}" if words else ""
         found.append(
-            Match(
+            GraphMatch(
                 nodes=parts.nodes,
                 label=graph.label(*parts.nodes),
                 summary=f"batch norm in train mode{tail} in two passes",
@@ -51,7 +51,7 @@ def matches(graph: Graph) -> list[Match]:
     return found
 
 
-def _benefit(graph: Graph, parts: Parts) -> float:
+def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
     """Eager's batch norm reads twice and writes once; its backward reads twice two tensors and writes one."""
     moved, rate = cost.bytes_of(parts.norm), cost.rates(graph)
     eager_s = 3.0 * moved / rate.bytes_per_s + 2 * rate.overhead_s
@@ -71,7 +71,7 @@ def _benefit(graph: Graph, parts: Parts) -> float:
 # --- source ----------------------------------------------------------------------------------
 
 
-def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def rewrite(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     norm = graph.named(match.data["norm"])
     parts = parts_of(graph, norm)
     if parts is None:
@@ -82,7 +82,7 @@ def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     before = launching.place(graph, parts.nodes, outputs, arguments)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
-    kernel = _generated(graph, parts, choice)
+    kernel = _generate(graph, parts, choice)
     for old, new in zip(outputs, launching.results(graph, kernel, arguments, outputs, before), strict=True):
         old.replace_all_uses_with(new)
     graph.drop_unused()
@@ -96,7 +96,7 @@ def _running(norm: fx.Node) -> list[fx.Node]:
     return [node for node in found if node is not None]
 
 
-def _generated(graph: Graph, parts: Parts, choice: dict[str, Any]) -> Generated:
+def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> GeneratedSource:
     name = launching.unique_name(graph, f"fused_{parts.lowered.region.name}")
     region = replace(parts.lowered.region, name=f"{name}_apply")
     norm, running = parts.norm, _running(parts.norm)
@@ -120,7 +120,7 @@ def _generated(graph: Graph, parts: Parts, choice: dict[str, Any]) -> Generated:
     )
 
 
-def _launcher(graph: Graph, parts: Parts, name: str) -> str:
+def _launcher(graph: Graph, parts: BatchNormRegion, name: str) -> str:
     given = [operand.name for operand, _ in parts.given]
     running = ["running_mean", "running_var"] if _running(parts.norm) else []
     every = ", ".join(o.name for o in parts.lowered.region.operands)

@@ -11,10 +11,10 @@ from torch import fx
 from kernel_lsp.rewrite.codegen import channels
 from kernel_lsp.rewrite.codegen.grow import grow
 from kernel_lsp.rewrite.codegen.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, Unsupported, op_name
-from kernel_lsp.rewrite.codegen.space import Shape
-from kernel_lsp.rewrite.codegen.wording import worded
+from kernel_lsp.rewrite.codegen.space import RegionShape
+from kernel_lsp.rewrite.codegen.wording import apply_program_names
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -22,13 +22,13 @@ CORE = ("centered", "normed", "scaled", "affine", "cast")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class BatchNormRegion:
     """A batch norm and its tail as one pointwise region over x, mean, rstd and the rest."""
 
     norm: fx.Node
     nodes: tuple[fx.Node, ...]
     """Of the graph: the norm, then its tail."""
-    lowered: Lowered
+    lowered: LoweredRegion
     """Inputs are nodes of the graph; None stands for the statistics."""
     inputs: tuple[fx.Node | None, ...]
     x: Operand
@@ -37,7 +37,7 @@ class Parts:
     normed: Value
     affine: Value
     """``normed`` with weight and bias."""
-    layout: channels.Layout
+    layout: channels.ChannelLayout
 
     @property
     def given(self) -> list[tuple[Operand, fx.Node]]:
@@ -46,13 +46,13 @@ class Parts:
         return [(operand, node) for operand, node in pairs if node is not None]
 
 
-def parts_of(graph: Graph, norm: fx.Node) -> Parts | None:
+def parts_of(graph: Graph, norm: fx.Node) -> BatchNormRegion | None:
     """None when the norm is not covered; the tail is what the pointwise generator can take along."""
-    if not _covered(graph, norm):
+    if not _is_covered(graph, norm):
         return None
     scratch = graph.copy()
-    made = _expanded(scratch, scratch.named(norm.name))
-    space = Shape(sizes=tuple(int(n) for n in norm.meta["val"].shape))
+    made = _expand_norm(scratch, scratch.named(norm.name))
+    space = RegionShape(sizes=tuple(int(n) for n in norm.meta["val"].shape))
     nodes = grow(scratch, made["out"], space)
     if made["out"] not in nodes:
         return None
@@ -60,13 +60,13 @@ def parts_of(graph: Graph, norm: fx.Node) -> Parts | None:
     tail = [node for node in nodes if node not in core]
     nodes = scratch.ordered({*core, *_behind(tail, made["out"])})
     try:
-        lowered = worded(scratch, lower(scratch, nodes, space, _name(nodes, core)))
+        lowered = apply_program_names(scratch, lower(scratch, nodes, space, _name(nodes, core)))
     except Unsupported:
         return None
-    return _assembled(graph, norm, made, nodes, core, lowered)
+    return _assemble(graph, norm, made, nodes, core, lowered)
 
 
-def _covered(graph: Graph, norm: fx.Node) -> bool:
+def _is_covered(graph: Graph, norm: fx.Node) -> bool:
     value, running = norm.args[0].meta["val"], argument(norm, "running_mean")
     affine = {argument(norm, "weight") is None, argument(norm, "bias") is None}
     shared = running is not None and (
@@ -85,7 +85,7 @@ def _covered(graph: Graph, norm: fx.Node) -> bool:
     )
 
 
-def _expanded(scratch: Graph, norm: fx.Node) -> dict[str, fx.Node]:
+def _expand_norm(scratch: Graph, norm: fx.Node) -> dict[str, fx.Node]:
     """The norm as pointwise operations in front of it; its statistics are placeholders of the right kind."""
     x, value = norm.args[0], norm.meta["val"]
     dims = [axis for axis in range(value.dim()) if axis != 1]
@@ -120,14 +120,14 @@ def _behind(tail: Sequence[fx.Node], out: fx.Node) -> set[fx.Node]:
     return found - {out}
 
 
-def _assembled(
+def _assemble(
     graph: Graph,
     norm: fx.Node,
     made: dict[str, fx.Node],
     nodes: Sequence[fx.Node],
     core: set[fx.Node],
-    lowered: Lowered,
-) -> Parts | None:
+    lowered: LoweredRegion,
+) -> BatchNormRegion | None:
     by_name = {node.name: node for node in graph.fx.nodes}
     statistics = {made["mean"]: "mean", made["rstd"]: "rstd"}
     views = {made[key]: argument(norm, key) for key in ("weight", "bias") if key in made}
@@ -143,7 +143,7 @@ def _assembled(
         None if node in statistics else views.get(node, by_name.get(node.name)) for _, node in pairs
     )
     tail = tuple(by_name[node.name] for node in nodes if node not in core)
-    return Parts(
+    return BatchNormRegion(
         norm=norm,
         nodes=(norm, *tail),
         lowered=lowered,
@@ -153,7 +153,7 @@ def _assembled(
         rstd=named["rstd"],
         normed=lowered.values[made["normed"]],
         affine=lowered.values[made["affine"]],
-        layout=channels.Layout(region=lowered.region, channel=channel),
+        layout=channels.ChannelLayout(region=lowered.region, channel=channel),
     )
 
 

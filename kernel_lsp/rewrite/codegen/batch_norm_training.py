@@ -8,14 +8,14 @@ from typing import Any
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import backward, channels, derive, flat, source
-from kernel_lsp.rewrite.codegen.batch_norm_parts import Parts
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.batch_norm_parts import BatchNormRegion
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region, Value, apply, load, topological
 from kernel_lsp.rewrite.graph import Graph, argument
 
 
-def is_trainable(graph: Graph, parts: Parts) -> bool:
-    return not graph.origin.hides_gradients and _planned(graph, parts) is not None
+def is_trainable(graph: Graph, parts: BatchNormRegion) -> bool:
+    return not graph.origin.hides_gradients and _plan_backward(graph, parts) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,15 +26,15 @@ class Planned:
     seeds: tuple[Operand, ...]
 
 
-def _planned(graph: Graph, parts: Parts) -> Planned | None:
+def _plan_backward(graph: Graph, parts: BatchNormRegion) -> Planned | None:
     """The gradient at the norm's result from the tail, and everything else from its two sums by channel."""
     region = parts.lowered.region
     wanted = [
         operand for operand, node in parts.given if operand.dtype in derive.FLOATS and graph.carries(node)
     ]
-    names = Names([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
+    names = UniqueNames([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
     cut = load(Operand(name="normalized", dtype="float32", axes=parts.x.axes))
-    roots = _substituted([o.value for o in region.outputs], {parts.affine: cut})
+    roots = _substitute([o.value for o in region.outputs], {parts.affine: cut})
     seeds: dict[Value, Value] = {}
     incoming = []
     for output, root in zip(region.outputs, roots, strict=True):
@@ -57,12 +57,12 @@ def _planned(graph: Graph, parts: Parts) -> Planned | None:
     if cut.operand not in tape or any(operand not in tape for operand in beside):
         return None
     back = {cut: parts.affine}
-    found = {operand: _substituted([value], back)[0] for operand, value in tape.items()}
+    found = {operand: _substitute([value], back)[0] for operand, value in tape.items()}
     return _with_sums(parts, found, found[cut.operand], affine, beside, tuple(incoming))
 
 
 def _with_sums(
-    parts: Parts,
+    parts: BatchNormRegion,
     found: dict[Operand, Value],
     grad: Value,
     affine: set[Operand],
@@ -105,12 +105,12 @@ def _with_sums(
     return Planned(sums=(grad, product), region=made, finish=finish, seeds=seeds)
 
 
-def _weight(parts: Parts) -> str:
+def _weight(parts: BatchNormRegion) -> str:
     weight = argument(parts.norm, "weight")
     return next((operand.name for operand, node in parts.given if weight is not None and node is weight), "")
 
 
-def _substituted(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
+def _substitute(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
     made = dict(new)
     for value in topological(roots):
         if value not in made:
@@ -119,9 +119,9 @@ def _substituted(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]
     return [made[root] for root in roots]
 
 
-def pieces(graph: Graph, parts: Parts, name: str) -> list[str]:
+def pieces(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
     """Source of the backward's kernels, of eager's twin, and of the Function that has them."""
-    planned = _planned(graph, parts)
+    planned = _plan_backward(graph, parts)
     if planned is None:
         raise RewriteError(f"{name} has no backward", "keep the original path while training")
     needed = _operands(planned.sums)
@@ -137,7 +137,7 @@ def _operands(roots: Sequence[Value]) -> list[Operand]:
     return sorted(dict.fromkeys(found), key=lambda operand: -len(operand.axes))
 
 
-def _eager(parts: Parts, name: str) -> str:
+def _eager(parts: BatchNormRegion, name: str) -> str:
     """Plain PyTorch on batch statistics, running ones left alone, for gradients of gradients."""
     norm = parts.norm
     names: dict[Any, str] = {node: operand.name for operand, node in parts.given}
@@ -157,7 +157,9 @@ def _eager(parts: Parts, name: str) -> str:
     return "\n".join([*lines, *text, f"    return {', '.join(outputs or [last or 'normalized'])}"])
 
 
-def _function(parts: Parts, planned: Planned, name: str, needed: list[Operand], region: Region) -> str:
+def _function(
+    parts: BatchNormRegion, planned: Planned, name: str, needed: list[Operand], region: Region
+) -> str:
     arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
     incoming = ", ".join(seed.name for seed in planned.seeds)
     pad = " " * 8
@@ -181,9 +183,9 @@ def _function(parts: Parts, planned: Planned, name: str, needed: list[Operand], 
         "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {arguments} = ctx.saved_tensors",
-        source.wrapped(f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad),
-        source.wrapped(f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad),
-        *backward.returned(results),
+        source.wrap_items(f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad),
+        source.wrap_items(f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad),
+        *backward.return_lines(results),
         "",
     ]
     return "\n".join([backward.AGAIN, "", *lines])

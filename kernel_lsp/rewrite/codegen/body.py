@@ -30,7 +30,7 @@ RESERVED = {
 }
 
 
-class Names:
+class UniqueNames:
     """Names for one function: a hint, made unique by counting."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -65,7 +65,11 @@ class Body:
     """Collects the lines of one block; ``load`` renders the address and mask of an operand."""
 
     def __init__(
-        self, names: Names, load: Callable[[Operand], str], reduce: Reducer = _refuse, indent: str = "    "
+        self,
+        names: UniqueNames,
+        load: Callable[[Operand], str],
+        reduce: Reducer = _refuse,
+        indent: str = "    ",
     ) -> None:
         self.names, self.load, self.reduce, self.indent = names, load, reduce, indent
         self.lines: list[str] = []

@@ -1,6 +1,6 @@
 """Pointwise neighbors of an operation that has a kernel of its own: a scan, a pool, attention scores.
 
-`after` and `before` find them, `Chain` turns them into values of the expression IR. The kernel's own
+`after` and `before` find them, `PointwiseChain` turns them into values of the expression IR. The kernel's own
 generator says where an operand lies (`locate`) and renders its loads.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, load, topological
 from kernel_lsp.rewrite.codegen.lower import is_identity
@@ -136,12 +136,12 @@ class Surrounded:
 
 
 @dataclass(kw_only=True)
-class Chain:
+class PointwiseChain:
     """The values of some nodes; operands are collected in the order of their first use."""
 
     graph: Graph
     inside: set[fx.Node]
-    names: Names
+    names: UniqueNames
     locate: Locate
     known: dict[fx.Node, Any] = field(default_factory=dict)
     operands: dict[fx.Node, Operand] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import accumulate, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.index import Space, offset
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, Value, load, reduce
 
 PROGRAMS = 8 * REFERENCE.processors
@@ -23,7 +23,7 @@ MOST_CHUNKS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class ChannelLayout:
     """Which dimension of the region is the channel's, and how programs are cut."""
 
     region: Region
@@ -46,14 +46,14 @@ class Layout:
         return min(MOST_CHUNKS, source.next_power_of_two(-(-PROGRAMS // blocks)))
 
     @property
-    def axis(self) -> accumulate.Axis:
+    def axis(self) -> accumulate.ReductionAxis:
         if self.is_inner:
             return accumulate.VECTOR
-        return accumulate.Axis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=0)
+        return accumulate.ReductionAxis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=0)
 
     def load(self, operand: Operand) -> str:
         names = ("outer", "channel", "inner") if self.is_inner else ("rows", "channel")
-        spaces = [Space(variable=name, axes=(axis,)) for axis, name in enumerate(names)]
+        spaces = [IndexSpace(variable=name, axes=(axis,)) for axis, name in enumerate(names)]
         where = offset(operand, self.region.dims, spaces)
         if operand.axes == (self.channel,):
             mask = "" if self.is_inner else f", mask=channel < {self.size}"
@@ -108,7 +108,7 @@ class Layout:
         else:
             grid = f"({source.blocks(self.size, 32)}, n_chunks)"
             blocks = ["BLOCK_ROWS=64", "BLOCK_SIZE=32", "num_warps=4"]
-        return [source.wrapped(f"{kernel}[{grid}](", [*arguments, *dims, *blocks], ")", indent=indent)]
+        return [source.wrap_items(f"{kernel}[{grid}](", [*arguments, *dims, *blocks], ")", indent=indent)]
 
     @property
     def count_chunks(self) -> str:
@@ -124,17 +124,17 @@ class Layout:
         return f"{dims[0]} * {dims[-1]}" if self.is_inner else dims[0]
 
 
-def _body(layout: Layout) -> Body:
+def _body(layout: ChannelLayout) -> Body:
     taken = ["chunk", "n_chunks", "channel", "outer", "inner", "own", "partial"]
-    return Body(Names([*(dim.name for dim in layout.region.dims), *taken]), layout.load)
+    return Body(UniqueNames([*(dim.name for dim in layout.region.dims), *taken]), layout.load)
 
 
-def _own(layout: Layout, body: Body) -> None:
+def _own(layout: ChannelLayout, body: Body) -> None:
     if not layout.is_inner:
         body.add("own = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)")
 
 
-def sums(layout: Layout, name: str, values: Sequence[Value], operands: Sequence[Operand]) -> str:
+def sums(layout: ChannelLayout, name: str, values: Sequence[Value], operands: Sequence[Operand]) -> str:
     """Kernel and launcher: sums of full values by channel, as one tensor [number of values, channels]."""
     body = _body(layout)
     layout.prologue(body)
@@ -167,7 +167,7 @@ def sums(layout: Layout, name: str, values: Sequence[Value], operands: Sequence[
     return "\n\n".join([kernel, "\n".join(launcher)])
 
 
-def statistics(layout: Layout, name: str, x: Operand, eps: float, momentum: float | None) -> str:
+def statistics(layout: ChannelLayout, name: str, x: Operand, eps: float, momentum: float | None) -> str:
     """Kernels and launcher: mean and 1 / sqrt(var + eps) by channel, running statistics brought up to date.
 
     ``momentum`` is None where there are no running statistics.
@@ -226,7 +226,7 @@ def _merge_kernel(name: str, eps: float, momentum: float | None) -> str:
     return source.kernel_text(f"_{name}_kernel", header, doc, lines)
 
 
-def _statistics_launcher(layout: Layout, name: str, x: Operand, momentum: float | None) -> str:
+def _statistics_launcher(layout: ChannelLayout, name: str, x: Operand, momentum: float | None) -> str:
     running = ["running_mean", "running_var"] if momentum is not None else []
     bumped = ["    torch.autograd.graph.increment_version((running_mean, running_var))"] if running else []
     arguments = ["partial", "mean", "rstd", *running, layout.size, "n_chunks", "n_elements"]
@@ -246,7 +246,7 @@ def _statistics_launcher(layout: Layout, name: str, x: Operand, momentum: float 
             f"    mean = torch.empty({layout.size}, dtype=torch.float32, device={x.name}.device)",
             "    rstd, partial = torch.empty_like(mean), mean.new_empty((3, *mean.shape, n_chunks))",
             *layout.launch(f"_{name}_partial_kernel", [x.name, "partial"]),
-            source.wrapped(
+            source.wrap_items(
                 f"_{name}_kernel[({layout.size},)](",
                 [*arguments, f"MAX_CHUNKS={layout.chunks}", "num_warps=1"],
                 ")",

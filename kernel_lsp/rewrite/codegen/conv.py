@@ -14,16 +14,23 @@ from typing import Any
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import conv_transposed, source
-from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
-from kernel_lsp.rewrite.codegen.conv_facts import Pool
-from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, Job, Parts, group, launcher, pack
+from kernel_lsp.rewrite.codegen.conv_body import ConvolutionTile, TailWriter
+from kernel_lsp.rewrite.codegen.conv_facts import FusedPool
+from kernel_lsp.rewrite.codegen.conv_launch import (
+    BLOCKS,
+    ConvolutionJob,
+    ConvolutionParts,
+    group,
+    launcher,
+    pack,
+)
 from kernel_lsp.rewrite.codegen.conv_sum import ROUND, SumWriter
 from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 
-def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
+def emit(job: ConvolutionJob, choice: Mapping[str, Any]) -> GeneratedSource:
     """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K, num_warps,
     num_stages."""
     row = job.conv.group_in * job.conv.kernel[-1]
@@ -31,13 +38,13 @@ def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
         raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
     if job.conv.transposed and choice["way"] != "taps":
         raise RewriteError(f"a transposed convolution goes no way {choice['way']}", "choose the way taps")
-    kernel = _Kernel(job, choice)
+    kernel = _ConvolutionKernel(job, choice)
     texts = [kernel.text(), launcher(job, choice, kernel.parts())]
     if kernel.packed:
         texts.insert(0, pack(job, kernel.rounds))
     text = "\n\n".join(texts)
     helpers = [*helpers_for(text), *([ROUND] if "_round_to_tf32(" in text else [])]
-    return Generated(
+    return GeneratedSource(
         name=job.name,
         imports=source.IMPORTS,
         definitions="\n\n".join([*helpers, text]),
@@ -46,14 +53,14 @@ def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     )
 
 
-def _numbers(job: Job) -> tuple[float, ...]:
+def _numbers(job: ConvolutionJob) -> tuple[float, ...]:
     conv, window = job.conv, job.tail.pool.window if job.tail.pool else ()
     sizes = [*conv.stride, *conv.before, *conv.dilation, conv.groups, *conv.kernel, *window]
     numbers = [arg for node in job.tail.nodes for arg in node.args if isinstance(arg, (int, float))]
     return tuple(float(n) for n in [*sizes, *numbers])
 
 
-class _Kernel(SumWriter):
+class _ConvolutionKernel(SumWriter):
     """The text of the main kernel: where a tile lies, its sum and tail, pooling, and the end."""
 
     def text(self) -> str:
@@ -78,10 +85,10 @@ class _Kernel(SumWriter):
     def blocks(self) -> list[str]:
         return [name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)]
 
-    def parts(self) -> Parts:
+    def parts(self) -> ConvolutionParts:
         """What the launcher must know; after ``text``."""
         count = self.tail.pool.count if self.stacked and self.tail.pool else 1
-        return Parts(
+        return ConvolutionParts(
             x=self.x,
             weight=self.weight,
             packed=self.packed,
@@ -270,13 +277,13 @@ class _Kernel(SumWriter):
 
     # --- the end -------------------------------------------------------------------------
 
-    def _tile(self) -> Tile:
+    def _tile(self) -> ConvolutionTile:
         pixel = self._flat_pixel()
         both = "pixel_mask[:, None] & channel_mask[None, :]"
         image = "image * out_channels + channels[None, :]"
         full = " * ".join(f"out_{s}" for s in self.sizes)
         whole = group(full) if self.tail.pool or self.conv.transposed else "n_pixels"
-        return Tile(
+        return ConvolutionTile(
             channel="channels[None, :], mask=channel_mask[None, :]",
             element=f"({image}) * {whole} + {pixel}, mask={both}",
             pooled=f"({image}) * n_pixels + pixels[:, None], mask={both}",
@@ -315,6 +322,6 @@ class _Kernel(SumWriter):
         )
 
 
-def stacks(pool: Pool) -> bool:
+def stacks(pool: FusedPool) -> bool:
     """Windows of a power of two fill a tile without gaps."""
     return pool.count <= 64 and pool.count & (pool.count - 1) == 0

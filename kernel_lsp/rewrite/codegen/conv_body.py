@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.conv_facts import Conv
 from kernel_lsp.rewrite.codegen.conv_tail import Tail
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply
@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.graph import argument
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
+class ConvolutionTile:
     """How the surrounding kernel spells things."""
 
     channel: str
@@ -42,13 +42,13 @@ class TailWriter:
         self,
         conv: Conv,
         tail: Tail,
-        tile: Tile,
+        tile: ConvolutionTile,
         operands: Mapping[fx.Node, str],
         words: Mapping[fx.Node, str],
     ) -> None:
         self.conv, self.bias, self.tail, self.tile = conv.node, conv.bias, tail, tile
         self.operand_names, self.words = operands, words
-        self.names = Names([*operands.values(), *_WORDS])
+        self.names = UniqueNames([*operands.values(), *_WORDS])
         self.values: dict[fx.Node, Value] = {}
         self.leaves: dict[fx.Node, Value] = {}
         self.pooling = tail.pool is not None

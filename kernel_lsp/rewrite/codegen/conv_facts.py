@@ -178,7 +178,7 @@ def _before(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) ->
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
+class FusedPool:
     """Windows that do not overlap and lie inside."""
 
     kind: str
@@ -190,7 +190,7 @@ class Pool:
         return math.prod(self.window)
 
 
-def pool_of(node: fx.Node) -> Pool | None:
+def pool_of(node: fx.Node) -> FusedPool | None:
     """None for what is no pool, or one with padding, gaps, overlap, dilation or partial windows."""
     kind, rank = POOLS.get(op_name(node), ("", 0))
     if not kind:
@@ -200,7 +200,7 @@ def pool_of(node: fx.Node) -> Pool | None:
     plain = not argument(node, "ceil_mode") and argument(node, "divisor_override") is None
     plain = plain and not any(_tuple(argument(node, "padding"), rank))
     plain = plain and set(_tuple(argument(node, "dilation", 1), rank)) == {1}
-    return Pool(kind=kind, window=window) if plain and stride == window else None
+    return FusedPool(kind=kind, window=window) if plain and stride == window else None
 
 
 def _tuple(value: Any, rank: int) -> tuple[int, ...]:

@@ -12,13 +12,13 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen import conv, conv_cost, launching
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.conv_facts import Conv, conv_of
-from kernel_lsp.rewrite.codegen.conv_launch import Job
+from kernel_lsp.rewrite.codegen.conv_launch import ConvolutionJob
 from kernel_lsp.rewrite.codegen.conv_tail import Tail, tail_of
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 
 MOST_CHANNELS = 256
@@ -26,7 +26,7 @@ MOST_CHANNELS = 256
 TF32 = "torch.backends.cudnn.allow_tf32"
 
 
-def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
+def matches(graph: Graph, *, depthwise: bool = False) -> list[GraphMatch]:
     """One for each convolution of the kind."""
     found = []
     for node in graph.nodes:
@@ -35,7 +35,7 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
             continue
         tail = tail_for(graph, facts)
         found.append(
-            Match(
+            GraphMatch(
                 nodes=(node, *tail.nodes),
                 label=graph.label(node, *tail.nodes),
                 summary=f"run {describe(facts, tail)} as one kernel",
@@ -57,9 +57,9 @@ def tail_for(graph: Graph, facts: Conv) -> Tail:
     return tail_of(graph, facts, channels=facts.out_channels <= MOST_CHANNELS)
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     """Finite, default first."""
-    facts = found(graph, match)
+    facts = find_convolution(graph, match)
     return space(facts, tail_for(graph, facts))
 
 
@@ -149,15 +149,15 @@ def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
     return {name: choices[0] for name, choices in space(facts, tail).items()}
 
 
-def found(graph: Graph, match: Match) -> Conv:
+def find_convolution(graph: Graph, match: GraphMatch) -> Conv:
     facts = conv_of(graph.named(match.data["conv"]))
     if facts is None:
         raise RewriteError(f"{match.label} is no longer a convolution")
     return facts
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    facts = found(graph, match)
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+    facts = find_convolution(graph, match)
     tail = tail_for(graph, facts)
     defaults = _default(facts, tail)
     known = {**defaults, **{k: v for k, v in choice.items() if k in defaults}}
@@ -167,16 +167,16 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.require(TF32, "the kernel multiplies in TF32, as cuDNN does while this flag is set")
 
 
-def launch(graph: Graph, job: Job, kernel: Generated) -> None:
+def launch(graph: Graph, job: ConvolutionJob, kernel: GeneratedSource) -> None:
     launching.launch(graph, kernel, list(job.names), [job.result], job.result)
     if job.tail.work:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
     graph.caveat("products are summed in another order")
 
 
-def job_of(graph: Graph, facts: Conv, tail: Tail) -> Job:
+def job_of(graph: Graph, facts: Conv, tail: Tail) -> ConvolutionJob:
     """Names that read like the person's code, and a name that nothing else has."""
-    names = Names([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
+    names = UniqueNames([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
                    "channels_last", "result", "by_image", "shape"])  # fmt: skip
     tensors = [facts.x, facts.weight, *([facts.bias] if facts.bias is not None else []), *tail.operands]
     chosen: dict[fx.Node, str] = {}
@@ -184,7 +184,7 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> Job:
         chosen[node] = names.fresh(_wish(graph, facts, node))
     words = [op_name(facts.node), *(w for w in dict.fromkeys(map(_word, tail.work)))]
     summary = describe(facts, tail)
-    return Job(
+    return ConvolutionJob(
         name=launching.unique_name(graph, "fused_" + "_".join(words[:4])),
         conv=facts,
         tail=tail,
@@ -222,8 +222,8 @@ def _word(node: fx.Node) -> str:
     return op_name(node).strip("_")
 
 
-def proofs(graph: Graph, match: Match) -> list[Proof]:
-    facts = found(graph, match)
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+    facts = find_convolution(graph, match)
     nodes: Iterable[str] = [node.name for node in match.nodes[1:]]
     return [
         Proof(claim="zeros surround the input, if anything does", holds=True,

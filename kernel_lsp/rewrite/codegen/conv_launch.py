@@ -18,7 +18,7 @@ BLOCKS = ("BLOCK_PIXELS", "BLOCK_CHANNELS", "BLOCK_K")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class ConvolutionJob:
     """One kernel to write."""
 
     name: str
@@ -36,7 +36,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class ConvolutionParts:
     """What the launcher must know of its kernel."""
 
     x: str
@@ -52,7 +52,7 @@ class Parts:
     blocks: tuple[str, ...]
 
 
-def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
+def launcher(job: ConvolutionJob, choice: Mapping[str, Any], kernel: ConvolutionParts) -> str:
     conv, tail, sizes = job.conv, job.tail, SIZES[job.conv.rank]
     x, weight = kernel.x, kernel.weight
     signature = list(dict.fromkeys(job.names.values()))
@@ -93,7 +93,7 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
     lines += [
         "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
         f"        grid = (tiles * ({source.blocks(per_group, channels)}){copies},)",
-        source.wrapped(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
+        source.wrap_items(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
         *_result(job, kernel.tile_pixels),
         "",
     ]
@@ -104,7 +104,7 @@ def _weight_order(conv: Conv) -> str:
     return "in_channels, out_channels" if conv.transposed else "out_channels, in_channels"
 
 
-def _docstring(job: Job) -> list[str]:
+def _docstring(job: ConvolutionJob) -> list[str]:
     """What it does, and the shape of each tensor in the launcher's words."""
     sizes = SIZES[job.conv.rank]
     shapes = {
@@ -163,7 +163,7 @@ def _out_size(conv: Conv, position: int, size: str) -> str:
     return f"{text} // {stride} + 1"
 
 
-def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
+def _allocate(job: ConvolutionJob, x: str, pooled: list[str]) -> list[str]:
     tail = job.tail
     dtype = dtype_name(job.result.meta["val"].dtype)
     if tail.spatial is not None:
@@ -179,7 +179,7 @@ def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
     ]
 
 
-def _result(job: Job, tile_pixels: int) -> list[str]:
+def _result(job: ConvolutionJob, tile_pixels: int) -> list[str]:
     """What the launcher returns; the tiles' partial results are combined here, in a fixed order."""
     spatial, rank = job.tail.spatial, job.conv.rank
     if spatial is None:
@@ -199,7 +199,7 @@ def _result(job: Job, tile_pixels: int) -> list[str]:
     return [*lines, f"    return result{cast}{view}"]
 
 
-def pack(job: Job, rounds: bool) -> str:
+def pack(job: ConvolutionJob, rounds: bool) -> str:
     """The kernel that puts the channels of one tap side by side."""
     taps, transposed = job.conv.taps, job.conv.transposed
     place = f"filter_id * (in_channels * {taps}) + channel * {taps} + tap"
@@ -228,7 +228,7 @@ def pack(job: Job, rounds: bool) -> str:
     return source.kernel_text(f"_{job.name}_pack_kernel", header, doc, lines)
 
 
-def _pack_lines(job: Job, weight: str) -> list[str]:
+def _pack_lines(job: ConvolutionJob, weight: str) -> list[str]:
     channels = "in_channels, out_channels" if job.conv.transposed else "in_channels"
     return [
         f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import conv_transposed
-from kernel_lsp.rewrite.codegen.conv_launch import SIZES, Job, group, times
+from kernel_lsp.rewrite.codegen.conv_launch import SIZES, ConvolutionJob, group, times
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name
 
 AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
@@ -35,7 +35,7 @@ def _round_to_tf32(x):
 class SumWriter:
     """The lines of a kernel, as far as they compute the sum."""
 
-    def __init__(self, job: Job, choice: Mapping[str, Any]) -> None:
+    def __init__(self, job: ConvolutionJob, choice: Mapping[str, Any]) -> None:
         self.job, self.conv, self.tail, self.choice = job, job.conv, job.tail, choice
         self.axes, self.sizes = AXES[self.conv.rank], SIZES[self.conv.rank]
         self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.conv_facts import Conv, Pool, pool_of
+from kernel_lsp.rewrite.codegen.conv_facts import Conv, FusedPool, pool_of
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.space import shape_of
@@ -38,7 +38,7 @@ class Tail:
     """``point``, ``channel``, ``pool``, ``spatial`` or ``same``."""
     operands: dict[fx.Node, str]
     """Tensor read from outside -> ``channel``, ``element`` or ``scalar``."""
-    pool: Pool | None = None
+    pool: FusedPool | None = None
     """Windows of all pooling nodes together."""
 
     @property
@@ -57,7 +57,7 @@ class Tail:
 
 def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
     """The longest chain with one result; ``channels``: reductions over channels may be part of it."""
-    walk = _Walk(conv, channels)
+    walk = _TailWalk(conv, channels)
     chain: list[fx.Node] = []
     after = False
     for node in graph.nodes:
@@ -66,12 +66,12 @@ def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
             chain.append(node)
     for end in range(min(len(chain), MOST), 0, -1):
         nodes = chain[:end]
-        if _closed(graph, conv, nodes):
+        if _is_closed(graph, conv, nodes):
             return walk.tail(nodes)
     return walk.tail([])
 
 
-def _closed(graph: Graph, conv: Conv, nodes: list[fx.Node]) -> bool:
+def _is_closed(graph: Graph, conv: Conv, nodes: list[fx.Node]) -> bool:
     """Only the last node is read outside, and everything else it needs exists before the convolution's
     own place in the graph or at least before the last node."""
     inside = {conv.node, *nodes}
@@ -84,7 +84,7 @@ def _closed(graph: Graph, conv: Conv, nodes: list[fx.Node]) -> bool:
     return private and isinstance(value, torch.Tensor) and value.dtype in FLOATS and convex(graph, inside)
 
 
-class _Walk:
+class _TailWalk:
     """Decides for one node after the other whether it can join."""
 
     def __init__(self, conv: Conv, channels: bool) -> None:
@@ -93,7 +93,7 @@ class _Walk:
         self.operands: dict[fx.Node, str] = {}
         self.sizes: dict[fx.Node, tuple[int, ...]] = {conv.node: conv.out}
         """Member -> the spatial sizes of its tile."""
-        self.windows: dict[fx.Node, Pool] = {}
+        self.windows: dict[fx.Node, FusedPool] = {}
         self.ended = False
 
     def takes(self, node: fx.Node) -> bool:
@@ -116,7 +116,7 @@ class _Walk:
             nodes=tuple(nodes),
             roles={node: self.roles[node] for node in nodes},
             operands={node: kind for node, kind in self.operands.items() if node in read},
-            pool=_merged(pools),
+            pool=_merge_pools(pools),
         )
 
     def _role(self, node: fx.Node, sources: list[fx.Node]) -> str | None:
@@ -239,8 +239,8 @@ def _one_result(node: fx.Node) -> bool:
     return all(getattr(user.target, "__name__", "") == "getitem" and user.args[1] == 0 for user in node.users)
 
 
-def _merged(pools: list[Pool]) -> Pool | None:
+def _merge_pools(pools: list[FusedPool]) -> FusedPool | None:
     if not pools:
         return None
     window = tuple(math.prod(sizes) for sizes in zip(*(pool.window for pool in pools), strict=True))
-    return Pool(kind=pools[0].kind, window=window)
+    return FusedPool(kind=pools[0].kind, window=window)

@@ -14,7 +14,7 @@ from torch import fx
 from kernel_lsp.devices import REFERENCE, Device
 from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen.ir import Output, Region
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, is_identity
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, SOFTMAX, space_of
 from kernel_lsp.rewrite.codegen.strides import is_copy
@@ -100,7 +100,7 @@ def _eager_seconds(graph: Graph, node: fx.Node) -> float:
     return base + (passes - 1.0) * moved / speed.bytes_per_s + (launches - 1) * speed.overhead_s
 
 
-def fused_seconds(graph: Graph, lowered: Lowered, launches: int, passes: float) -> float:
+def fused_seconds(graph: Graph, lowered: LoweredRegion, launches: int, passes: float) -> float:
     """The generated kernel: operands read ``passes`` times, outputs written once."""
     moved = sum(bytes_of(node) for node in lowered.inputs) * passes + sum(
         bytes_of(node) for node in lowered.outputs

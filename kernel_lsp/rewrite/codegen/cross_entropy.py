@@ -27,13 +27,13 @@ from kernel_lsp.rewrite.codegen.cross_entropy_source import (
     WEIGHTED_SMOOTHING,
 )
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, dtype_name, op_name
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps": [8, 16, 4]}
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
 
 
@@ -112,12 +112,14 @@ def operands(node: fx.Node) -> list[fx.Node]:
     return [item for item in found if item is not None]
 
 
-def _match(graph: Graph, node: fx.Node) -> Match:
+def _match(graph: Graph, node: fx.Node) -> GraphMatch:
     data = {"parameters": PARAMETERS, "cross_entropy": True}
-    return matched(graph, node, operands(node)[:1], "cross entropy", data)
+    return match_loss(graph, node, operands(node)[:1], "cross entropy", data)
 
 
-def matched(graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]) -> Match:
+def match_loss(
+    graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]
+) -> GraphMatch:
     """The loss with the log_softmax before it, where there is one. ``read``: what is read once, forward."""
     logits = logits_of(node)
     nodes = [node] if node.args[0] is logits else [node.args[0], node]
@@ -127,7 +129,7 @@ def matched(graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: d
     if graph.gradients:
         fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
         benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
-    return Match(
+    return GraphMatch(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=f"compute {what} without writing the probabilities",
@@ -138,15 +140,15 @@ def matched(graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: d
     )
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
-        kernel = _trained(node, kernel)
+        kernel = _generate_trained(node, kernel)
     put(graph, node, kernel)
 
 
-def put(graph: Graph, node: fx.Node, kernel: Generated) -> None:
+def put(graph: Graph, node: fx.Node, kernel: GeneratedSource) -> None:
     """The kernel's call in the place of the loss."""
     require_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
@@ -154,7 +156,7 @@ def put(graph: Graph, node: fx.Node, kernel: Generated) -> None:
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
 
 
-def _trained(node: fx.Node, kernel: Generated) -> Generated:
+def _generate_trained(node: fx.Node, kernel: GeneratedSource) -> GeneratedSource:
     """The forward also leaves each row's log of the sum, and for a mean how many rows count."""
     how, ignore, name = argument(node, "reduction", 1), argument(node, "ignore_index", -100), kernel.name
     text = kernel.definitions.replace(f"def {name}(", f"def {name}_forward(")
@@ -205,7 +207,7 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
     return replace(kernel, definitions=text, supports_autograd=True)
 
 
-def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:
+def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> GeneratedSource:
     how, ignore = argument(node, "reduction", 1), argument(node, "ignore_index", -100)
     dtype, weighted = dtype_name(node.meta["val"].dtype), weight_of(node) is not None
     smoothing, more = smoothing_of(node), dict.fromkeys(SMOOTHING, "")
@@ -238,4 +240,6 @@ def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:
         launcher += "\n"
     launcher += f"    return {'loss' if how == 0 else 'out'}\n"
     definitions = "\n\n".join([*kernels, launcher])
-    return Generated(name=name, imports=source.IMPORTS, definitions=definitions, summary="cross entropy")
+    return GeneratedSource(
+        name=name, imports=source.IMPORTS, definitions=definitions, summary="cross entropy"
+    )

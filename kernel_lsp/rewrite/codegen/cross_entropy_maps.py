@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.codegen.cross_entropy import (
     covered_rank,
     is_trainable,
     logits_of,
-    matched,
+    match_loss,
     operands,
     put,
     settings_of,
@@ -37,13 +37,13 @@ from kernel_lsp.rewrite.codegen.cross_entropy_maps_source import (
     WEIGHTED,
 )
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": [4, 8]}
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
 
 
@@ -55,19 +55,19 @@ def _is_covered(node: fx.Node) -> bool:
     return bool(value.is_contiguous() and value.shape[1] > 1)  # one class: channels-last is contiguous too
 
 
-def _match(graph: Graph, node: fx.Node) -> Match:
+def _match(graph: Graph, node: fx.Node) -> GraphMatch:
     data = {"parameters": PARAMETERS, "cross_entropy_maps": True}
-    return matched(graph, node, operands(node), "cross entropy of maps", data)
+    return match_loss(graph, node, operands(node), "cross entropy of maps", data)
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     name = launching.unique_name(graph, "fused_cross_entropy")
-    kernel = _Writer(node, name, choice, graph.gradients).generated()
+    kernel = _CrossEntropyWriter(node, name, choice, graph.gradients).generated()
     put(graph, node, kernel)
 
 
-class _Writer:
+class _CrossEntropyWriter:
     """Kernels and launchers for one call."""
 
     def __init__(self, node: fx.Node, name: str, choice: dict[str, Any], trained: bool) -> None:
@@ -78,14 +78,14 @@ class _Writer:
         self.names = ["logits", "target", "weight"] if self.weighted else ["logits", "target"]
         self.counts = trained and self.how == "mean"
 
-    def generated(self) -> Generated:
+    def generated(self) -> GeneratedSource:
         parts = [self._kernel()]
         if self.how != "none":
             parts.append(self._total())
         parts.append(self._launcher())
         if self.trained:
             parts += [backward.AGAIN, self._backward()]
-        return Generated(
+        return GeneratedSource(
             name=self.name,
             imports=source.IMPORTS,
             definitions="\n\n".join(parts),
@@ -127,7 +127,7 @@ class _Writer:
             result, shape, kind = "loss", "target.shape", dtype
         kept = ["log_sum"] if self.trained else []
         sizes = ["n_classes", "n_positions", f"BLOCK_SIZE={self.block}", f"num_warps={self.warps}"]
-        called = source.wrapped(
+        called = source.wrap_items(
             f"_{self.name}_kernel[(n_programs,)](", [*names, result, *kept, *sizes], ")", indent=" " * 8
         )
         text = [

@@ -66,7 +66,7 @@ class _Tape:
         elif value.op == "part":
             pair, index = value.args
             assert isinstance(pair, Value) and isinstance(index, int)
-            self.parts[pair, index] = _fitted(value, grad)
+            self.parts[pair, index] = _fit_gradient(value, grad)
         elif value.op in ROW:
             (x,) = value.values
             self._add(x, ROW[value.op](grad, value, x))
@@ -102,13 +102,13 @@ class _Tape:
     def _add(self, arg: Value, contribution: Value) -> None:
         if not _floating(arg):
             return
-        contribution = _fitted(arg, contribution)
+        contribution = _fit_gradient(arg, contribution)
         earlier = self.grads.get(arg)
         hint = f"grad_{arg.hint or arg.op}"
         self.grads[arg] = contribution if earlier is None else apply("add", earlier, contribution, hint=hint)
 
 
-def _fitted(arg: Value, grad: Value) -> Value:
+def _fit_gradient(arg: Value, grad: Value) -> Value:
     """What a row's value gets is the sum over the row."""
     return (
         reduce("sum", grad, hint=f"grad_{arg.hint or arg.op}") if arg.rowwise and not grad.rowwise else grad
@@ -142,7 +142,7 @@ def _unary(slope: Callable[[Value, Value], Value]) -> Rule:
     return rule
 
 
-def _divided(grad: Value, out: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
+def _div_rule(grad: Value, out: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
     return apply("div", grad, b), apply("neg", _mul(grad, apply("div", out, b)))
 
 
@@ -157,7 +157,7 @@ def _power(grad: Value, out: Value, x: Value, exponent: float) -> tuple[Value | 
     return (_mul(_mul(grad, exponent), apply("div", out, x)),)
 
 
-def _selected(grad: Value, out: Value, condition: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
+def _where_rule(grad: Value, out: Value, condition: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
     return None, _where(condition, grad, 0.0), _where(condition, 0.0, grad)
 
 
@@ -169,7 +169,7 @@ def _extreme(loses: str, wins: str) -> Rule:
     return rule
 
 
-def _bounded(inside: tuple[str, str]) -> Rule:
+def _clamp_rule(inside: tuple[str, str]) -> Rule:
     def rule(grad: Value, out: Value, x: Value, low: Arg, high: Arg) -> tuple[Value | None, ...]:
         for kind, bound in zip(inside, (low, high), strict=True):
             if bound is not None:
@@ -239,7 +239,7 @@ def _hardswish(grad: Value, out: Value, x: Value) -> tuple[Value | None, ...]:
     return (_where(_test("le", x, -3.0), 0.0, upper),)
 
 
-def _tied(grad: Value, out: Value, x: Value) -> Value:
+def _extremum_rule(grad: Value, out: Value, x: Value) -> Value:
     """amax and amin share the gradient evenly among equal elements."""
     same = _test("eq", x, out)
     ties = reduce("sum", apply("to_float", same), hint="ties")
@@ -255,24 +255,24 @@ CONSTANT = STEPS | {
 
 ROW: dict[str, Callable[[Value, Value, Value], Value]] = {
     "sum": lambda grad, out, x: grad,
-    "max": _tied,
-    "min": _tied,
+    "max": _extremum_rule,
+    "min": _extremum_rule,
 }
 
 RULES: dict[str, Rule] = {
     "add": lambda grad, out, a, b: (grad, grad),
     "sub": lambda grad, out, a, b: (grad, apply("neg", grad) if isinstance(b, Value) else None),
     "mul": lambda grad, out, a, b: (_mul(grad, b), _mul(grad, a) if isinstance(b, Value) else None),
-    "div": _divided,
+    "div": _div_rule,
     "neg": lambda grad, out, x: (apply("neg", grad),),
     # Norms and standard deviations of zero: torch's own backward gives 0, where 1 / 0 would not.
     "root": lambda grad, out, x: (_where(_test("eq", out, 0.0), 0.0, apply("div", _mul(grad, 0.5), out)),),
     "pow": _power,
-    "where": _selected,
+    "where": _where_rule,
     "maximum": _extreme("lt", "gt"),
     "minimum": _extreme("gt", "lt"),
-    "clamp": _bounded(("ge", "le")),
-    "hardtanh": _bounded(("gt", "lt")),
+    "clamp": _clamp_rule(("ge", "le")),
+    "hardtanh": _clamp_rule(("gt", "lt")),
     "relu": lambda grad, out, x: (_where(_test("le", x, 0.0), 0.0, grad),),
     "leaky_relu": lambda grad, out, x, slope: (_where(_test("gt", x, 0.0), grad, _mul(grad, slope)),),
     "threshold": lambda grad, out, x, limit, value: (_where(_test("le", x, limit), 0.0, grad),),

@@ -15,7 +15,7 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import fuse
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, WHOLE, op_name
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -23,13 +23,13 @@ LEAST = 1e-12
 """What torch adds to the squared lengths."""
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     found = [_match(graph, node) for node in graph.nodes if _is_covered(node)]
     return [match for match in found if match is not None]
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    fused = _fused(graph, graph.named(match.data["nodes"][0]))
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+    fused = _match_loss(graph, graph.named(match.data["nodes"][0]))
     if fused is None:
         raise RewriteError("the sums of the cosine embedding loss do not share a kernel")
     fuse.apply(graph, fused, choice)
@@ -44,9 +44,9 @@ def _is_covered(node: fx.Node) -> bool:
     return bool(rows and labels and left.dtype == right.dtype and left.dtype in FLOATS)
 
 
-def _match(graph: Graph, node: fx.Node) -> Match | None:
+def _match(graph: Graph, node: fx.Node) -> GraphMatch | None:
     copy = graph.copy()
-    fused = _fused(copy, copy.named(node.name))
+    fused = _match_loss(copy, copy.named(node.name))
     if fused is None:
         return None
     return replace(
@@ -58,7 +58,7 @@ def _match(graph: Graph, node: fx.Node) -> Match | None:
     )
 
 
-def _fused(graph: Graph, loss: fx.Node) -> Match | None:
+def _match_loss(graph: Graph, loss: fx.Node) -> GraphMatch | None:
     """The loss in its parts, in this graph, and the match of all that belongs to a row."""
     first, rows = _written_out(graph, loss)
     found = fuse.reduction_matches(graph, ("sum",), alone=False)

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import source, strides
-from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.index import Space, offset, product, sizes_in
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 # 1024 elements and 4 warps are 8 elements a thread: one or two 16-byte accesses.
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048, 512], "num_warps": [4, 8]}
 
 
-def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """Kernel and launcher for a region without reductions."""
     kernel, sizes = _kernel(region)
-    return source.generated(region, [kernel], _launcher(region, choice, sizes, summary), summary)
+    return source.generate_source(region, [kernel], _launcher(region, choice, sizes, summary), summary)
 
 
 def _kernel(region: Region) -> tuple[str, list[str]]:
@@ -32,7 +32,9 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
         lines += [f"    {line}" for line in index_lines(region)]
     if steps and len(region.dims) > 1:
         lines += [f"    {line}" for line in _position_lines(region)]
-    names = Names([*(dim.name for dim in region.dims), *steps, *(f"at_{i}" for i in range(len(region.dims)))])
+    names = UniqueNames(
+        [*(dim.name for dim in region.dims), *steps, *(f"at_{i}" for i in range(len(region.dims)))]
+    )
     body = Body(names, lambda operand: _load(operand, region))
     body.need(*(output.value for output in region.outputs))
     for output in region.outputs:
@@ -78,7 +80,7 @@ def _load(operand: Operand, region: Region) -> str:
 
 def _position_lines(region: Region) -> list[str]:
     """The position along each dimension, for operands that are read by their strides."""
-    every = Space(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
+    every = IndexSpace(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
     lines = []
     for axis in every.axes:
         where = offset(Operand(name="", dtype="", axes=(axis,)), region.dims, [every])
@@ -92,7 +94,7 @@ def flat_load(operand: Operand, region: Region, offs: str) -> str:
         return f"tl.load({operand.name}_ptr)"
     if operand not in narrow(region):
         return f"tl.load({operand.name}_ptr + {offs}, mask=mask)"
-    space = Space(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
+    space = IndexSpace(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
     return f"tl.load({operand.name}_ptr + {offset(operand, region.dims, [space])}, mask=mask)"
 
 
@@ -111,15 +113,15 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
     ]
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        source.described(summary, region),
+        source.describe_region(summary, region),
         *source.make_contiguous([operand for operand in region.operands if operand.inner is None]),
         *(source.allocate(output, device) for output in region.outputs),
         *source.size_lines(region, named),
-        *strides.reshaped(region),
+        *strides.reshape_lines(region),
         f"    n_elements = {first.name}.numel()",
         "    if n_elements > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
-        source.wrapped(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
+        source.wrap_items(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
         f"    return {source.result(region)}",
         "",
     ]

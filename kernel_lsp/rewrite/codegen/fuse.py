@@ -12,12 +12,12 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen import backward, cost, gated, launching, strides, training
 from kernel_lsp.rewrite.codegen.grow import grow, pointwise_groups
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
-from kernel_lsp.rewrite.codegen.space import NORMS, Shape, space_of
+from kernel_lsp.rewrite.codegen.space import NORMS, RegionShape, space_of
 from kernel_lsp.rewrite.codegen.templates import Template, emit, template_for
-from kernel_lsp.rewrite.codegen.wording import worded
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.codegen.wording import apply_program_names
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
@@ -29,7 +29,7 @@ GRADIENTS = {
 }
 
 
-def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[Match]:
+def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[GraphMatch]:
     """Matches around reductions of one family. ``alone``: worth a kernel without neighbors."""
     found, taken = [], set[fx.Node]()
     for seed in graph.nodes:
@@ -43,20 +43,20 @@ def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -
     return found
 
 
-def norm_matches(graph: Graph) -> list[Match]:
+def norm_matches(graph: Graph) -> list[GraphMatch]:
     """Library norms, and RMS norm written by hand: a mean of squares that scales its own input."""
     hand = [match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)]
     return [*reduction_matches(graph, NORMS), *hand]
 
 
-def is_rms(graph: Graph, match: Match) -> bool:
+def is_rms(graph: Graph, match: GraphMatch) -> bool:
     """A mean of squares that scales its own input."""
     names = {op_name(node) for node in match.nodes}
     full = any(tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match))
     return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
 
 
-def _scalings(graph: Graph, match: Match) -> list[tuple[fx.Node, fx.Node]]:
+def _scalings(graph: Graph, match: GraphMatch) -> list[tuple[fx.Node, fx.Node]]:
     """Products and quotients of a tensor with something computed from its own mean."""
     return [
         (node, node.args[0] if isinstance(node.args[0], fx.Node) else node)
@@ -67,20 +67,20 @@ def _scalings(graph: Graph, match: Match) -> list[tuple[fx.Node, fx.Node]]:
     ]
 
 
-def pointwise_matches(graph: Graph) -> list[Match]:
+def pointwise_matches(graph: Graph) -> list[GraphMatch]:
     written, parts = gated.written_out(graph) if gated.gates(graph) else (graph, {})
     matches = [match_of(written, nodes, space) for nodes, space in pointwise_groups(written)]
     found = [match for match in matches if match is not None]
-    return [_regated(graph, match, parts) for match in found if _is_chain(match, parts)]
+    return [_restore_glu(graph, match, parts) for match in found if _is_chain(match, parts)]
 
 
-def _is_chain(match: Match, parts: dict[str, str]) -> bool:
+def _is_chain(match: GraphMatch, parts: dict[str, str]) -> bool:
     """More than the two parts of one glu, which is a single kernel in eager."""
     real = [node.name for node in match.nodes if not is_identity(node) or strides.is_copy(node)]
     return len({parts.get(name, name) for name in real}) > 1
 
 
-def _regated(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
+def _restore_glu(graph: Graph, match: GraphMatch, parts: dict[str, str]) -> GraphMatch:
     """The match in a graph where each glu is still one operation."""
     if not parts:
         return match
@@ -90,7 +90,9 @@ def _regated(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
     return replace(match, nodes=nodes, label=graph.label(*nodes), data={**match.data, "gates": gates})
 
 
-def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool = False) -> Match | None:
+def match_of(
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
+) -> GraphMatch | None:
     """None when the group cannot be generated or placed. A kernel that would not pay has benefit 0."""
     try:
         return demanded_match(graph, nodes, space, alone=alone)
@@ -99,8 +101,8 @@ def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: boo
 
 
 def demanded_match(
-    graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool = False
-) -> Match | None:
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
+) -> GraphMatch | None:
     """The same; None when there is nothing to fuse. Raises Unsupported."""
     real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
     if not nodes or (len(real) < 2 and not alone):
@@ -120,7 +122,7 @@ def demanded_match(
         saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
     else:
         saved = cost.benefit(graph, nodes, fused_s, MIN_SAVING)
-    return Match(
+    return GraphMatch(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=f"fuse {_words(real)} into {'one kernel' if template.launches == 1 else 'two kernels'}",
@@ -131,17 +133,17 @@ def demanded_match(
     )
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
     """Finite search space, default first."""
     return dict(match.data["parameters"])
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     """Replace the match's nodes with one launch."""
     gated.write_out(graph, match.data.get("gates", ()))
     by_name = {node.name: node for node in graph.nodes}
     nodes = [by_name[name] for name in match.data["nodes"] if name in by_name]
-    space: Shape = match.data["space"]
+    space: RegionShape = match.data["space"]
     try:
         lowered = lower(graph, nodes, space, _name(nodes), any_layout=True)
     except Unsupported as error:
@@ -152,10 +154,10 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     template = template_for(lowered.region, space)
     defaults = {name: choices[0] for name, choices in template.parameters.items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    kernel = _named(graph, nodes, space, template, {**defaults, **known})
+    kernel = _generate_named(graph, nodes, space, template, {**defaults, **known})
     if graph.gradients:
         backward.require_constants(graph, lowered)
-    inputs = [_viewed(graph, lowered, node, before) for node in lowered.inputs]
+    inputs = [_insert_view(graph, lowered, node, before) for node in lowered.inputs]
     checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
     if checked:
@@ -163,12 +165,12 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
 
 
-def _viewed(graph: Graph, lowered: Lowered, node: fx.Node, before: fx.Node) -> fx.Node:
+def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:
     view = lowered.views.get(node)
-    return strides.permuted(graph, node, view, before) if view else node
+    return strides.permute_node(graph, node, view, before) if view else node
 
 
-def proofs(graph: Graph, match: Match) -> list[Proof]:
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     names = ", ".join(match.data["nodes"])
     return [
         Proof(
@@ -181,17 +183,17 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def _named(
-    graph: Graph, nodes: list[fx.Node], space: Shape, template: Template, choice: dict[str, Any]
-) -> Generated:
+def _generate_named(
+    graph: Graph, nodes: list[fx.Node], space: RegionShape, template: Template, choice: dict[str, Any]
+) -> GeneratedSource:
     summary = f"{_words([n for n in nodes if not is_identity(n)])[:80]} in one pass.".capitalize()
 
-    def make(name: str) -> Generated:
-        spoken = worded(graph, lower(graph, nodes, space, name, any_layout=True))
+    def make(name: str) -> GeneratedSource:
+        spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
         kernel = emit(spoken.region, template, choice, summary)
         return training.with_backward(graph, nodes, spoken, space, kernel) if graph.gradients else kernel
 
-    return launching.named(graph, _name(nodes), make)
+    return launching.make_named(graph, _name(nodes), make)
 
 
 def _name(nodes: Sequence[fx.Node]) -> str:

@@ -12,14 +12,14 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.channelwise import is_channelwise
 from kernel_lsp.rewrite.codegen.lower import is_identity, output_nodes, squeezed_nodes
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, is_pointwise, op_name
-from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
+from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, RegionShape, shape_of, space_of
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MAX_NODES = 40
 """A kernel with more lines is no longer read by anybody, and starts to spill registers."""
 
 
-def grow(graph: Graph, seed: fx.Node, space: Shape, taken: Iterable[fx.Node] = ()) -> list[fx.Node]:
+def grow(graph: Graph, seed: fx.Node, space: RegionShape, taken: Iterable[fx.Node] = ()) -> list[fx.Node]:
     """The group around a seed, in graph order."""
     group, closed = {seed}, set(taken)
     changed = True
@@ -32,7 +32,7 @@ def grow(graph: Graph, seed: fx.Node, space: Shape, taken: Iterable[fx.Node] = (
                 group.add(node)
                 changed = True
                 break
-    return _trimmed(graph, group, space)
+    return _trim(graph, group, space)
 
 
 def convex(graph: Graph, group: set[fx.Node]) -> bool:
@@ -55,7 +55,7 @@ def _neighbors(graph: Graph, group: set[fx.Node]) -> list[fx.Node]:
     return graph.ordered(near - group)
 
 
-def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:
+def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     producer = any(node in member.all_input_nodes for member in group)
     own = space_of(node)
     if own is not None:
@@ -72,7 +72,7 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> boo
     return _shape_fits(graph, node, group, space, producer)
 
 
-def _shape_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape, producer: bool) -> bool:
+def _shape_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape, producer: bool) -> bool:
     shape = shape_of(node)
     if not producer:
         squeezed = node in squeezed_nodes(graph.ordered({*group, node}), space)
@@ -98,7 +98,7 @@ def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
     return held and node in user.all_input_nodes and node is not user.args[0]
 
 
-def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:
+def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     """unsqueeze right after a reduction without keepdim puts the dimension back."""
     base = node.args[0]
     if base not in squeezed_nodes(graph.ordered(group), space) or len(space.reduced) != 1:
@@ -106,17 +106,17 @@ def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) ->
     return int(argument(node, "dim")) % len(space.sizes) == space.reduced[0]
 
 
-def _kept_shape(space: Shape) -> tuple[int, ...]:
+def _kept_shape(space: RegionShape) -> tuple[int, ...]:
     if space.groups is not None:
         return ()
     return tuple(1 if axis in space.reduced else n for axis, n in enumerate(space.sizes))
 
 
-def _squeezed_shape(space: Shape) -> tuple[int, ...]:
+def _squeezed_shape(space: RegionShape) -> tuple[int, ...]:
     return tuple(n for axis, n in enumerate(space.sizes) if axis not in space.reduced)
 
 
-def _trimmed(graph: Graph, group: set[fx.Node], space: Shape) -> list[fx.Node]:
+def _trim(graph: Graph, group: set[fx.Node], space: RegionShape) -> list[fx.Node]:
     """Drop results that are no work (a dropout in eval mode) or of a shape that cannot be stored."""
     while True:
         nodes = graph.ordered(group)
@@ -126,7 +126,7 @@ def _trimmed(graph: Graph, group: set[fx.Node], space: Shape) -> list[fx.Node]:
         group -= set(bad)
 
 
-def _storable(node: fx.Node, space: Shape) -> bool:
+def _storable(node: fx.Node, space: RegionShape) -> bool:
     shape = shape_of(node)
     if op_name(node) in (*NORMS, *SOFTMAX):
         return True
@@ -138,7 +138,7 @@ def _storable(node: fx.Node, space: Shape) -> bool:
     return shape in allowed
 
 
-def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
+def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], RegionShape]]:
     """Disjoint groups of pointwise operations, last results first."""
     taken: set[fx.Node] = set()
     found = []
@@ -146,15 +146,15 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
         acts = is_pointwise(node) or is_channelwise(graph, node)
         if node in taken or not acts or is_identity(node):
             continue
-        space = Shape(sizes=shape_of(node))
-        nodes = _measured(grow(graph, node, space, taken), space)
+        space = RegionShape(sizes=shape_of(node))
+        nodes = _drop_expansions(grow(graph, node, space, taken), space)
         taken.update(nodes)
         if nodes:
             found.append((nodes, space))
     return found[::-1]
 
 
-def _measured(nodes: list[fx.Node], space: Shape) -> list[fx.Node]:
+def _drop_expansions(nodes: list[fx.Node], space: RegionShape) -> list[fx.Node]:
     """Without what expands a tensor along a dimension that no other operand has: the kernel reads the
     expanded tensor, and its sizes there."""
     inside = set(nodes)
@@ -164,7 +164,7 @@ def _measured(nodes: list[fx.Node], space: Shape) -> list[fx.Node]:
     return [n for n in nodes if op_name(n) not in ("expand", "broadcast_part") or n.args[0] in inside]
 
 
-def _wide(space: Shape) -> list[tuple[int, int]]:
+def _wide(space: RegionShape) -> list[tuple[int, int]]:
     """Dimensions of more than one element, counted from the last, with their sizes."""
     return [(axis - len(space.sizes), size) for axis, size in enumerate(space.sizes) if size != 1]
 

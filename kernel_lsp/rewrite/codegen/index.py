@@ -13,19 +13,19 @@ from kernel_lsp.rewrite.codegen.ir import Dim, Operand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class IndexSpace:
     variable: str
     axes: tuple[int, ...]
     lead: str = ""
     """Index along the first dimension where ``variable`` starts; ``variable`` counts from there."""
 
 
-def offset(operand: Operand, dims: Sequence[Dim], spaces: Sequence[Space]) -> str:
+def offset(operand: Operand, dims: Sequence[Dim], spaces: Sequence[IndexSpace]) -> str:
     """Offset of the operand's element at the current point; ``""`` for a single element."""
     terms = []
     for space, run in _runs(operand.axes, spaces):
         later = operand.axes[operand.axes.index(run[-1]) + 1 :]
-        terms.append(_scaled(_position(space, run, dims), product(later, dims)))
+        terms.append(_scale_text(_position(space, run, dims), product(later, dims)))
     return " + ".join(terms)
 
 
@@ -40,7 +40,9 @@ def product(axes: Sequence[int], dims: Sequence[Dim]) -> str:
     return " * ".join(dims[axis].name for axis in axes)
 
 
-def _runs(axes: tuple[int, ...], spaces: Sequence[Space]) -> Iterator[tuple[Space, tuple[int, ...]]]:
+def _runs(
+    axes: tuple[int, ...], spaces: Sequence[IndexSpace]
+) -> Iterator[tuple[IndexSpace, tuple[int, ...]]]:
     """Split an operand's axes where a neighbor belongs to another space or is not adjacent there."""
     run: list[int] = []
     for axis in axes:
@@ -52,31 +54,31 @@ def _runs(axes: tuple[int, ...], spaces: Sequence[Space]) -> Iterator[tuple[Spac
         yield _owner(run[0], spaces), tuple(run)
 
 
-def _adjacent(space: Space, left: int, right: int) -> bool:
+def _adjacent(space: IndexSpace, left: int, right: int) -> bool:
     if left not in space.axes or right not in space.axes:
         return False
     return space.axes.index(right) == space.axes.index(left) + 1
 
 
-def _owner(axis: int, spaces: Sequence[Space]) -> Space:
+def _owner(axis: int, spaces: Sequence[IndexSpace]) -> IndexSpace:
     return next(space for space in spaces if axis in space.axes)
 
 
-def _position(space: Space, run: tuple[int, ...], dims: Sequence[Dim]) -> str:
+def _position(space: IndexSpace, run: tuple[int, ...], dims: Sequence[Dim]) -> str:
     """Index over the run's dimensions, taken out of the space's index."""
     text = space.variable
     if inner := product(space.axes[space.axes.index(run[-1]) + 1 :], dims):
-        text = f"{text} // {_grouped(inner)}"
+        text = f"{text} // {_parenthesize(inner)}"
     if run[0] != space.axes[0]:
-        return f"{_grouped(text)} % {_grouped(product(run, dims))}"
+        return f"{_parenthesize(text)} % {_parenthesize(product(run, dims))}"
     if not space.lead:  # the first dimension never wraps around
         return text
-    return f"{_scaled(space.lead, product(run[1:], dims))} + {text}"
+    return f"{_scale_text(space.lead, product(run[1:], dims))} + {text}"
 
 
-def _scaled(text: str, stride: str) -> str:
-    return f"{_grouped(text)} * {stride}" if stride else text
+def _scale_text(text: str, stride: str) -> str:
+    return f"{_parenthesize(text)} * {stride}" if stride else text
 
 
-def _grouped(text: str) -> str:
+def _parenthesize(text: str) -> str:
     return f"({text})" if " " in text else text

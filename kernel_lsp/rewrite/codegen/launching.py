@@ -1,6 +1,6 @@
 """The launch of a generated kernel in the graph: what it is called, where it stands, what it replaces.
 
-`unique_name` and `named` choose the launcher's name, `place` the spot, `results` and `launch` insert it.
+`unique_name` and `make_named` choose the launcher's name, `place` the spot, `results` and `launch` insert it.
 Results are written contiguous, over the nodes' dimensions or over these in another order.
 Not covered: launches whose results replace something else than whole nodes (recurrence.py), or are not
 contiguous (attention_fuse.py).
@@ -15,7 +15,7 @@ from typing import Any
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import strides
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 
@@ -29,7 +29,7 @@ def unique_name(graph: Graph, wish: str) -> str:
     return name
 
 
-def named(graph: Graph, wish: str, make: Callable[[str], Generated]) -> Generated:
+def make_named(graph: Graph, wish: str, make: Callable[[str], GeneratedSource]) -> GeneratedSource:
     """What ``make`` makes under a name that nothing else has; equal source under one name is shared on
     purpose."""
     taken = {kernel.name: kernel for kernel in graph.generated}
@@ -56,7 +56,7 @@ def place(
 
 def launch(
     graph: Graph,
-    kernel: Generated,
+    kernel: GeneratedSource,
     inputs: Sequence[fx.Node],
     outputs: Sequence[fx.Node],
     before: fx.Node,
@@ -65,7 +65,7 @@ def launch(
     """Replace ``outputs`` by the results of one launch, whose dimensions have this order."""
     made = results(graph, kernel, inputs, outputs, before, order)
     if order:
-        made = [strides.permuted(graph, node, strides.inverse(order), before) for node in made]
+        made = [strides.permute_node(graph, node, strides.inverse(order), before) for node in made]
     if len(outputs) == 1:
         graph.replace(outputs[0], made[0])
         return
@@ -76,7 +76,7 @@ def launch(
 
 def results(
     graph: Graph,
-    kernel: Generated,
+    kernel: GeneratedSource,
     inputs: Sequence[fx.Node],
     outputs: Sequence[fx.Node],
     before: fx.Node,

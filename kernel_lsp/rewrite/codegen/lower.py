@@ -10,7 +10,7 @@ from typing import Any
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import channelwise, reductions, strides
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region, Value, load
 from kernel_lsp.rewrite.codegen.pointwise import (
     IDENTITY,
@@ -22,12 +22,20 @@ from kernel_lsp.rewrite.codegen.pointwise import (
     op_name,
 )
 from kernel_lsp.rewrite.codegen.sizes import Sizes, Wide
-from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, keeps_dims, shape_of, space_of
+from kernel_lsp.rewrite.codegen.space import (
+    LOSSES,
+    NORMS,
+    SOFTMAX,
+    RegionShape,
+    keeps_dims,
+    shape_of,
+    space_of,
+)
 from kernel_lsp.rewrite.graph import Graph, is_op
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lowered:
+class LoweredRegion:
     """A region and the nodes that its launcher takes and yields, in the launcher's order."""
 
     region: Region
@@ -41,20 +49,20 @@ class Lowered:
     """The dimensions of the results in the order in which they are written; empty for their own."""
 
 
-NUMBER = Shape(sizes=(1,))
+NUMBER = RegionShape(sizes=(1,))
 """Where every tensor is a number without dimensions, such as the parts of a loss: one point."""
 
 
 def lower(
-    graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str, *, any_layout: bool = False
-) -> Lowered:
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, name: str, *, any_layout: bool = False
+) -> LoweredRegion:
     """``any_layout``: a pointwise region may follow transposed results and read operands by their strides.
     Raises Unsupported when the nodes do not fit the space."""
-    return _Lowering(graph, nodes, space, any_layout and not space.reduced).run(name)
+    return _RegionLowering(graph, nodes, space, any_layout and not space.reduced).run(name)
 
 
-class _Lowering:
-    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: Shape, any_layout: bool) -> None:
+class _RegionLowering:
+    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, any_layout: bool) -> None:
         self.graph, self.nodes, self.any_layout = graph, list(nodes), any_layout
         self.space = space if space.sizes else NUMBER
         self.order = self._order()
@@ -66,7 +74,7 @@ class _Lowering:
             for key, found in self._outside(node):
                 self.wide.setdefault(key, found)
         self.groups = self._collapse()
-        self.names = Names(["out", "partial", "n_rows", "n_cols", "n_chunks", "n_elements"])
+        self.names = UniqueNames(["out", "partial", "n_rows", "n_cols", "n_chunks", "n_elements"])
         self.operand_names = self._choose_names()
         self.spelled = Sizes(
             space=self.space,
@@ -83,9 +91,9 @@ class _Lowering:
         self.operands = self._operands()
         self.values: dict[fx.Node, Any] = {}
 
-    def run(self, name: str) -> Lowered:
+    def run(self, name: str) -> LoweredRegion:
         outputs = output_nodes(self.graph, self.nodes)
-        made, used = [], Names(["x"])
+        made, used = [], UniqueNames(["x"])
         for node in outputs:
             value = self.value(node)
             rowwise = self._is_row(node)
@@ -106,7 +114,7 @@ class _Lowering:
         values = {k: v for k, v in self.values.items() if isinstance(k, fx.Node) and isinstance(v, Value)}
         views = {wide.node: wide.view for wide in self.wide.values() if wide.view}
         turned = () if list(self.order) == sorted(self.order) else self.order
-        return Lowered(
+        return LoweredRegion(
             region=region, inputs=inputs, outputs=tuple(outputs), values=values, views=views, order=turned
         )
 
@@ -270,7 +278,7 @@ class _Lowering:
         return node in self.squeezed or shape_of(node) != self.space.sizes
 
 
-def squeezed_nodes(nodes: Sequence[fx.Node], space: Shape) -> set[fx.Node]:
+def squeezed_nodes(nodes: Sequence[fx.Node], space: RegionShape) -> set[fx.Node]:
     """Nodes whose shape lacks the reduced dimensions (reductions with keepdim=False and their users)."""
     found: set[fx.Node] = set()
     inside = set(nodes)

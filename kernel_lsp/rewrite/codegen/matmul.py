@@ -11,13 +11,13 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as roofline
 from kernel_lsp.rewrite.codegen import launching, matmul_cost, matmul_tail, strides
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
-from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
-from kernel_lsp.rewrite.codegen.matmul_plan import Job, Plan
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, is_identity
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct, product_of
+from kernel_lsp.rewrite.codegen.matmul_plan import MatmulJob, MatmulPlan
 from kernel_lsp.rewrite.codegen.matmul_source import emit
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
-from kernel_lsp.rewrite.codegen.wording import worded
-from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.codegen.wording import apply_program_names
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 
 HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >= 9"
@@ -25,7 +25,7 @@ HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >=
 accelerator first, which takes the host longer than the rest of the guard."""
 
 
-def matches(graph: Graph, *, triangular: bool = False) -> list[Match]:
+def matches(graph: Graph, *, triangular: bool = False) -> list[GraphMatch]:
     """Every matrix product that can be generated, each with its longest tail. ``triangular``: those of
     which tril or triu leave a part; without it the others."""
     products = [product for node in graph.nodes if (product := product_of(node)) is not None]
@@ -33,12 +33,12 @@ def matches(graph: Graph, *, triangular: bool = False) -> list[Match]:
     return [match for match in found if match is not None]
 
 
-def _match(graph: Graph, product: Product) -> Match | None:
-    nodes = _covered(graph, product)
+def _match(graph: Graph, product: MatmulProduct) -> GraphMatch | None:
+    nodes = _longest_cover(graph, product)
     if nodes is None:
         return None
     plans = matmul_cost.plans(product)
-    return Match(
+    return GraphMatch(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=_summary(nodes),
@@ -48,7 +48,7 @@ def _match(graph: Graph, product: Product) -> Match | None:
     )
 
 
-def _covered(graph: Graph, product: Product) -> list[fx.Node] | None:
+def _longest_cover(graph: Graph, product: MatmulProduct) -> list[fx.Node] | None:
     """The product with the longest tail that can be generated and placed."""
     nodes = matmul_tail.grow(graph, product)
     while nodes:
@@ -64,7 +64,7 @@ def _covered(graph: Graph, product: Product) -> list[fx.Node] | None:
     return None
 
 
-def proofs(graph: Graph, match: Match) -> list[Proof]:
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     product = product_of(match.nodes[0])
     assert product is not None
     sizes = f"[{product.rows}, {product.inner}] by [{product.inner}, {product.cols}]"
@@ -90,14 +90,14 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def estimate(match: Match, choice: dict[str, Any]) -> float:
+def estimate(match: GraphMatch, choice: dict[str, Any]) -> float:
     """Seconds of the product alone with these parameters."""
     product = product_of(match.nodes[0])
     assert product is not None
-    return matmul_cost.seconds(product, Plan.parse(choice["plan"]))
+    return matmul_cost.seconds(product, MatmulPlan.parse(choice["plan"]))
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     """Replace the product and its tail with launches."""
     nodes = [graph.named(name) for name in match.data["nodes"]]
     product = product_of(nodes[0])
@@ -109,10 +109,13 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
-    kernel = _named(graph, product, nodes, chosen)
-    inputs = [*lowered.inputs[:2], *(_viewed(graph, lowered, node, before) for node in lowered.inputs[2:])]
+    kernel = _generate_named(graph, product, nodes, chosen)
+    inputs = [
+        *lowered.inputs[:2],
+        *(_insert_view(graph, lowered, node, before) for node in lowered.inputs[2:]),
+    ]
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
-    if Plan.parse(chosen["plan"]).parts and graph.device == "cuda":
+    if MatmulPlan.parse(chosen["plan"]).parts and graph.device == "cuda":
         graph.require(HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor")
     if product.node.meta["val"].dtype == torch.float32:
         graph.caveat("an infinite factor of a matrix product gives NaN where eager may give infinity")
@@ -122,34 +125,36 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
     for node in graph.nodes:  # what a replay of it takes; by its bytes alone it would be far shorter
         if node.meta.get("generated") == kernel:
-            taken = matmul_cost.seconds(product, Plan.parse(chosen["plan"]))
+            taken = matmul_cost.seconds(product, MatmulPlan.parse(chosen["plan"]))
             node.meta["seconds"] = taken + roofline.gpu_rates(graph).overhead_s
 
 
-def _viewed(graph: Graph, lowered: Lowered, node: fx.Node, before: fx.Node) -> fx.Node:
+def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:
     view = lowered.views.get(node)
-    return strides.permuted(graph, node, view, before) if view else node
+    return strides.permute_node(graph, node, view, before) if view else node
 
 
-def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]) -> Generated:
+def _generate_named(
+    graph: Graph, product: MatmulProduct, nodes: list[fx.Node], choice: dict[str, Any]
+) -> GeneratedSource:
     left, right = matmul_tail.factor_names(graph, product)
     words = dict.fromkeys(_word(node) for node in nodes if not is_identity(node) and op_name(node))
     stem = "fused_" + "_".join(list(words)[:4])
 
-    def make(name: str) -> Generated:
-        job = Job(
+    def make(name: str) -> GeneratedSource:
+        job = MatmulJob(
             product=product,
-            region=worded(graph, matmul_tail.lower(graph, product, nodes, name)).region,
+            region=apply_program_names(graph, matmul_tail.lower(graph, product, nodes, name)).region,
             left=left,
             right=right,
-            tile=Plan.parse(choice["plan"]),
+            tile=MatmulPlan.parse(choice["plan"]),
             float32=product.node.meta["val"].dtype == torch.float32,
             summary=f"{_summary(nodes).capitalize()}.",
             kept=nodes[-1].meta["val"].dim() == product.node.meta["val"].dim(),
         )
         return emit(job)
 
-    return launching.named(graph, stem, make)
+    return launching.make_named(graph, stem, make)
 
 
 def _word(node: fx.Node) -> str:

@@ -14,8 +14,8 @@ from torch import fx
 
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import cost
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
-from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, Plan
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct
+from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, MatmulPlan
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.graph import Graph
 
@@ -60,11 +60,11 @@ HALVES = ((128, 256, 8, 3), (128, 128, 8, 4), (128, 128, 4, 4), (64, 128, 4, 4),
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 
-def plans(product: Product) -> list[Plan]:
+def plans(product: MatmulProduct) -> list[MatmulPlan]:
     """Finite search space, most promising first; never more than two that differ in splits alone, nor more
     than two persistent ones."""
     ranked = sorted(_plans(product), key=lambda plan: (seconds(product, plan), host_seconds(plan)))
-    found, seen = list[Plan](), dict[tuple[object, ...], int]()
+    found, seen = list[MatmulPlan](), dict[tuple[object, ...], int]()
     for plan in ranked:
         key: tuple[object, ...] = ("persistent",)
         if not plan.persistent:
@@ -77,12 +77,12 @@ def plans(product: Product) -> list[Plan]:
     return [lead, *(plan for plan in found if plan is not lead)]
 
 
-def seconds(product: Product, plan: Plan) -> float:
+def seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
     """A call of the product alone."""
     return max(device_seconds(product, plan), host_seconds(plan))
 
 
-def device_seconds(product: Product, plan: Plan) -> float:
+def device_seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
     """Parts, tiles, and the sum over splits."""
     float32 = product.node.meta["val"].dtype == torch.float32
     form = str(plan).split()[0] if float32 else "16 bits"
@@ -109,13 +109,13 @@ def device_seconds(product: Product, plan: Plan) -> float:
     return device + LAUNCH_S + extra + copy_seconds(product)
 
 
-def host_seconds(plan: Plan) -> float:
+def host_seconds(plan: MatmulPlan) -> float:
     """The host's part of a call, which runs beside the device's."""
     kernels = 1 + plan.parts + (plan.splits > 1)
     return kernels * HOST_S + plan.descriptors * DESCRIPTORS_HOST_S
 
 
-def share(product: Product, plan: Plan) -> float:
+def share(product: MatmulProduct, plan: MatmulPlan) -> float:
     """Part of all blocks that a product of triangular matrices multiplies."""
     if not product.triangular:
         return 1.0
@@ -136,13 +136,13 @@ def share(product: Product, plan: Plan) -> float:
     return done / (len(row_starts) * len(col_starts) * product.inner)
 
 
-def parts_seconds(product: Product) -> float:
+def parts_seconds(product: MatmulProduct) -> float:
     """Both factors in one launch: read for the largest number of each row, read again, written."""
     moved = 12.0 * product.inner * (product.batch * product.rows + _columns(product))
     return moved / _bytes_per_s() + LAUNCH_S
 
 
-def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], plan: Plan) -> float:
+def benefit(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], plan: MatmulPlan) -> float:
     """Share of the target's time that is saved; 0 where too little is, or where no GPU is asked for."""
     if graph.device != "cuda":
         return 0.0
@@ -159,7 +159,7 @@ def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], plan: Plan
     return round((before - ours) / total, 4)
 
 
-def eager_seconds(product: Product) -> float:
+def eager_seconds(product: MatmulProduct) -> float:
     """cuBLAS: its rate, or the traffic of a product that is all traffic."""
     float32 = product.node.meta["val"].dtype == torch.float32
     rate = CUBLAS[float32]
@@ -169,39 +169,41 @@ def eager_seconds(product: Product) -> float:
     return max(multiplied, moved) + LAUNCH_S + copy_seconds(product)
 
 
-def copy_seconds(product: Product) -> float:
+def copy_seconds(product: MatmulProduct) -> float:
     """Factors of an einsum that are laid out anew, read and written once; eager copies these, and others."""
     sizes = [node.meta["val"].numel() * node.meta["val"].element_size() for node in product.copied]
     return sum(2.0 * size / _bytes_per_s() + LAUNCH_S for size in sizes)
 
 
-def moved_bytes(product: Product) -> float:
+def moved_bytes(product: MatmulProduct) -> float:
     """Both factors and the result, each once."""
     size = 4.0 if product.node.meta["val"].dtype == torch.float32 else 2.0
     rows = product.batch * product.rows
     return size * (rows * product.cols + product.inner * (rows + _columns(product)))
 
 
-def _plans(product: Product) -> Iterator[Plan]:
+def _plans(product: MatmulProduct) -> Iterator[MatmulPlan]:
     float32 = product.node.meta["val"].dtype == torch.float32
     if float32:
-        parts = [plan for shape in PARTS for plan in _shared(product, True, *shape)]
+        parts = [plan for shape in PARTS for plan in _split_plans(product, True, *shape)]
         yield from parts
         yield from (replace(plan, descriptors=True) for plan in parts if not plan.persistent)
     block = min(64, max(16, next_power_of_two(product.inner)))
     shapes = TILES if float32 else HALVES
-    yield from (plan for shape in shapes for plan in _shared(product, False, *shape[:2], block, *shape[2:]))
+    yield from (
+        plan for shape in shapes for plan in _split_plans(product, False, *shape[:2], block, *shape[2:])
+    )
 
 
-def _shared(
-    product: Product, parts: bool, rows: int, cols: int, inner: int, warps: int, stages: int
-) -> Iterator[Plan]:
+def _split_plans(
+    product: MatmulProduct, parts: bool, rows: int, cols: int, inner: int, warps: int, stages: int
+) -> Iterator[MatmulPlan]:
     """One tile with every sensible number of programs that share its inner dimension."""
     if not _worth(product.rows, rows) or not _worth(product.cols, cols):
         return
     blocks = math.ceil(product.inner / inner)
     for splits in (1,) if product.triangular else SPLITS:
-        plan = Plan(
+        plan = MatmulPlan(
             parts=parts,
             rows=rows,
             cols=cols,
@@ -217,7 +219,7 @@ def _shared(
             yield plan
 
 
-def _persistent(product: Product, plan: Plan, stages: int) -> list[Plan]:
+def _persistent(product: MatmulProduct, plan: MatmulPlan, stages: int) -> list[MatmulPlan]:
     """The same with programs that compute tile after tile, where each has several and finishing them is a
     good part of the time. ``stages``: as many as fit, for they reach into the next tile."""
     walked = replace(plan, persistent=True)
@@ -236,7 +238,7 @@ def _worth(size: int, block: int) -> bool:
     return block <= max(2 * size, 64)
 
 
-def _fits(product: Product, plan: Plan) -> bool:
+def _fits(product: MatmulProduct, plan: MatmulPlan) -> bool:
     width = product.node.meta["val"].element_size()  # two float16 parts are as wide as one float32
     blocks = plan.stages * (plan.rows + plan.cols) * plan.inner * width
     if plan.persistent:  # a tile passes through shared memory on its way out, beside the next one's blocks
@@ -244,11 +246,11 @@ def _fits(product: Product, plan: Plan) -> bool:
     return blocks <= SHARED_BYTES
 
 
-def _tiles(product: Product, plan: Plan) -> int:
+def _tiles(product: MatmulProduct, plan: MatmulPlan) -> int:
     return math.ceil(product.rows / plan.rows) * math.ceil(product.cols / plan.cols)
 
 
-def _columns(product: Product) -> int:
+def _columns(product: MatmulProduct) -> int:
     return product.cols * (product.batch if product.batched else 1)
 
 

@@ -65,7 +65,7 @@ class Contraction:
     """Factors that are laid out anew."""
 
 
-def parsed(node: fx.Node) -> Contraction | None:
+def parse_einsum(node: fx.Node) -> Contraction | None:
     """None when the einsum is no product."""
     tensors = list(argument(node, "tensors"))
     equation = _equation(str(argument(node, "equation")), [_rank(tensor) for tensor in tensors])

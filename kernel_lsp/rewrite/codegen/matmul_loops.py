@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.matmul_plan import Job
+from kernel_lsp.rewrite.codegen.matmul_plan import MatmulJob
 
 
-def begin(job: Job) -> list[str]:
+def begin(job: MatmulJob) -> list[str]:
     """Which tile a program computes; of a persistent plan the head of the loop that the rest stands in."""
     sizes = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
     if job.tile.persistent:
@@ -18,7 +18,7 @@ def begin(job: Job) -> list[str]:
     return [*lines, sizes]
 
 
-def _walk(job: Job) -> list[str]:
+def _walk(job: MatmulJob) -> list[str]:
     """Flattened with the loop over the inner dimension, it is one pipeline."""
     why = "    # Flattened: blocks of the next tile are loaded while this one is finished."
     if not job.batched:
@@ -43,7 +43,7 @@ def place() -> list[str]:
     ]
 
 
-def _bounds(job: Job, end: str) -> list[str]:
+def _bounds(job: MatmulJob, end: str) -> list[str]:
     """Where the inner dimension starts and ends for a tile of triangular matrices; the rest is zero."""
     product = job.product
     begins, ends = list[str](), [end]
@@ -68,7 +68,7 @@ def _bounds(job: Job, end: str) -> list[str]:
     return lines
 
 
-def _range(job: Job, end: str) -> list[str]:
+def _range(job: MatmulJob, end: str) -> list[str]:
     if job.product.triangular:
         return [*_bounds(job, end), "    for start in range(begin, end, BLOCK_INNER):"]
     if not job.split:
@@ -79,7 +79,7 @@ def _range(job: Job, end: str) -> list[str]:
     ]
 
 
-def parts_loop(job: Job) -> list[str]:
+def parts_loop(job: MatmulJob) -> list[str]:
     left, right = job.left, job.right
     row, col = "start_row", "start_col"
     lines = []
@@ -104,7 +104,7 @@ def parts_loop(job: Job) -> list[str]:
     ]
 
 
-def _pointers_loop(job: Job) -> list[str]:
+def _pointers_loop(job: MatmulJob) -> list[str]:
     """The same without descriptors: making two of them takes the host longer than short products run."""
     left, right = job.left, job.right
     rows, cols = ("batch * n_rows + ", "batch * n_cols + ") if job.batched else ("", "")
@@ -127,7 +127,7 @@ def _pointers_loop(job: Job) -> list[str]:
     ]
 
 
-def _dots(job: Job, turned: str) -> list[str]:
+def _dots(job: MatmulJob, turned: str) -> list[str]:
     """Three products of parts. ``turned``: what makes columns of the right factor's rows."""
     left, right = job.left, job.right
     return [
@@ -139,7 +139,7 @@ def _dots(job: Job, turned: str) -> list[str]:
     ]
 
 
-def tiles_loop(job: Job) -> list[str]:
+def tiles_loop(job: MatmulJob) -> list[str]:
     left, right = job.left, job.right
     left_ptr, right_ptr = f"{left}_ptr", f"{right}_ptr"
     shifts = list[str]()

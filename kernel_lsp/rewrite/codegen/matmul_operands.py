@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.graph import argument
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Product:
+class MatmulProduct:
     """``out[batch, row, col] = sum over inner of left[batch, row, inner] * right[batch, col, inner]``."""
 
     node: fx.Node
@@ -96,7 +96,7 @@ class Product:
         return f"(*{left}.shape[:-1], {cols})"
 
 
-def product_of(node: fx.Node) -> Product | None:
+def product_of(node: fx.Node) -> MatmulProduct | None:
     """None when the node is no matrix product that is generated."""
     name = op_name(node)
     if name == "linear":
@@ -116,7 +116,7 @@ def product_of(node: fx.Node) -> Product | None:
 
 def _normal(
     node: fx.Node, left: fx.Node, right: fx.Node, added: fx.Node | None, *, transposed: bool
-) -> Product | None:
+) -> MatmulProduct | None:
     first, second, out = shape_of(left), shape_of(right), shape_of(node)
     if len(first) < 2 or len(second) < 2 or (len(second) > 2 and first[:-2] != second[:-2]):
         return None
@@ -128,7 +128,7 @@ def _normal(
     batched = len(second) > 2
     square = batched or len(first) == 2  # otherwise rows of several matrices lie below each other
     batch = math.prod(out[:-2]) if batched else 1
-    return Product(
+    return MatmulProduct(
         node=node,
         left=left,
         right=right,
@@ -141,12 +141,12 @@ def _normal(
         inner=first[-1],
         left_half=half_of(left) if square else "",
         right_half=half_of(right) if not transposed else "",
-        kept=_kept(node) if square and not batched and added is None else None,
+        kept=_find_kept(node) if square and not batched and added is None else None,
     )
 
 
-def _einsum(node: fx.Node) -> Product | None:
-    found = matmul_einsum.parsed(node)
+def _einsum(node: fx.Node) -> MatmulProduct | None:
+    found = matmul_einsum.parse_einsum(node)
     if found is None:
         return None
     left, views, labels = found.left, found.views, found.labels
@@ -154,7 +154,7 @@ def _einsum(node: fx.Node) -> Product | None:
     if len({value.dtype for value in values}) != 1 or values[0].dtype not in FLOATS or not values[0].numel():
         return None
     batch, rows, cols = matmul_einsum.sizes(found, values[0])
-    return Product(
+    return MatmulProduct(
         node=node,
         left=left,
         right=found.right,
@@ -181,7 +181,7 @@ def half_of(node: fx.Node) -> str:
     return ""
 
 
-def _kept(node: fx.Node) -> fx.Node | None:
+def _find_kept(node: fx.Node) -> fx.Node | None:
     readers = list(node.users)
     return (
         readers[0] if len(readers) == 1 and half_of(readers[0]) and op_name(readers[0])[:3] == "tri" else None

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import matmul_rows
 from kernel_lsp.rewrite.codegen.ir import Region
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct
 
 PROCESSORS = REFERENCE.processors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class MatmulPlan:
     """How the product is computed: which form, and what one program computes with how much."""
 
     parts: bool
@@ -31,12 +31,12 @@ class Plan:
     """No more programs than run at the same time, each of which computes tile after tile."""
 
     @staticmethod
-    def parse(text: str) -> Plan:
+    def parse(text: str) -> MatmulPlan:
         """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts``, ``pointers`` (parts as well)
         or ``tiles``. ``persistent`` may follow."""
         form, sizes, _, warps, _, stages, _, splits, *rest = text.split()
         rows, cols, inner = map(int, sizes.split("x"))
-        return Plan(
+        return MatmulPlan(
             parts=form != "tiles",
             descriptors=form == "parts",
             rows=rows,
@@ -67,14 +67,14 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class MatmulJob:
     """Everything that the source depends on."""
 
-    product: Product
+    product: MatmulProduct
     region: Region
     left: str
     right: str
-    tile: Plan
+    tile: MatmulPlan
     float32: bool
     summary: str
     kept: bool = False

@@ -15,11 +15,11 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import accumulate, source
-from kernel_lsp.rewrite.codegen.accumulate import LANES, Axis
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.accumulate import LANES, ReductionAxis
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Region, Value
 from kernel_lsp.rewrite.codegen.lower import output_nodes
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.rows import close, levels
 from kernel_lsp.rewrite.codegen.space import shape_of
@@ -28,13 +28,13 @@ from kernel_lsp.rewrite.graph import Graph, argument
 REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp")
 MOST_COLUMNS = 16384
 """So that the results of all tiles of some rows are one block of the second kernel."""
-TILES = Axis(shape="[MAX_TILES, BLOCK_ROWS]", index=0, keep="[None, :]")
-COLUMNS = Axis(shape="[BLOCK_ROWS, BLOCK_COLS]", index=1, keep="[:, None]")
-ROWS = Axis(shape="[BLOCK_ROWS, BLOCK_COLS]", index=0, keep="[None, :]")
+TILES = ReductionAxis(shape="[MAX_TILES, BLOCK_ROWS]", index=0, keep="[None, :]")
+COLUMNS = ReductionAxis(shape="[BLOCK_ROWS, BLOCK_COLS]", index=1, keep="[:, None]")
+ROWS = ReductionAxis(shape="[BLOCK_ROWS, BLOCK_COLS]", index=0, keep="[None, :]")
 FINISHED_ROWS = 32
 
 
-def after(graph: Graph, product: Product, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+def after(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """The reduction that alone reads the group's only result: one node, or two where its values are taken
     from the pair of values and indices. Empty when there is none."""
     results = output_nodes(graph, nodes)
@@ -51,7 +51,7 @@ def after(graph: Graph, product: Product, nodes: Sequence[fx.Node]) -> list[fx.N
     return [reader, values[0]] if first and not graph.is_output(reader) else []
 
 
-def _is_covered(node: fx.Node, reduced: fx.Node, product: Product) -> bool:
+def _is_covered(node: fx.Node, reduced: fx.Node, product: MatmulProduct) -> bool:
     """A reduction of the product over its columns or its rows, and not into another dtype."""
     if op_name(node) not in REDUCTIONS or node.args[0] is not reduced or len(node.all_input_nodes) != 1:
         return False
@@ -89,7 +89,7 @@ def down(region: Region) -> bool:
     return region.outputs[0].columns
 
 
-def shape(product: Product, left: str, right: str, *, down: bool, kept: bool) -> str:
+def shape(product: MatmulProduct, left: str, right: str, *, down: bool, kept: bool) -> str:
     """Source of the result's shape."""
     if down:
         cols = f"{right}.shape[{0 if product.transposed else -1}]"
@@ -100,7 +100,7 @@ def shape(product: Product, left: str, right: str, *, down: bool, kept: bool) ->
     return f"(*{left}.shape[:-1], 1)" if kept else f"{left}.shape[:-1]"
 
 
-def combined(region: Region) -> str:
+def combining_function(region: Region) -> str:
     """The function of torch that combines what the tiles left: a launch of Triton takes the host longer.
     Empty where a kernel has to."""
     (output,), reductions = region.outputs, _reductions(region)
@@ -137,7 +137,7 @@ def leave(body: Body, region: Region, rows: str, cols: str, *, batched: bool) ->
     slot, tile = 0, f"start_col // {cols}"
     for value in _reductions(region):
         for result in accumulate.partial(body, value, COLUMNS):
-            result += " / n_cols" if combined(region) and _is_mean(region) else ""
+            result += " / n_cols" if combining_function(region) and _is_mean(region) else ""
             place = tile if slot == 0 else f"{slot} * col_tiles + {tile}"
             body.add(f"tl.store(by_tile_ptr + ({place}) * all_rows + rows, {result}, mask=row_mask)")
             slot += 1
@@ -146,7 +146,7 @@ def leave(body: Body, region: Region, rows: str, cols: str, *, batched: bool) ->
 def kernel(region: Region) -> str:
     """Combines what the tiles left."""
     taken = ["rows", "tiles", "mask", "n_cols", "col_tiles", "all_rows", "by_tile", "out"]
-    body = Body(Names([*taken, *(dim.name for dim in region.dims)]), lambda _: "")
+    body = Body(UniqueNames([*taken, *(dim.name for dim in region.dims)]), lambda _: "")
     body.lines += [
         "    rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[None, :]",
         "    tiles = tl.arange(0, MAX_TILES)[:, None]",
@@ -178,7 +178,7 @@ def before_launch(region: Region, left: str, rows: int, cols: int, *, batched: b
         if batched:
             line, lines = "all_cols", [f"    all_cols = {left}.shape[0] * n_cols"]
         return [*lines, f"    by_tile = torch.empty({source.blocks('n_rows', rows)}, {line}, {made}"]
-    if combined(region):
+    if combining_function(region):
         return [f"    by_tile = torch.empty({source.blocks('n_cols', cols)}, all_rows, {made}"]
     count = slots(region)
     size = f"{count} * col_tiles * all_rows" if count > 1 else "col_tiles * all_rows"
@@ -187,11 +187,11 @@ def before_launch(region: Region, left: str, rows: int, cols: int, *, batched: b
 
 def launch(region: Region) -> str:
     out = region.outputs[0].name
-    if function := combined(region):
+    if function := combining_function(region):
         return f"    torch.{function}(by_tile, dim=0, out={out}.view(-1))  # over the tiles"
     arguments = [
         "by_tile", out, "all_rows", "n_cols", "col_tiles",
         f"MAX_TILES={source.power_of_two('col_tiles')}", f"BLOCK_ROWS={FINISHED_ROWS}", "num_warps=4",
     ]  # fmt: skip
     head = f"    _{region.name}_rows_kernel[({source.blocks('all_rows', FINISHED_ROWS)},)]("
-    return source.wrapped(head, arguments, ")").replace("\n", "\n    ")
+    return source.wrap_items(head, arguments, ")").replace("\n", "\n    ")

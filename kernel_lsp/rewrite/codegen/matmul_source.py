@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp.rewrite.codegen import matmul_loops, matmul_rows, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct
 from kernel_lsp.rewrite.codegen.matmul_parts import SPLIT, SPLIT_TILE
-from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, Job
+from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, MatmulJob
 from kernel_lsp.rewrite.codegen.matmul_tail import TAKEN
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 GROUP = 8
@@ -27,22 +27,22 @@ GROUP = 8
 FINISH_ROWS, FINISH_COLS = 16, 128
 
 
-def emit(job: Job) -> Generated:
+def emit(job: MatmulJob) -> GeneratedSource:
     """Kernels and launcher."""
     kernels = [_kernel(job)]
     if job.split:
         kernels.append(_finish_kernel(job))
-    if job.reduced and not matmul_rows.combined(job.region):
+    if job.reduced and not matmul_rows.combining_function(job.region):
         kernels.append(matmul_rows.kernel(job.region))
     helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
-    made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
+    made = source.generate_source(job.region, [*helpers, *kernels], _launcher(job), job.summary)
     return replace(made, imports=(*source.IMPORTS, *([DESCRIPTORS] if job.descriptors else [])))
 
 
 # --- the product ---------------------------------------------------------------------------------
 
 
-def _kernel(job: Job) -> str:
+def _kernel(job: MatmulJob) -> str:
     lines = [
         *matmul_loops.place(),
         *(matmul_loops.parts_loop(job) if job.parts else matmul_loops.tiles_loop(job)),
@@ -61,7 +61,7 @@ def _kernel(job: Job) -> str:
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
 
 
-def _doc(job: Job) -> str:
+def _doc(job: MatmulJob) -> str:
     many = "tile after tile of" if job.tile.persistent else "one"
     doc = f"Each program computes {many} BLOCK_ROWS x BLOCK_COLS{'' if job.tile.persistent else ' tile'}"
     if job.split:
@@ -71,11 +71,11 @@ def _doc(job: Job) -> str:
     return f"{doc} and finishes it in registers."
 
 
-def _right_cols(job: Job) -> str:
+def _right_cols(job: MatmulJob) -> str:
     return "batch * n_cols + cols" if job.batched else "cols"
 
 
-def _indices(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
+def _indices(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
     lines = [
         f"    rows = start_row + tl.arange(0, {rows})[:, None].to(tl.int64)",
         f"    cols = start_col + tl.arange(0, {cols})[None, :]",
@@ -86,18 +86,18 @@ def _indices(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> li
     return [*lines, "    rows += batch * n_rows"] if job.batched else lines
 
 
-def _partial_store(job: Job) -> list[str]:
+def _partial_store(job: MatmulJob) -> list[str]:
     return ["    tl.store(partial_ptr + (part * all_rows + rows) * n_cols + cols, product, mask=mask)"]
 
 
 # --- the tail ------------------------------------------------------------------------------------
 
 
-def _tail(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
+def _tail(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
     """The rest of the chain on the tile ``product`` of this size, and its stores."""
     region = job.region
     taken = [*TAKEN, job.left, job.right, *(dim.name for dim in region.dims)]
-    body = Body(Names(taken), lambda operand: _load(operand, region))
+    body = Body(UniqueNames(taken), lambda operand: _load(operand, region))
     for value in topological(output.value for output in region.outputs):
         if value.op == "product":
             body.known[value] = "product"
@@ -115,7 +115,7 @@ def _tail(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[
 
 def _address(operand: Operand, region: Region) -> str:
     last = len(region.dims) - 1
-    spaces = [Space(variable="rows", axes=tuple(range(last))), Space(variable="cols", axes=(last,))]
+    spaces = [IndexSpace(variable="rows", axes=tuple(range(last))), IndexSpace(variable="cols", axes=(last,))]
     text = offset(operand, region.dims, spaces)
     return f"{operand.name}_ptr + {text}" if text else f"{operand.name}_ptr"
 
@@ -127,7 +127,7 @@ def _load(operand: Operand, region: Region) -> str:
     return f"tl.load({_address(operand, region)}{f', mask={mask}' if mask else ''})"
 
 
-def _finish_kernel(job: Job) -> str:
+def _finish_kernel(job: MatmulJob) -> str:
     lines = [
         f"    start_row, start_col = tl.program_id(0) * {FINISH_ROWS}, tl.program_id(1) * {FINISH_COLS}",
         *(["    batch = tl.program_id(2).to(tl.int64)"] if job.batched else []),
@@ -149,17 +149,17 @@ def _finish_kernel(job: Job) -> str:
 # --- signatures and launches ---------------------------------------------------------------------
 
 
-def _written(job: Job) -> list[str]:
+def _tensor_arguments(job: MatmulJob) -> list[str]:
     """Tensors of the last step: what it reads beside the product, and where it writes."""
     results = ["by_tile"] if job.reduced else [output.name for output in job.region.outputs]
     return [*(operand.name for operand in job.region.operands), *results]
 
 
-def _pointers(job: Job) -> list[str]:
-    return [f"{name}_ptr" for name in _written(job)]
+def _pointers(job: MatmulJob) -> list[str]:
+    return [f"{name}_ptr" for name in _tensor_arguments(job)]
 
 
-def _reduced_sizes(job: Job) -> list[str]:
+def _reduced_sizes(job: MatmulJob) -> list[str]:
     """What tells the results of one tile from another's, beside ``all_rows``."""
     if not job.reduced:
         return []
@@ -168,12 +168,12 @@ def _reduced_sizes(job: Job) -> list[str]:
     return ["col_tiles"] if job.split and matmul_rows.slots(job.region) > 1 else []
 
 
-def _constants(job: Job, lines: Sequence[str]) -> list[str]:
+def _constants(job: MatmulJob, lines: Sequence[str]) -> list[str]:
     found = sizes_in("\n".join(lines), job.region.dims)
     return [f"{name}: tl.constexpr" for name in found if name not in ("n_cols", "all_rows")]
 
 
-def _factors(job: Job) -> list[str]:
+def _factors(job: MatmulJob) -> list[str]:
     """Kernel parameters that stand for the two factors."""
     left, right = job.left, job.right
     if job.parts:
@@ -188,7 +188,7 @@ def _factors(job: Job) -> list[str]:
     ]  # fmt: skip
 
 
-def _sizes(job: Job) -> list[str]:
+def _sizes(job: MatmulJob) -> list[str]:
     inner = "padded" if job.parts else "n_inner"
     if job.split:
         return ["n_rows", "n_cols", inner, "all_rows", "share"]
@@ -197,14 +197,14 @@ def _sizes(job: Job) -> list[str]:
     return [*walked, "n_rows", "n_cols", inner, *reduced, *_reduced_sizes(job)]
 
 
-def _header(job: Job, lines: Sequence[str]) -> list[str]:
+def _header(job: MatmulJob, lines: Sequence[str]) -> list[str]:
     stores = ["partial_ptr"] if job.split else _pointers(job)
     blocks = [f"{name}: tl.constexpr" for name in ("BLOCK_ROWS", "BLOCK_COLS", "BLOCK_INNER", "GROUP")]
     constants = [] if job.split else _constants(job, lines)
     return [*_factors(job), *stores, *_sizes(job), *constants, *blocks]
 
 
-def _launcher(job: Job) -> str:
+def _launcher(job: MatmulJob) -> str:
     region, product = job.region, job.product
     left, right = job.left, job.right
     first, *others = region.outputs
@@ -229,7 +229,7 @@ def _launcher(job: Job) -> str:
             else []
         ),
         *_size_lines(job),
-        source.wrapped(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
+        source.wrap_items(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
         *(_finish_launch(job) if job.split else []),
         *([matmul_rows.launch(region)] if job.reduced else []),
         f"    return {source.result(region)}",
@@ -238,7 +238,7 @@ def _launcher(job: Job) -> str:
     return "\n".join(lines)
 
 
-def _factor_lines(product: Product, left: str, right: str) -> list[str]:
+def _factor_lines(product: MatmulProduct, left: str, right: str) -> list[str]:
     """The factors as the kernels walk them; a view costs the host as much as an allocation."""
     batch = "batch, " if product.batched else ""
     forms = [
@@ -248,23 +248,23 @@ def _factor_lines(product: Product, left: str, right: str) -> list[str]:
     return [f"    {name} = {text}  # {sizes}" for name, text, sizes in forms if text != name]
 
 
-def _all_rows(job: Job) -> str:
+def _all_rows(job: MatmulJob) -> str:
     return f"{job.left}.shape[0] * n_rows" if job.batched else "n_rows"
 
 
-def _shape(job: Job) -> str:
+def _shape(job: MatmulJob) -> str:
     """Source of the result's shape."""
     if job.reduced:
         return matmul_rows.shape(job.product, job.left, job.right, down=job.down, kept=job.kept)
     return job.product.shape(job.left, job.right)
 
 
-def _reduced_tile(job: Job) -> tuple[int, int]:
+def _reduced_tile(job: MatmulJob) -> tuple[int, int]:
     """Rows and columns of the tiles that are reduced."""
     return (FINISH_ROWS, FINISH_COLS) if job.split else (job.tile.rows, job.tile.cols)
 
 
-def _parts_lines(job: Job) -> list[str]:
+def _parts_lines(job: MatmulJob) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
     lines = [
         f"    {left}_parts, {left}_scale, {right}_parts, {right}_scale = _split_float16({left}, {right})",
@@ -280,11 +280,11 @@ def _parts_lines(job: Job) -> list[str]:
     ]
 
 
-def _tiles_lines(job: Job) -> list[str]:
+def _tiles_lines(job: MatmulJob) -> list[str]:
     return [f"    n_inner = {job.left}.shape[-1]"]
 
 
-def _grid(job: Job) -> list[str]:
+def _grid(job: MatmulJob) -> list[str]:
     tile = job.tile
     down, across = source.blocks("n_rows", tile.rows), source.blocks("n_cols", tile.cols)
     if tile.persistent:
@@ -295,7 +295,7 @@ def _grid(job: Job) -> list[str]:
     return [f"    grid = ({', '.join(programs)}{',' if len(programs) == 1 else ''})"]
 
 
-def _walkers(job: Job, tiles: str) -> list[str]:
+def _walkers(job: MatmulJob, tiles: str) -> list[str]:
     each = "one program" if job.tile.resident == 1 else f"{job.tile.resident} programs"
     lines = [f"    n_batches = {job.left}.shape[0]"] if job.batched else []
     tiles = f"n_batches * {tiles}" if job.batched else tiles
@@ -306,7 +306,7 @@ def _walkers(job: Job, tiles: str) -> list[str]:
     ]
 
 
-def _partial_lines(job: Job) -> list[str]:
+def _partial_lines(job: MatmulJob) -> list[str]:
     tile, inner = job.tile, "padded" if job.parts else "n_inner"
     device = f"device={job.left}.device"
     return [
@@ -315,7 +315,7 @@ def _partial_lines(job: Job) -> list[str]:
     ]
 
 
-def _size_lines(job: Job) -> list[str]:
+def _size_lines(job: MatmulJob) -> list[str]:
     text = "\n".join(_tail(job))
     found = sizes_in(text, job.region.dims)
     dims = {dim.name: dim for dim in job.region.dims}
@@ -327,11 +327,11 @@ def _size_lines(job: Job) -> list[str]:
     ]
 
 
-def _names_of_sizes(job: Job) -> list[str]:
+def _names_of_sizes(job: MatmulJob) -> list[str]:
     return [line.split(" = ")[0].strip() for line in _size_lines(job)]
 
 
-def _arguments(job: Job) -> list[str]:
+def _arguments(job: MatmulJob) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
     if job.parts:
         kind = "tiles" if job.descriptors else "parts"
@@ -340,19 +340,19 @@ def _arguments(job: Job) -> list[str]:
         batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
         strides = [f"{left}.stride(-2)", f"{left}.stride(-1)", f"{right}.stride(-1)", f"{right}.stride(-2)"]
         factors = [left, right, *batch, *strides]
-    stores = ["partial"] if job.split else _written(job)
+    stores = ["partial"] if job.split else _tensor_arguments(job)
     sizes = [] if job.split else _names_of_sizes(job)
     blocks = [f"BLOCK_ROWS={tile.rows}", f"BLOCK_COLS={tile.cols}", f"BLOCK_INNER={tile.inner}"]
     launch = [f"GROUP={GROUP}", f"num_warps={tile.warps}", f"num_stages={tile.stages}"]
     return [*factors, *stores, *_sizes(job), *sizes, *blocks, *launch]
 
 
-def _finish_launch(job: Job) -> list[str]:
+def _finish_launch(job: MatmulJob) -> list[str]:
     arguments = [
-        "partial", *_written(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
+        "partial", *_tensor_arguments(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
         *_names_of_sizes(job), "num_warps=4",
     ]  # fmt: skip
     batch = f", {job.left}.shape[0]" if job.batched else ""
     grid = f"{source.blocks('n_rows', FINISH_ROWS)}, {source.blocks('n_cols', FINISH_COLS)}{batch}"
     head = f"    _{job.region.name}_finish_kernel[({grid})]("
-    return [source.wrapped(head, arguments, ")").replace("\n", "\n    ")]
+    return [source.wrap_items(head, arguments, ")").replace("\n", "\n    ")]

@@ -16,11 +16,11 @@ from typing import Any
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import channelwise, matmul_rows, reductions, strides
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, apply, load
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, output_nodes
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, is_identity, output_nodes
+from kernel_lsp.rewrite.codegen.matmul_operands import MatmulProduct
 from kernel_lsp.rewrite.codegen.pointwise import (
     TABLE,
     Unsupported,
@@ -42,7 +42,7 @@ TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start
          "walked", "tiles", "n_batches", "all_cols")  # fmt: skip
 
 
-def grow(graph: Graph, product: Product) -> list[fx.Node]:
+def grow(graph: Graph, product: MatmulProduct) -> list[fx.Node]:
     """The product and the operations that join its kernel, in graph order."""
     group, shape = [product.node], shape_of(product.node)
     if product.kept is not None:
@@ -63,27 +63,27 @@ def _is_column_norm(graph: Graph, node: fx.Node) -> bool:
     return channelwise.is_channelwise(graph, node) and len(shape_of(node)) == 2
 
 
-def lower(graph: Graph, product: Product, nodes: Sequence[fx.Node], name: str) -> Lowered:
+def lower(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], name: str) -> LoweredRegion:
     """The region that starts from the value ``product``. Raises Unsupported when an operand does not fit."""
-    return _Lowering(graph, product, nodes).run(name)
+    return _TailLowering(graph, product, nodes).run(name)
 
 
-def factor_names(graph: Graph, product: Product) -> tuple[str, str]:
+def factor_names(graph: Graph, product: MatmulProduct) -> tuple[str, str]:
     """Names of the factors in the launcher."""
-    names = Names(TAKEN)
+    names = UniqueNames(TAKEN)
     left = names.fresh(_hint(graph, product.left))
     return left, names.fresh(_hint(graph, product.right))
 
 
-class _Lowering:
-    def __init__(self, graph: Graph, product: Product, nodes: Sequence[fx.Node]) -> None:
+class _TailLowering:
+    def __init__(self, graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node]) -> None:
         self.graph, self.product, self.nodes = graph, product, list(nodes)
         self.inside = set(nodes)
         whole = shape_of(product.node)
         self.order = product.order or tuple(range(len(whole)))
         self.shape = tuple(whole[dim] for dim in self.order)
         self._check_layouts()
-        self.names = Names([*TAKEN, *factor_names(graph, product)])
+        self.names = UniqueNames([*TAKEN, *factor_names(graph, product)])
         self.outside = list(dict.fromkeys(arg for node in nodes for arg in self._reads(node)))
         self.groups = self._collapse()
         self.views = dict[fx.Node, tuple[int, ...]]()
@@ -91,7 +91,7 @@ class _Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.loads: dict[fx.Node, Value] = {}
 
-    def run(self, name: str) -> Lowered:
+    def run(self, name: str) -> LoweredRegion:
         nodes = output_nodes(self.graph, self.nodes)
         outputs = [
             Output(
@@ -107,7 +107,7 @@ class _Lowering:
         order = tuple(self.operands.values())
         region = Region(name=name, dims=self._dims(), outputs=tuple(outputs), order=order)
         inputs = (self.product.left, self.product.right, *self.outside)
-        return Lowered(
+        return LoweredRegion(
             region=region, inputs=inputs, outputs=tuple(nodes), values=self.values, views=self.views,
             order=self.product.order,
         )  # fmt: skip

@@ -14,8 +14,8 @@ from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import accumulate, source
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Region
-from kernel_lsp.rewrite.codegen.rows import Layout, body_of, size_lines
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.rows import RowLayout, body_of, size_lines
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 MOST_COLUMNS = 8192
 """Longest row kept in registers, beside the sums of the same length."""
@@ -40,9 +40,9 @@ def parameters(columns: int) -> dict[str, list[Any]]:
     return {"BLOCK_ROWS": [tile], "num_warps": [warps]}
 
 
-def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """``choice``: BLOCK_ROWS and num_warps."""
-    layout = Layout(region=region, tiled=True, looped=False)
+    layout = RowLayout(region=region, tiled=True, looped=False)
     lines = _kernel(layout)
     text = "\n".join(lines)
     sizes = [name for name in sizes_in(text, region.dims) if name not in ("n_rows", "n_cols")]
@@ -54,10 +54,10 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
     ]
     doc = "Each program handles rows_per_program rows, BLOCK_ROWS at a time, and keeps sums over them."
     kernel = source.kernel_text(f"_{region.name}_kernel", header, doc, lines)
-    return source.generated(region, [kernel], _launcher(region, choice, header, summary), summary)
+    return source.generate_source(region, [kernel], _launcher(region, choice, header, summary), summary)
 
 
-def _kernel(layout: Layout) -> list[str]:
+def _kernel(layout: RowLayout) -> list[str]:
     region, body = layout.region, body_of(layout)
     columns = [output for output in region.outputs if output.columns]
     body.add("program = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31")
@@ -97,14 +97,14 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
     return "\n".join(
         [
             f"def {region.name}({source.signature(region)}):",
-            source.described(summary, region),
+            source.describe_region(summary, region),
             *source.make_contiguous(region.operands),
             *size_lines(region, ["n_rows", "n_cols"]),
             f"    rows_per_program = max({least}, {source.blocks('n_rows', PROGRAMS * tile)}{rounded})",
             "    n_programs = (n_rows + rows_per_program - 1) // rows_per_program",
             *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
             "    if n_rows > 0:  # a grid of zero programs cannot be launched",
-            source.wrapped(f"_{region.name}_kernel[(n_programs,)](", arguments, ")", indent="        "),
+            source.wrap_items(f"_{region.name}_kernel[(n_programs,)](", arguments, ")", indent="        "),
             f"    return {source.result(region)}",
             "",
         ]

@@ -84,7 +84,7 @@ def _unary(name: str) -> Builder:
     return lambda node, get: apply(name, as_float(get("self")))
 
 
-def _scaled(get: Get, name: str) -> Argument:
+def _scale_argument(get: Get, name: str) -> Argument:
     """``alpha * other`` of add and sub."""
     alpha = get("alpha")
     value = as_float(get(name))
@@ -94,11 +94,11 @@ def _scaled(get: Get, name: str) -> Argument:
 
 
 def _add(node: fx.Node, get: Get) -> Argument:
-    return apply("add", as_float(get("self")), _scaled(get, "other"))
+    return apply("add", as_float(get("self")), _scale_argument(get, "other"))
 
 
 def _sub(node: fx.Node, get: Get) -> Argument:
-    return apply("sub", as_float(get("self")), _scaled(get, "other"))
+    return apply("sub", as_float(get("self")), _scale_argument(get, "other"))
 
 
 def _rsub(node: fx.Node, get: Get) -> Argument:
@@ -249,7 +249,7 @@ def _threshold(node: fx.Node, get: Get) -> Argument:
     return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
 
 
-def _added(name: str) -> Builder:
+def _addc_builder(name: str) -> Builder:
     """addcmul and addcdiv: ``self + value * (tensor1 ? tensor2)``."""
 
     def build(node: fx.Node, get: Get) -> Argument:
@@ -338,7 +338,7 @@ TABLE: dict[str, Builder] = {
     "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
     "leaky_relu": _leaky_relu, "prelu": _prelu, "threshold": _threshold,
-    "addcmul": _added("mul"), "addcdiv": _added("div"), "lerp": _lerp, "hardshrink": _hardshrink,
+    "addcmul": _addc_builder("mul"), "addcdiv": _addc_builder("div"), "lerp": _lerp, "hardshrink": _hardshrink,
     "to": _cast, "_to_copy": _cast, "type_as": _cast,
 }  # fmt: skip
 
@@ -388,12 +388,12 @@ def value_of(node: fx.Node, read: Callable[[fx.Node], Any]) -> Any:
 
 def _buildable(node: fx.Node) -> bool:
     try:
-        return built(node) is not None
+        return build_expression(node) is not None
     except (Unsupported, KeyError):
         return False
 
 
-def built(node: fx.Node) -> Argument:
+def build_expression(node: fx.Node) -> Argument:
     """Try the builder on stand-ins for the arguments. Raises Unsupported."""
 
     def get(name: str) -> Argument:

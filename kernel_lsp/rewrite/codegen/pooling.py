@@ -23,7 +23,7 @@ from kernel_lsp.rewrite import cost as base_cost
 from kernel_lsp.rewrite import guard
 from kernel_lsp.rewrite.codegen import chain, cost, launching, pooling_source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -56,7 +56,7 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool(chain.Surrounded):
+class PoolRegion(chain.Surrounded):
     """One pool in the graph and what is fused with it. ``result`` is the seed, or the part of its result that
     is the values."""
 
@@ -84,7 +84,7 @@ class Pool(chain.Surrounded):
         return all(w.out == 1 and w.kernel == w.size and w.inside and w.dilation == 1 for w in self.windows)
 
 
-def find(graph: Graph, seed: fx.Node) -> Pool | None:
+def find(graph: Graph, seed: fx.Node) -> PoolRegion | None:
     """None when the node is no pool that is generated."""
     name = op_name(seed)
     kind = "max" if "max_pool" in name else "avg"
@@ -105,7 +105,7 @@ def find(graph: Graph, seed: fx.Node) -> Pool | None:
     windows = _adaptive(seed, rank) if name.startswith("adaptive") else _windows(seed, result, rank)
     if windows is None or math.prod(w.size for w in windows) >= 2**30:
         return None
-    bare = Pool(
+    bare = PoolRegion(
         seed=seed, result=result, kind=kind, windows=windows,
         count_include_pad=bool(argument(seed, "count_include_pad", True)),
         divisor=argument(seed, "divisor_override"),
@@ -155,7 +155,7 @@ def _adaptive(seed: fx.Node, rank: int) -> tuple[Window, ...] | None:
     )
 
 
-def _with_neighbors(graph: Graph, bare: Pool) -> Pool | None:
+def _with_neighbors(graph: Graph, bare: PoolRegion) -> PoolRegion | None:
     x = bare.root.meta["val"]
     if bare.everything:
         return bare
@@ -166,7 +166,7 @@ def _with_neighbors(graph: Graph, bare: Pool) -> Pool | None:
     head = [] if overlapping else chain.before(graph, bare.root, {bare.seed}, locate)
     if (bare.root not in head and locate(bare.root) is None) or bare.taps > 64:
         return None
-    return Pool(
+    return PoolRegion(
         seed=bare.seed, result=bare.result, kind=bare.kind, windows=bare.windows, divisor=bare.divisor,
         count_include_pad=bare.count_include_pad, prologue=tuple(head), epilogue=tuple(tail),
     )  # fmt: skip
@@ -194,14 +194,14 @@ def locator(sizes: tuple[int, ...], rank: int) -> chain.Locate:
 # --- what it is worth --------------------------------------------------------------------
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     found = [find(graph, node) for node in graph.nodes if "_pool" in op_name(node)]
     return [_match(graph, pool) for pool in found if pool is not None]
 
 
-def _match(graph: Graph, pool: Pool) -> Match:
+def _match(graph: Graph, pool: PoolRegion) -> GraphMatch:
     plain = pool.everything
-    return Match(
+    return GraphMatch(
         nodes=pool.nodes,
         label=graph.label(*pool.nodes),
         summary=_plain_summary(pool) if plain else f"compute {op_name(pool.seed)}{pool.beside} in one pass",
@@ -211,11 +211,11 @@ def _match(graph: Graph, pool: Pool) -> Match:
     )
 
 
-def _plain_summary(pool: Pool) -> str:
+def _plain_summary(pool: PoolRegion) -> str:
     return f"reduce with {'amax' if pool.kind == 'max' else 'mean'} instead of {op_name(pool.seed)}"
 
 
-def _benefit(graph: Graph, pool: Pool) -> float:
+def _benefit(graph: Graph, pool: PoolRegion) -> float:
     rates = base_cost.rates(graph)
     if pool.everything and pool.kind == "avg":
         return 0.0
@@ -239,7 +239,7 @@ def _benefit(graph: Graph, pool: Pool) -> float:
 # --- applying it -------------------------------------------------------------------------
 
 
-def proofs(graph: Graph, match: Match) -> list[Proof]:
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     pool = find(graph, graph.named(match.data["seed"]))
     assert pool is not None
     shapes = ", ".join(f"{w.kernel} of {w.size} to {w.out}" for w in pool.windows)
@@ -253,7 +253,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     ]  # fmt: skip
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     pool = find(graph, graph.named(match.data["seed"]))
     if pool is None:
         raise RewriteError(f"{match.label} is no longer a pool that can be generated", "apply it first")
@@ -267,7 +267,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     return None
 
 
-def _reduce(graph: Graph, pool: Pool) -> None:
+def _reduce(graph: Graph, pool: PoolRegion) -> None:
     """One window over everything is a reduction, which torch does at copy speed."""
     dims = list(range(-len(pool.windows), 0))
     op = aten.amax.default if pool.kind == "max" else aten.mean.dim
@@ -277,6 +277,6 @@ def _reduce(graph: Graph, pool: Pool) -> None:
     graph.replace(pool.result, made)
 
 
-def _name(pool: Pool) -> str:
+def _name(pool: PoolRegion) -> str:
     words = [*chain.words(pool.prologue), op_name(pool.seed), *chain.words(pool.epilogue)]
     return ("fused_" if len(words) > 1 else "direct_") + "_".join(dict.fromkeys(words))

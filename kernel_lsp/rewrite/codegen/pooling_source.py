@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 if TYPE_CHECKING:
-    from kernel_lsp.rewrite.codegen.pooling import Pool
+    from kernel_lsp.rewrite.codegen.pooling import PoolRegion
 
 WORDS = {1: ("column",), 2: ("row", "column"), 3: ("slice", "row", "column")}
 LENGTHS = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
@@ -31,9 +31,11 @@ TAKEN = (
 """Names that the templates below use themselves."""
 
 
-def emit(graph: Graph, pool: Pool, choice: Mapping[str, Any], name: str) -> tuple[Generated, list[fx.Node]]:
+def emit(
+    graph: Graph, pool: PoolRegion, choice: Mapping[str, Any], name: str
+) -> tuple[GeneratedSource, list[fx.Node]]:
     """The kernel with its launcher, and the nodes that the launcher takes."""
-    writer = _Writer(graph, pool, dict(choice), name)
+    writer = _PoolingWriter(graph, pool, dict(choice), name)
     numbers = chain.numbers([writer.root, writer.result])
     made = source.module(name, [writer.kernel(), writer.launcher()], writer.doc(), numbers)
     return made, writer.inputs
@@ -43,19 +45,19 @@ def _between(index: str, length: str, low: bool) -> str:
     return f"({index} >= 0) & ({index} < {length})" if low else f"{index} < {length}"
 
 
-class _Writer:
-    def __init__(self, graph: Graph, pool: Pool, choice: dict[str, Any], name: str) -> None:
+class _PoolingWriter:
+    def __init__(self, graph: Graph, pool: PoolRegion, choice: dict[str, Any], name: str) -> None:
         from kernel_lsp.rewrite.codegen.pooling import locator  # the planner's module imports this one
 
         self.graph, self.pool, self.choice, self.name = graph, pool, choice, name
         self.rank = len(pool.windows)
-        names = Names(TAKEN)
+        names = UniqueNames(TAKEN)
         sizes_in = tuple(pool.root.meta["val"].shape)
         sizes_out = tuple(pool.result.meta["val"].shape)
-        self.head = chain.Chain(
+        self.head = chain.PointwiseChain(
             graph=graph, inside=set(pool.prologue), names=names, locate=locator(sizes_in, self.rank)
         )
-        self.tail = chain.Chain(
+        self.tail = chain.PointwiseChain(
             graph=graph, inside=set(pool.epilogue), names=names, locate=locator(sizes_out, self.rank)
         )
         self.root = self.head.value(pool.root)
@@ -76,7 +78,7 @@ class _Writer:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
-        body = Body(Names(TAKEN), lambda operand: self._load(operand, tap=False))
+        body = Body(UniqueNames(TAKEN), lambda operand: self._load(operand, tap=False))
         self._start(body)
         body.add(f"{self._total()} = tl.full([BLOCK_SIZE], {self._identity()}, tl.float32)")
         inner = self._loops(body)
@@ -258,7 +260,7 @@ class _Writer:
             *([f"    n_channels = {x}.shape[-{rank + 1}]"] if self.channels else []),
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             f"        grid = ({source.blocks('out.numel()', self.choice['BLOCK_SIZE'])},)",
-            source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
+            source.wrap_items(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
             "    return out",
             "",
         ]

@@ -15,8 +15,8 @@ from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.recurrence_facts import Recurrence, acts_elementwise, recurrence_of
 from kernel_lsp.rewrite.codegen.recurrence_launch import Launcher
 from kernel_lsp.rewrite.codegen.recurrence_paths import Paths
-from kernel_lsp.rewrite.codegen.recurrence_source import Kernel
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.recurrence_source import RecurrenceKernel
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.results import first_reader, launch
 
@@ -26,12 +26,12 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [128, 64, 256], "num_stages": 
 """Few elements a program: a state of 16384 elements must fill all multiprocessors."""
 
 
-def emit(paths: Paths, choice: Mapping[str, Any]) -> Generated:
+def emit(paths: Paths, choice: Mapping[str, Any]) -> GeneratedSource:
     """Kernel and launcher; the launcher returns the results in their order."""
-    text, sizes = Kernel(paths).write()
+    text, sizes = RecurrenceKernel(paths).write()
     region, steps = paths.region, paths.loop.length
     summary = f"{steps} steps of a recurrence in one kernel"
-    return source.generated(region, [text], Launcher(paths).write(choice, sizes), summary)
+    return source.generate_source(region, [text], Launcher(paths).write(choice, sizes), summary)
 
 
 def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:

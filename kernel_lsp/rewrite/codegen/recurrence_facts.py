@@ -13,31 +13,31 @@ from dataclasses import dataclass
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.lower import Lowered, lower
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion, lower
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, TABLE, Unsupported, op_name
-from kernel_lsp.rewrite.codegen.space import Shape, shape_of
-from kernel_lsp.rewrite.codegen.wording import worded
+from kernel_lsp.rewrite.codegen.space import RegionShape, shape_of
+from kernel_lsp.rewrite.codegen.wording import apply_program_names
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.loops import Loop
+from kernel_lsp.rewrite.loops import UnrolledLoop
 from kernel_lsp.rewrite.results import Result, results_of
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.walks import SliceWalk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recurrence:
     """One step as a region, and what its operands are in the loop."""
 
-    lowered: Lowered
+    lowered: LoweredRegion
     given: dict[Operand, fx.Node]
     """Operand -> what the launcher takes for it: a tensor that is walked through, a state before the loop, or
     what every step reads as it is."""
-    walks: dict[Operand, Walk]
+    walks: dict[Operand, SliceWalk]
     states: dict[Operand, int]
     """Operand -> number of the operation whose result takes its place in the next step."""
     values: dict[int, Value]
     """What the operations of a step are in the region."""
     results: tuple[Result, ...]
-    loop: Loop
+    loop: UnrolledLoop
 
     @property
     def inputs(self) -> list[fx.Node]:
@@ -49,7 +49,7 @@ def acts_elementwise(nodes: Iterable[fx.Node]) -> bool:
     return all(op_name(node) in TABLE for node in nodes)
 
 
-def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
+def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | None:
     """None when the steps cannot be generated."""
     step = loop.steps[1]
     if not acts_elementwise(step):
@@ -60,7 +60,9 @@ def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
         return None
     alone = _step_alone(graph, loop)
     try:
-        lowered = worded(graph, lower(graph, [alone[node] for node in step], Shape(sizes=sizes.pop()), name))
+        lowered = apply_program_names(
+            graph, lower(graph, [alone[node] for node in step], RegionShape(sizes=sizes.pop()), name)
+        )
     except Unsupported:
         return None
     by_node = dict(zip(lowered.inputs, lowered.region.operands, strict=True))
@@ -82,7 +84,7 @@ def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
     return found if _is_covered(graph, found) else None
 
 
-def _step_alone(graph: Graph, loop: Loop) -> dict[fx.Node, fx.Node]:
+def _step_alone(graph: Graph, loop: UnrolledLoop) -> dict[fx.Node, fx.Node]:
     """One step in a graph of its own, where each slice is one contiguous tensor however it lies in memory:
     a call or its input in the loop -> the same there."""
     step, made = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -95,7 +97,7 @@ def _step_alone(graph: Graph, loop: Loop) -> dict[fx.Node, fx.Node]:
             made[node] = made[stand_in]
     for call in calls:
         made[call] = step.node_copy(call, lambda node: made[node])
-    step.output([made[calls[index]] for index in wanted(loop)])
+    step.output([made[calls[index]] for index in wanted_operations(loop)])
     for node, twin in made.items():
         value = graph.val(node)
         with value.fake_mode:
@@ -103,7 +105,7 @@ def _step_alone(graph: Graph, loop: Loop) -> dict[fx.Node, fx.Node]:
     return made
 
 
-def wanted(loop: Loop) -> list[int]:
+def wanted_operations(loop: UnrolledLoop) -> list[int]:
     """Operations whose values a step has to have: what is stored or handed on."""
     return list(dict.fromkeys([*(i for i, _ in loop.results), *(i for _, i in loop.carried)]))
 
@@ -119,7 +121,7 @@ def _is_covered(graph: Graph, found: Recurrence) -> bool:
     return fits and kept and dense and bool(found.walks) and len(found.states) == len(loop.carried)
 
 
-def _starts_alike(graph: Graph, loop: Loop, initial: fx.Node, index: int) -> bool:
+def _starts_alike(graph: Graph, loop: UnrolledLoop, initial: fx.Node, index: int) -> bool:
     """The state before the loop has the shape and dtype that every step gives it."""
     first, later = graph.val(initial), graph.val(loop.steps[0][index])
     return bool(first.shape == later.shape and first.dtype == later.dtype)

@@ -47,7 +47,7 @@ class Launcher:
             *self._size_lines(sizes),
             "    if n_elements > 0:  # a grid of zero programs cannot be launched",
             f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
-            source.wrapped(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
+            source.wrap_items(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
             f"    return {', '.join(self.paths.results)}",
             "",
         ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.body import UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.recurrence_facts import Recurrence
 from kernel_lsp.rewrite.graph import Graph
@@ -35,7 +35,7 @@ class Paths:
         self.graph, self.found, self.loop = graph, found, found.loop
         self.region = region = found.lowered.region
         taken = ["out", "n_steps", "n_elements", "n_inner", "step", *(dim.name for dim in region.dims)]
-        self.names = names = Names(taken)
+        self.names = names = UniqueNames(taken)
         self.old = {operand: operand.name for operand in region.operands}
         self.arguments = {
             operand: names.fresh(_wish(graph, node))

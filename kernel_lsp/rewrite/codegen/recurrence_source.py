@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernel_lsp.rewrite.codegen import source
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.flat import flat_load, index_lines, narrow
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, topological
-from kernel_lsp.rewrite.codegen.recurrence_facts import wanted
+from kernel_lsp.rewrite.codegen.recurrence_facts import wanted_operations
 from kernel_lsp.rewrite.codegen.recurrence_paths import Paths
 
 
-class Kernel:
+class RecurrenceKernel:
     def __init__(self, paths: Paths) -> None:
         self.paths, self.graph, self.found = paths, paths.graph, paths.found
         self.loop, self.region = self.found.loop, self.found.lowered.region
@@ -47,17 +47,17 @@ class Kernel:
     def _body(self) -> list[str]:
         region, found, paths = self.region, self.found, self.paths.all()
         taken = ["n_steps", "n_elements", *paths.values(), *self.paths.more_sizes()]
-        outer = Body(Names([*taken, *(dim.name for dim in region.dims)]), self._load)
+        outer = Body(UniqueNames([*taken, *(dim.name for dim in region.dims)]), self._load)
         values = {v.operand: v for v in topological(o.value for o in region.outputs) if v.operand is not None}
         held: dict[Operand, str] = {}
         for operand, index in found.states.items():
             held[operand] = outer.names.fresh(self.loop.variable(self.graph, index))
-            outer.add(f"{held[operand]} = {self._load(operand)}{_widened(operand)}")
+            outer.add(f"{held[operand]} = {self._load(operand)}{_widen_operand(operand)}")
             outer.known[values[operand]] = held[operand]
         for operand, value in values.items():
             if operand not in found.states and operand not in found.walks:
                 name = outer.names.fresh(self.paths.arguments[operand])
-                outer.add(f"{name} = {self._load(operand)}{_widened(operand)}")
+                outer.add(f"{name} = {self._load(operand)}{_widen_operand(operand)}")
                 outer.known[value] = name
         for path, name in paths.items():
             outer.add(
@@ -81,9 +81,9 @@ class Kernel:
         found, paths = self.found, self.paths.all()
         for operand in found.walks:
             name = inner.known[values[operand]] = inner.names.fresh(f"{self.paths.arguments[operand]}_t")
-            inner.add(f"{name} = {self._load(operand)}{_widened(operand)}")
+            inner.add(f"{name} = {self._load(operand)}{_widen_operand(operand)}")
         texts = {}
-        for index in wanted(self.loop):
+        for index in wanted_operations(self.loop):
             value = found.values[index]
             named = replace(value, hint=f"{self.loop.variable(self.graph, index)}_next", inline=False)
             texts[index] = inner.known[value] = str(inner.text(named))
@@ -102,5 +102,5 @@ class Kernel:
         return flat_load(operand, self.region, "offs").replace(f"({operand.name}_ptr", f"({name}_ptr")
 
 
-def _widened(operand: Operand) -> str:
+def _widen_operand(operand: Operand) -> str:
     return ".to(tl.float32)" if operand.dtype in ("float16", "bfloat16") else ""

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import accumulate, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.index import Space, offset, product, sizes_in
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Operand, Output, Region, Value
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class RowLayout:
     """One row for each program, or a tile of several."""
 
     region: Region
@@ -30,13 +30,16 @@ class Layout:
         return "rows" if self.tiled else "row"
 
     @property
-    def axis(self) -> accumulate.Axis:
+    def axis(self) -> accumulate.ReductionAxis:
         return accumulate.MATRIX if self.tiled else accumulate.VECTOR
 
     @property
-    def spaces(self) -> list[Space]:
+    def spaces(self) -> list[IndexSpace]:
         region = self.region
-        return [Space(variable=self.row, axes=region.row_axes), Space(variable="cols", axes=region.reduced)]
+        return [
+            IndexSpace(variable=self.row, axes=region.row_axes),
+            IndexSpace(variable="cols", axes=region.reduced),
+        ]
 
     def address(self, name: str, axes: tuple[int, ...]) -> str:
         operand = Operand(name=name, dtype="float32", axes=axes)
@@ -63,23 +66,23 @@ class Layout:
         return f"tl.store({where}, {text}{f', mask={mask}' if mask else ''})"
 
 
-def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """Kernel and launcher for a region whose rows are reduced by one program each.
 
     ``choice``: BLOCK_SIZE (columns; the launcher rounds up itself when a row is one block),
     BLOCK_ROWS, num_warps, and ``looped``.
     """
-    layout = Layout(region=region, tiled=choice["BLOCK_ROWS"] > 1, looped=choice["looped"])
+    layout = RowLayout(region=region, tiled=choice["BLOCK_ROWS"] > 1, looped=choice["looped"])
     lines = _prologue(layout)
-    lines += _looped(layout) if layout.looped else _one_block(layout)
+    lines += _loop_lines(layout) if layout.looped else _one_block(layout)
     text = "\n".join(lines)
     sizes = [name for name in sizes_in(text, region.dims) if name not in ("n_rows", "n_cols")]
     header = _header(layout, sizes, text)
     kernel = source.kernel_text(f"_{region.name}_kernel", header, _doc(layout), lines)
-    return source.generated(region, [kernel], _launcher(layout, choice, header, summary), summary)
+    return source.generate_source(region, [kernel], _launcher(layout, choice, header, summary), summary)
 
 
-def _doc(layout: Layout) -> str:
+def _doc(layout: RowLayout) -> str:
     if layout.tiled:
         return "Each program handles BLOCK_ROWS rows."
     return (
@@ -89,7 +92,7 @@ def _doc(layout: Layout) -> str:
     )
 
 
-def _prologue(layout: Layout) -> list[str]:
+def _prologue(layout: RowLayout) -> list[str]:
     if not layout.tiled:
         return ["    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31"]
     return [
@@ -98,19 +101,19 @@ def _prologue(layout: Layout) -> list[str]:
     ]
 
 
-def _columns(layout: Layout, start: str) -> list[str]:
+def _columns(layout: RowLayout, start: str) -> list[str]:
     columns = f"{start}tl.arange(0, BLOCK_SIZE)" + ("[None, :]" if layout.tiled else "")
     mask = "(rows < n_rows) & (cols < n_cols)" if layout.tiled else "cols < n_cols"
     reason = "the last block is not full" if layout.looped else "BLOCK_SIZE is rounded up to a power of two"
     return [f"cols = {columns}", f"mask = {mask}  # {reason}"]
 
 
-def body_of(layout: Layout) -> Body:
-    names = Names([*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"])
+def body_of(layout: RowLayout) -> Body:
+    names = UniqueNames([*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"])
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
 
-def _one_block(layout: Layout) -> list[str]:
+def _one_block(layout: RowLayout) -> list[str]:
     body = body_of(layout)
     for line in _columns(layout, ""):
         body.add(line)
@@ -120,7 +123,7 @@ def _one_block(layout: Layout) -> list[str]:
     return body.lines
 
 
-def _looped(layout: Layout) -> list[str]:
+def _loop_lines(layout: RowLayout) -> list[str]:
     region, body = layout.region, body_of(layout)
     for level in levels(region.values):
         hoist(body, [value.values[0] for value in level])
@@ -135,7 +138,7 @@ def _looped(layout: Layout) -> list[str]:
     return body.lines
 
 
-def _open_loop(layout: Layout, body: Body) -> Body:
+def _open_loop(layout: RowLayout, body: Body) -> Body:
     body.add("for start in range(0, n_cols, BLOCK_SIZE):")
     inner = body.inner()
     for line in _columns(layout, "start + "):
@@ -143,7 +146,7 @@ def _open_loop(layout: Layout, body: Body) -> Body:
     return inner
 
 
-def _write(layout: Layout, body: Body) -> None:
+def _write(layout: RowLayout, body: Body) -> None:
     rowwise = [output for output in layout.region.outputs if output.rowwise]
     full = [output for output in layout.region.outputs if not output.rowwise]
     for output in rowwise:
@@ -194,7 +197,7 @@ def close(body: Body, value: Value, results: tuple[str, ...]) -> None:
     body.known[value] = results[0]
 
 
-def _header(layout: Layout, sizes: list[str], text: str) -> list[str]:
+def _header(layout: RowLayout, sizes: list[str], text: str) -> list[str]:
     rows = ["n_rows"] if "n_rows" in text else []
     blocks = ["BLOCK_ROWS: tl.constexpr"] if layout.tiled else []
     return [
@@ -228,7 +231,7 @@ def size_lines(region: Region, needed: list[str]) -> list[str]:
     return lines
 
 
-def _launcher(layout: Layout, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
+def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
     region = layout.region
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     block = str(choice["BLOCK_SIZE"]) if layout.looped else source.power_of_two("n_cols")
@@ -238,12 +241,12 @@ def _launcher(layout: Layout, choice: Mapping[str, Any], header: list[str], summ
     programs = source.blocks("n_rows", choice["BLOCK_ROWS"])
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        source.described(summary, region),
+        source.describe_region(summary, region),
         *source.make_contiguous(region.operands),
         *size_lines(region, ["n_rows", "n_cols"]),
         *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
         "    if n_rows > 0:  # a grid of zero programs cannot be launched",
-        source.wrapped(f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "),
+        source.wrap_items(f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "),
         f"    return {source.result(region)}",
         "",
     ]

@@ -24,7 +24,7 @@ from kernel_lsp.rewrite import cost as base_cost
 from kernel_lsp.rewrite.codegen import chain, cost, launching, scan_source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
@@ -72,7 +72,7 @@ class Scan(chain.Surrounded):
         return [list(range(self.dim)), [self.dim], list(range(self.dim + 1, rank))]
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     found = [find(graph, node) for node in graph.nodes if op_name(node) in SCANS]
     return [_match(graph, scan) for scan in found if scan is not None]
 
@@ -93,14 +93,14 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
     dim = int(argument(seed, "dim")) % value.dim()
     if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
         return None
-    result, root, inner = _flipped(graph, seed, dim)
-    shift, rest = (0, root) if inner else _shifted(graph, seed, root, dim)
+    result, root, inner = _find_flips(graph, seed, dim)
+    shift, rest = (0, root) if inner else _find_shift(graph, seed, root, dim)
     if shift and (found := _with_neighbors(graph, seed, result, rest, shift, dim, [root])) is not None:
         return found
     return _with_neighbors(graph, seed, result, root, 0, dim, inner)
 
 
-def _flipped(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
+def _find_flips(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
     """flip, scan, flip along one dimension is a scan from the end."""
     first, last = seed.args[0], graph.only_user(seed)
     if last is None or not (_flips(first, dim) and _flips(last, dim)) or graph.only_user(first) is not seed:
@@ -115,12 +115,12 @@ def _flips(node: Any, dim: int) -> bool:
     return [int(d) % rank for d in argument(node, "dims")] == [dim]
 
 
-def _shifted(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int, fx.Node]:
+def _find_shift(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int, fx.Node]:
     """Zeros in front of a tensor along the dimension, by cat or pad, and the tensor; only in sums."""
     if op_name(seed) != "cumsum" or graph.only_user(root) is not seed:
         return 0, root
     if op_name(root) in ("pad", "constant_pad_nd"):
-        return _padded(root, dim), root.args[0]
+        return _leading_zeros(root, dim), root.args[0]
     if op_name(root) != "cat" or int(argument(root, "dim", 0)) % root.meta["val"].dim() != dim:
         return 0, root
     zeros, *others = root.args[0]
@@ -130,7 +130,7 @@ def _shifted(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int,
     return int(zeros.meta["val"].shape[dim]), rest
 
 
-def _padded(root: fx.Node, dim: int) -> int:
+def _leading_zeros(root: fx.Node, dim: int) -> int:
     """How many zeros a pad puts in front of the dimension; 0 when it does anything else."""
     amounts, rank = [int(n) for n in argument(root, "pad")], root.meta["val"].dim()
     at = 2 * (rank - 1 - dim)  # pairs of (front, back) from the last dimension on
@@ -174,8 +174,8 @@ def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...]
 # --- what it is worth --------------------------------------------------------------------
 
 
-def _match(graph: Graph, scan: Scan) -> Match:
-    return Match(
+def _match(graph: Graph, scan: Scan) -> GraphMatch:
+    return GraphMatch(
         nodes=scan.nodes,
         label=graph.label(*scan.nodes),
         summary=_summary(scan),
@@ -253,7 +253,7 @@ def parameters(scan: Scan) -> dict[str, list[Any]]:
 # --- applying it -------------------------------------------------------------------------
 
 
-def proofs(graph: Graph, match: Match) -> list[Proof]:
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     scan = find(graph, graph.named(match.data["seed"]))
     assert scan is not None
     value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
@@ -270,7 +270,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     return found
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     scan = find(graph, graph.named(match.data["seed"]))
     if scan is None:
         raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, topological
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ MAX_CHUNKS = 512
 
 def emit(
     graph: Graph, scan: Scan, choice: Mapping[str, Any], name: str, split: bool
-) -> tuple[Generated, list[fx.Node]]:
+) -> tuple[GeneratedSource, list[fx.Node]]:
     """The kernels with their launcher, and the nodes that the launcher takes."""
-    writer = _Writer(graph, scan, dict(choice), name)
+    writer = _ScanWriter(graph, scan, dict(choice), name)
     kernels, launch = writer.split() if split else writer.whole()
     numbers = chain.numbers([writer.root, writer.result])
     made = source.module(name, [*kernels, writer.launcher(launch)], writer.doc(), numbers)
@@ -50,7 +50,7 @@ def _tuple(words: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _LineLayout:
     """How the lines of a scan lie in a tile."""
 
     line: str
@@ -58,27 +58,27 @@ class _Place:
     axis: int
 
     @staticmethod
-    def of(scan: Scan) -> _Place:
+    def of(scan: Scan) -> _LineLayout:
         if scan.n_inner == 1:
-            return _Place(line="[:, None]", step="[None, :]", axis=1)
-        return _Place(line="[None, :]", step="[:, None]", axis=0)
+            return _LineLayout(line="[:, None]", step="[None, :]", axis=1)
+        return _LineLayout(line="[None, :]", step="[:, None]", axis=0)
 
 
-class _Writer:
+class _ScanWriter:
     def __init__(self, graph: Graph, scan: Scan, choice: dict[str, Any], name: str) -> None:
         self.graph, self.scan, self.choice, self.name = graph, scan, choice, name
-        self.place = _Place.of(scan)
+        self.place = _LineLayout.of(scan)
         self.product = op_name(scan.seed) == "cumprod"
         self.whole_numbers = not scan.seed.meta["val"].dtype.is_floating_point
-        names = Names(TAKEN)
+        names = UniqueNames(TAKEN)
         from kernel_lsp.rewrite.codegen.scan import locator  # the planner's module imports this one
 
         inside = set(scan.nodes)
-        head = chain.Chain(
+        head = chain.PointwiseChain(
             graph=graph, inside=inside, names=names, locate=locator(scan, shifted=bool(scan.shift))
         )
         tail = (
-            chain.Chain(graph=graph, inside=inside, names=names, locate=locator(scan, shifted=False))
+            chain.PointwiseChain(graph=graph, inside=inside, names=names, locate=locator(scan, shifted=False))
             if scan.shift
             else head
         )
@@ -96,7 +96,7 @@ class _Writer:
     def whole(self) -> tuple[list[str], list[str]]:
         """One launch; a program owns its lines from end to end."""
         once = self.scan.dim > 0 and self.scan.sizes[self.scan.dim] <= self.choice["BLOCK_SIZE"]
-        body = Body(Names(TAKEN), self._load)
+        body = Body(UniqueNames(TAKEN), self._load)
         body.add("first_line = tl.program_id(0).to(tl.int64) * BLOCK_LINES  # int64: offsets can pass 2**31")
         body.add("lines = first_line + tl.arange(0, BLOCK_LINES)")
         body.add("present = lines < n_lines  # the last program reaches past the end")
@@ -115,7 +115,9 @@ class _Writer:
         grid = f"({source.blocks('n_lines', self.choice['BLOCK_LINES'])},)"
         launch = [
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-            source.wrapped(f"_{self.name}_kernel[{grid}](", self._arguments(header), ")", indent="        "),
+            source.wrap_items(
+                f"_{self.name}_kernel[{grid}](", self._arguments(header), ")", indent="        "
+            ),
         ]
         return [text], launch
 
@@ -135,10 +137,12 @@ class _Writer:
             f"    partial = torch.empty(n_lines * n_chunks, dtype=torch.{dtype}, device=out.device)",
             "    grid = (n_chunks, n_lines)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-            source.wrapped(
+            source.wrap_items(
                 f"_{self.name}_totals_kernel[grid](", self._arguments(first[0]), ")", indent="        "
             ),
-            source.wrapped(f"_{self.name}_kernel[grid](", self._arguments(second[0]), ")", indent="        "),
+            source.wrap_items(
+                f"_{self.name}_kernel[grid](", self._arguments(second[0]), ")", indent="        "
+            ),
         ]
         return kernels, launch
 
@@ -178,7 +182,7 @@ class _Writer:
         )
 
     def _chunk_start(self) -> Body:
-        body = Body(Names(TAKEN), self._load)
+        body = Body(UniqueNames(TAKEN), self._load)
         body.add("# int64: offsets can pass 2**31")
         body.add("lines = tl.program_id(1).to(tl.int64) + tl.arange(0, BLOCK_LINES)")
         body.add("present = lines >= 0  # one line a program: always there")

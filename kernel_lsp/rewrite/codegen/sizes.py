@@ -11,7 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Dim
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported
-from kernel_lsp.rewrite.codegen.space import Shape, shape_of
+from kernel_lsp.rewrite.codegen.space import RegionShape, shape_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class Wide:
 class Sizes:
     """Spells the sizes of one region in terms of its operands."""
 
-    space: Shape
+    space: RegionShape
     sizes: tuple[int, ...]
     """Of the space, in the order in which the region visits its dimensions."""
     order: tuple[int, ...]

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region
 from kernel_lsp.rewrite.codegen.ops import helpers_for
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 MAX_LINE = 110
 
 
 def kernel_text(name: str, parameters: Sequence[str], doc: str, lines: Sequence[str]) -> str:
-    head = wrapped(f"def {name}(", parameters, "):")
+    head = wrap_items(f"def {name}(", parameters, "):")
     return "\n".join(["@triton.jit", head, f'    """{doc}"""', *lines, ""])
 
 
-def wrapped(head: str, items: Sequence[str], tail: str, indent: str = "") -> str:
+def wrap_items(head: str, items: Sequence[str], tail: str, indent: str = "") -> str:
     """A call or signature on one line when it fits, else one indented block of items."""
     flat = f"{indent}{head}{', '.join(items)}{tail}"
     if len(flat) <= MAX_LINE:
@@ -51,7 +51,7 @@ def tensors(region: Region) -> list[Operand | Output]:
     return [*region.operands, *region.outputs]
 
 
-def described(summary: str, region: Region) -> str:
+def describe_region(summary: str, region: Region) -> str:
     """The launcher's docstring: what it computes, and the shape of everything it reads and writes."""
     shapes = []
     for item in tensors(region):
@@ -106,15 +106,17 @@ def result(region: Region) -> str:
     return ", ".join(output.name for output in region.outputs)
 
 
-def generated(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> Generated:
+def generate_source(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> GeneratedSource:
     return module(region.name, [*kernels, launcher], summary, numbers(region))
 
 
-def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]) -> Generated:
+def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]) -> GeneratedSource:
     """Kernels and their launcher, behind the helpers that they call."""
     text = "\n\n".join(parts)
     definitions = "\n\n".join([*helpers_for(text), text])
-    return Generated(name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=numbers)
+    return GeneratedSource(
+        name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=numbers
+    )
 
 
 def numbers(region: Region) -> tuple[float, ...]:

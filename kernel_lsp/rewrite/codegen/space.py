@@ -49,7 +49,7 @@ WEIGHTS = ("weight", "pos_weight")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class RegionShape:
     """The points that a region visits."""
 
     sizes: tuple[int, ...]
@@ -71,7 +71,7 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(n) for n in node.meta["val"].shape)
 
 
-def space_of(node: fx.Node) -> Shape | None:
+def space_of(node: fx.Node) -> RegionShape | None:
     """The space of a reduction, softmax, norm or loss; None when the node is none that is generated."""
     try:
         return demanded_space(node)
@@ -79,7 +79,7 @@ def space_of(node: fx.Node) -> Shape | None:
         return None
 
 
-def demanded_space(node: fx.Node) -> Shape | None:
+def demanded_space(node: fx.Node) -> RegionShape | None:
     """The same; None when the node is nothing of the kind. Raises Unsupported for a variant that is not
     generated."""
     name = op_name(node)
@@ -99,7 +99,7 @@ def source(node: fx.Node) -> fx.Node:
     return node.args[0]
 
 
-def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS) -> Shape:
+def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS) -> RegionShape:
     sizes = shape_of(source(node))
     if (dtype := source(node).meta["val"].dtype) not in dtypes:
         raise Unsupported(f"no kernel computes in {dtype}")
@@ -108,10 +108,10 @@ def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = F
     axes = tuple(sorted({dim % len(sizes) for dim in dims})) or tuple(range(len(sizes)))
     if axes != tuple(range(axes[0], axes[-1] + 1)):
         raise Unsupported("reduced dimensions are not adjacent")
-    return Shape(sizes=sizes, reduced=axes)
+    return RegionShape(sizes=sizes, reduced=axes)
 
 
-def _norm(node: fx.Node, name: str) -> Shape:
+def _norm(node: fx.Node, name: str) -> RegionShape:
     sizes = shape_of(source(node))
     if name in ("layer_norm", "rms_norm"):
         count = len(argument(node, "normalized_shape"))
@@ -124,13 +124,13 @@ def _norm(node: fx.Node, name: str) -> Shape:
         groups = int(argument(node, "num_groups"))
     _along(node, [-1])
     rank = len(sizes) + 1
-    return Shape(sizes=sizes, reduced=tuple(range(2, rank)), groups=groups)
+    return RegionShape(sizes=sizes, reduced=tuple(range(2, rank)), groups=groups)
 
 
-def _reduction(node: fx.Node) -> Shape:
+def _reduction(node: fx.Node) -> RegionShape:
     value: Any = node.meta["val"]
     if is_counted(node):
-        return _counted(node)
+        return _count_shape(node)
     if not isinstance(value, torch.Tensor):
         raise Unsupported("it returns indices beside the values")
     if value.dtype not in FLOATS:
@@ -169,7 +169,7 @@ def is_counted(node: fx.Node) -> bool:
     return whole and source(node).meta["val"].dtype == torch.bool
 
 
-def _counted(node: fx.Node) -> Shape:
+def _count_shape(node: fx.Node) -> RegionShape:
     dims = argument(node, "dim")
     dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     shape = _along(node, dims, (*FLOATS, torch.bool))
@@ -178,7 +178,7 @@ def _counted(node: fx.Node) -> Shape:
     return shape
 
 
-def _pair(node: fx.Node) -> Shape:
+def _pair(node: fx.Node) -> RegionShape:
     left, right = (argument(node, name) for name in ("x1", "x2"))
     alike = left.meta["val"].dtype == right.meta["val"].dtype and shape_of(left) == shape_of(right)
     if not alike or argument(node, "p", 2.0) not in (1, 2):
@@ -186,7 +186,7 @@ def _pair(node: fx.Node) -> Shape:
     return _along(node, [argument(node, "dim", 1) if op_name(node) == "cosine_similarity" else -1])
 
 
-def _loss(node: fx.Node) -> Shape:
+def _loss(node: fx.Node) -> RegionShape:
     args = dict(argument_nodes(node))
     odd = [dtype for arg in args.values() if (dtype := arg.meta["val"].dtype) not in FLOATS]
     if odd or set(args) - {*WEIGHTS} != PAIR:
@@ -198,7 +198,7 @@ def _loss(node: fx.Node) -> Shape:
     if math.prod(sizes) == 0 or not sizes:
         raise Unsupported("no elements")
     none = argument(node, "reduction", 1) == 0
-    return Shape(sizes=sizes, reduced=() if none else tuple(range(len(sizes))))
+    return RegionShape(sizes=sizes, reduced=() if none else tuple(range(len(sizes))))
 
 
 PAIR = {"self", "target"}

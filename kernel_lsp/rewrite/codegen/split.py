@@ -10,28 +10,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import accumulate, flat, source
-from kernel_lsp.rewrite.codegen.accumulate import LANES, VECTOR, Axis
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.accumulate import LANES, VECTOR, ReductionAxis
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.index import product, sizes_in
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Operand, Output, Region, Value
-from kernel_lsp.rewrite.codegen.rows import Layout, close, hoist, levels, size_lines
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.rows import RowLayout, close, hoist, levels, size_lines
+from kernel_lsp.rewrite.generated import GeneratedSource
 
-CHUNKS = Axis(shape="[MAX_CHUNKS]", index=0)
+CHUNKS = ReductionAxis(shape="[MAX_CHUNKS]", index=0)
 
 
 def splittable(region: Region) -> bool:
     return len(levels(region.values)) == 1
 
 
-def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """Two kernels and their launcher. ``choice``: BLOCK_SIZE, MAX_CHUNKS (a power of two), num_warps."""
     (reductions,) = levels(region.values)
     first = _partial_kernel(region, reductions)
     second = _final_kernel(region, reductions)
     kernels = [text for text, _ in (first, second)]
     launcher = _launcher(region, choice, reductions, first[1], second[1], summary)
-    return source.generated(region, kernels, launcher, summary)
+    return source.generate_source(region, kernels, launcher, summary)
 
 
 def _whole(region: Region) -> bool:
@@ -39,15 +39,15 @@ def _whole(region: Region) -> bool:
     return not region.row_axes
 
 
-def _names(region: Region) -> Names:
+def _names(region: Region) -> UniqueNames:
     taken = ["n_rows", "n_cols", "n_chunks", "chunk", "chunks", "present", "partial", "slot"]
-    return Names([*(dim.name for dim in region.dims), *taken])
+    return UniqueNames([*(dim.name for dim in region.dims), *taken])
 
 
 def _load(operand: Operand, region: Region) -> str:
     if _whole(region):
         return flat.flat_load(operand, region, "cols")
-    return Layout(region=region, tiled=False, looped=True).load(operand)
+    return RowLayout(region=region, tiled=False, looped=True).load(operand)
 
 
 def _row_line(region: Region) -> list[str]:
@@ -84,7 +84,7 @@ def _partial_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[
         for result in accumulate.partial_names(value, results):
             body.add(f"tl.store({_partial(region, reductions, slot)} + chunk, {result})")
             slot += 1
-    operands = _used(region, [value.values[0] for value in reductions])
+    operands = _used_operands(region, [value.values[0] for value in reductions])
     sizes = _sizes(body.lines, region)
     header = [
         *(f"{o.name}_ptr" for o in operands),
@@ -123,7 +123,7 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
             body.add(line)
         for output in full:
             body.add(_store(output, region, str(body.text(output.value))))
-    operands = _used(region, [output.value for output in region.outputs], stop=True)
+    operands = _used_operands(region, [output.value for output in region.outputs], stop=True)
     text = "\n".join(body.lines)
     header = [
         *(f"{operand.name}_ptr" for operand in operands),
@@ -149,13 +149,13 @@ def _partial(region: Region, reductions: list[Value], slot: int) -> str:
 
 def _store(output: Output, region: Region, text: str) -> str:
     if not _whole(region):
-        return Layout(region=region, tiled=False, looped=True).store(output, text)
+        return RowLayout(region=region, tiled=False, looped=True).store(output, text)
     if output.rowwise:
         return f"tl.store({output.name}_ptr, {text})"
     return f"tl.store({output.name}_ptr + cols, {text}, mask=mask)"
 
 
-def _used(region: Region, roots: list[Value], *, stop: bool = False) -> list[Operand]:
+def _used_operands(region: Region, roots: list[Value], *, stop: bool = False) -> list[Operand]:
     """Operands that the roots load; with ``stop`` only outside of reductions."""
     found: set[Operand] = set()
     stack, seen = list(roots), set()
@@ -208,7 +208,7 @@ def _launcher(
         )
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        source.described(summary, region),
+        source.describe_region(summary, region),
         *source.make_contiguous(region.operands),
         *_launch_sizes(region),
         *(source.allocate(output, device) for output in region.outputs),
@@ -217,13 +217,13 @@ def _launcher(
             " 1 * ", " "
         ).replace("(1 * ", "("),
         *guard,
-        source.wrapped(
+        source.wrap_items(
             f"_{region.name}_partial_kernel[({grids[0]})](",
             [*_arguments(first, choice), *exact],
             ")",
             indent=indent,
         ),
-        source.wrapped(
+        source.wrap_items(
             f"_{region.name}_kernel[({grids[1]})](",
             [*_arguments(second, choice), *exact],
             ")",

@@ -58,17 +58,19 @@ def is_mergeable(value: torch.Tensor, left: int, right: int) -> bool:
 def argument_names(region: Region) -> list[str]:
     """Of a kernel that reads operands by their strides. Triton makes a constant of a stride of 1, and is told
     which of them 16 divides."""
-    return [f"{operand.name}_stride_{axis}" for operand in _strided(region) for axis in operand.axes]
+    return [f"{operand.name}_stride_{axis}" for operand in _strided_operands(region) for axis in operand.axes]
 
 
 def arguments(region: Region) -> list[str]:
-    return [f"{operand.name}.stride({axis})" for operand in _strided(region) for axis in operand.axes]
+    return [
+        f"{operand.name}.stride({axis})" for operand in _strided_operands(region) for axis in operand.axes
+    ]
 
 
-def reshaped(region: Region) -> list[str]:
+def reshape_lines(region: Region) -> list[str]:
     """Strided operands with the dimensions of the region: views, unless a call has laid one out anew."""
     sizes = ", ".join(dim.name for dim in region.dims)
-    return [f"    {operand.name} = {operand.name}.reshape({sizes})" for operand in _strided(region)]
+    return [f"    {operand.name} = {operand.name}.reshape({sizes})" for operand in _strided_operands(region)]
 
 
 def address(operand: Operand, positions: Sequence[str]) -> str:
@@ -78,7 +80,7 @@ def address(operand: Operand, positions: Sequence[str]) -> str:
     return " + ".join(f"{text} * {step}" for text, step in zip(terms, steps, strict=True))
 
 
-def _strided(region: Region) -> list[Operand]:
+def _strided_operands(region: Region) -> list[Operand]:
     return [operand for operand in region.operands if operand.inner is not None]
 
 
@@ -94,10 +96,10 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=lambda position: order[position]))
 
 
-def permuted(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.Node) -> fx.Node:
+def permute_node(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.Node) -> fx.Node:
     """A view of the node with its dimensions in this order; what is behind a transpose, where it is that."""
     order = tuple(order)
-    if is_op(node, *TRANSPOSES) and (base := _undone(graph, node, order)) is not None:
+    if is_op(node, *TRANSPOSES) and (base := _undo_transpose(graph, node, order)) is not None:
         return base
     moved = [dim for dim, position in enumerate(order) if dim != position]
     if len(moved) == 2:
@@ -105,7 +107,7 @@ def permuted(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.Node)
     return node if not moved else graph.call(aten.permute.default, (node, list(order)), before=before)
 
 
-def _undone(graph: Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node | None:
+def _undo_transpose(graph: Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node | None:
     """The tensor that was transposed, when the order takes that back: tried on sizes that all differ."""
     base: fx.Node = node.args[0]
     probe = torch.empty(tuple(range(2, 2 + len(order))), device="meta")

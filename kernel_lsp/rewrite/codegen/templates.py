@@ -13,8 +13,8 @@ from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import flat, persistent, rows, split, tiled
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.space import Shape
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.space import RegionShape
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 ONE_BLOCK = 16384
 """Longest row that stays in registers: 16 elements a thread at 32 warps."""
@@ -32,7 +32,7 @@ class Template:
     """How often operands are read."""
 
 
-def template_for(region: Region, space: Shape) -> Template:
+def template_for(region: Region, space: RegionShape) -> Template:
     """How the region is run, from the workload's sizes."""
     if not space.reduced and tiled.rows_of(region) is not None:
         return Template(kind="tiled", parameters=dict(tiled.PARAMETERS))
@@ -49,11 +49,11 @@ def template_for(region: Region, space: Shape) -> Template:
     # The batch may be larger in another call: a row that contains it is never one block.
     free = 0 in space.reduced
     if any(axis > max(region.reduced) for axis in region.row_axes):
-        return _strided(region, columns, free)
+        return _strided_template(region, columns, free)
     if lines < FEW_ROWS and columns * lines > 2**18 and columns > 4096 and split.splittable(region):
         return _split(region, lines)
     if columns > ONE_BLOCK or free:
-        return _looped(region, columns)
+        return _looped_template(region, columns)
     return _one_block(columns, lines)
 
 
@@ -66,7 +66,7 @@ def _one_block(columns: int, lines: int) -> Template:
     return Template(kind="rows", parameters={"BLOCK_ROWS": rows_, "num_warps": choices, "BLOCK_SIZE": [0]})
 
 
-def _looped(region: Region, columns: int) -> Template:
+def _looped_template(region: Region, columns: int) -> Template:
     full = any(not output.rowwise for output in region.outputs)
     parameters: dict[str, list[Any]] = {
         "BLOCK_SIZE": [4096, 8192, 2048],
@@ -78,7 +78,7 @@ def _looped(region: Region, columns: int) -> Template:
     return Template(kind="rows", parameters=parameters, passes=2.0 if full else 1.0)
 
 
-def _strided(region: Region, columns: int, free: bool) -> Template:
+def _strided_template(region: Region, columns: int, free: bool) -> Template:
     """Neighbors in memory belong to different rows: a tile takes 32 of them at a time. What is written for
     each element is worth twice the registers: a row that is walked in blocks is read twice."""
     full = any(not output.rowwise for output in region.outputs)
@@ -107,7 +107,7 @@ def _split(region: Region, lines: int) -> Template:
     return Template(kind="split", parameters=parameters, launches=2, passes=2.0 if full else 1.0)
 
 
-def emit(region: Region, template: Template, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, template: Template, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     if template.kind == "flat":
         return flat.emit(region, choice, summary)
     if template.kind == "tiled":

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import source, strides
-from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.index import Space, offset
+from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.index import IndexSpace, offset
 from kernel_lsp.rewrite.codegen.ir import Operand, Region
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import GeneratedSource
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_ROWS": [32, 64], "BLOCK_SIZE": [32, 64], "num_warps": [4, 8]}
 """32 elements of 4 bytes are the four sectors of a cache line."""
@@ -37,19 +37,19 @@ def rows_of(region: Region) -> int | None:
     return axis if min(region.dims[axis].size, region.dims[last].size) >= LEAST else None
 
 
-def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """``choice``: BLOCK_ROWS, BLOCK_SIZE and num_warps."""
     rows = rows_of(region)
     assert rows is not None, "ask rows_of first"
     kernel = _kernel(region, rows)
-    return source.generated(region, [kernel], _launcher(region, rows, choice, summary), summary)
+    return source.generate_source(region, [kernel], _launcher(region, rows, choice, summary), summary)
 
 
-def _spaces(region: Region, rows: int) -> list[Space]:
+def _spaces(region: Region, rows: int) -> list[IndexSpace]:
     last = len(region.dims) - 1
     lead = tuple(axis for axis in range(last) if axis != rows)
-    return [Space(variable="lead", axes=lead), Space(variable="rows", axes=(rows,)),
-            Space(variable="cols", axes=(last,))]  # fmt: skip
+    return [IndexSpace(variable="lead", axes=lead), IndexSpace(variable="rows", axes=(rows,)),
+            IndexSpace(variable="cols", axes=(last,))]  # fmt: skip
 
 
 def _kernel(region: Region, rows: int) -> str:
@@ -65,7 +65,7 @@ def _kernel(region: Region, rows: int) -> str:
         lines.append("    lead = pid // (row_blocks * col_blocks)")
     taken = ["pid", "row_blocks", "col_blocks", *(dim.name for dim in region.dims)]
     body = Body(
-        Names([*taken, *strides.argument_names(region)]), lambda operand: _load(operand, region, rows)
+        UniqueNames([*taken, *strides.argument_names(region)]), lambda operand: _load(operand, region, rows)
     )
     body.need(*(output.value for output in region.outputs))
     every = tuple(range(len(region.dims)))
@@ -112,14 +112,14 @@ def _launcher(region: Region, rows: int, choice: Mapping[str, Any], summary: str
     device = f"{region.operands[0].name}.device"
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        source.described(summary, region),
+        source.describe_region(summary, region),
         *source.make_contiguous([operand for operand in region.operands if operand.inner is None]),
         *(source.allocate(output, device) for output in region.outputs),
         *source.size_lines(region, dims),
-        *strides.reshaped(region),
+        *strides.reshape_lines(region),
         f"    n_tiles = {' * '.join([*lead, *blocks])}",
         "    if n_tiles > 0:  # a grid of zero programs cannot be launched",
-        source.wrapped(f"_{region.name}_kernel[(n_tiles,)](", arguments, ")", indent="        "),
+        source.wrap_items(f"_{region.name}_kernel[(n_tiles,)](", arguments, ")", indent="        "),
         f"    return {source.result(region)}",
         "",
     ]

@@ -14,10 +14,10 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import backward, cost, templates
 from kernel_lsp.rewrite.codegen.ir import Region
-from kernel_lsp.rewrite.codegen.lower import Lowered
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.codegen.space import PAIRS, Shape
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.codegen.space import PAIRS, RegionShape
+from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 MOST_COLUMNS = 8192
@@ -27,8 +27,12 @@ LEAST_ROWS = 64
 
 
 def with_backward(
-    graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space: Shape, forward: Generated
-) -> Generated:
+    graph: Graph,
+    nodes: Sequence[fx.Node],
+    lowered: LoweredRegion,
+    space: RegionShape,
+    forward: GeneratedSource,
+) -> GeneratedSource:
     """Raises RewriteError when the group has no backward; `pays` has said so before."""
     made = backward.differentiable(
         graph, nodes, lowered, forward, lambda region, summary: _emit(region, space, summary)
@@ -38,7 +42,7 @@ def with_backward(
     return made
 
 
-def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space: Shape) -> bool:
+def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, space: RegionShape) -> bool:
     """Every operation has a derivative, and a template runs them."""
     if graph.origin.hides_gradients or any(op_name(node) in PAIRS for node in nodes):
         return False  # eager clamps the norms of a cosine where no gradient is recorded
@@ -49,7 +53,12 @@ def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space
 
 
 def benefit(
-    graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space: Shape, forward_s: float, least: float
+    graph: Graph,
+    nodes: Sequence[fx.Node],
+    lowered: LoweredRegion,
+    space: RegionShape,
+    forward_s: float,
+    least: float,
 ) -> float:
     """Share of forward and backward that is saved; 0 when less than ``least`` of the nodes' own time."""
     ours, planned = forward_s, backward.plan(graph, nodes, lowered)
@@ -61,9 +70,9 @@ def benefit(
     return cost.trained_benefit(graph, nodes, ours, least)
 
 
-def _template(region: Region, space: Shape) -> templates.Template | None:
+def _template(region: Region, space: RegionShape) -> templates.Template | None:
     """None where rows are too long for one program each and reductions depend on one another."""
-    as_space = Shape(sizes=space.sizes, reduced=_reduced(region, space))
+    as_space = RegionShape(sizes=space.sizes, reduced=_reduced_dims(region, space))
     template = templates.template_for(region, as_space)
     columns = templates.points(region.dims[axis].size for axis in region.reduced)
     lines = templates.points(region.dims[axis].size for axis in region.row_axes)
@@ -77,13 +86,13 @@ def _template(region: Region, space: Shape) -> templates.Template | None:
     return template
 
 
-def _reduced(region: Region, space: Shape) -> tuple[int, ...]:
+def _reduced_dims(region: Region, space: RegionShape) -> tuple[int, ...]:
     if not backward.by_rows(region):
         return ()
     return space.reduced or (len(space.sizes) - 1,)
 
 
-def _emit(region: Region, space: Shape, summary: str) -> Generated | None:
+def _emit(region: Region, space: RegionShape, summary: str) -> GeneratedSource | None:
     template = _template(region, space)
     if template is None:
         return None

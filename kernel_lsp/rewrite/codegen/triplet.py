@@ -14,18 +14,18 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import cost, fuse
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
 PARAMETERS: dict[str, list[Any]] = {"num_warps": [16, 8, 4]}
 
 
-def matches(graph: Graph) -> list[Match]:
+def matches(graph: Graph) -> list[GraphMatch]:
     return [_match(graph, node) for node in graph.nodes if _is_covered(graph, node)]
 
 
-def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     """margin + |a - p| - |a - n|, clamped at zero, in the parts that eager computes it from."""
     loss = graph.named(match.data["nodes"][0])
     anchor, near, far = loss.args[:3]
@@ -56,9 +56,9 @@ def _is_covered(graph: Graph, node: fx.Node) -> bool:
     return bool(alike and plain and argument(node, "p", 2.0) in (1, 2))
 
 
-def _match(graph: Graph, node: fx.Node) -> Match:
+def _match(graph: Graph, node: fx.Node) -> GraphMatch:
     fused_s = cost.read_once_seconds(graph, node.all_input_nodes, launches=2)
-    return Match(
+    return GraphMatch(
         nodes=(node,),
         label=graph.label(node),
         summary="compute both distances of a triplet loss and its margin in one pass",

@@ -13,13 +13,13 @@ from dataclasses import replace
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Output, Value, topological
-from kernel_lsp.rewrite.codegen.lower import Lowered
+from kernel_lsp.rewrite.codegen.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.ops import RENDER
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.naming import Statements
 
 
-def worded(graph: Graph, lowered: Lowered) -> Lowered:
+def apply_program_names(graph: Graph, lowered: LoweredRegion) -> LoweredRegion:
     """The same region with the names and the lines of the program."""
     made: dict[Value, fx.Node] = {}
     for node, value in lowered.values.items():

@@ -28,14 +28,14 @@ from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.moving import FREE, HELD, Moving
 from kernel_lsp.rewrite.kernels.source import (
     Function,
-    assigned,
     assignments,
-    called,
+    find_assignments,
+    find_calls,
     names_in,
     operand,
     sources,
 )
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
 LEAST, MOST = 16, 8192
@@ -46,7 +46,7 @@ LEAST_OF_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockParameter:
     """One constexpr that cuts an axis."""
 
     name: str
@@ -77,9 +77,9 @@ class Block:
         return self.least <= size <= MOST and (self.masked or size < self.value)
 
 
-def adjustable(kernel: Kernel) -> list[Block]:
+def adjustable(kernel: KernelState) -> list[BlockParameter]:
     """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
-    found: list[Block] = []
+    found: list[BlockParameter] = []
     if not kernel.source.launches():
         return found  # whose grid nobody sees
     for name in kernel.source.constexprs():
@@ -89,34 +89,34 @@ def adjustable(kernel: Kernel) -> list[Block]:
         moving = Moving(kernel.function, name)
         if not _moves(kernel.function, moving):
             continue
-        if cutting.shown(kernel, name, of_grid=why == OF_GRID) is not None:
+        if cutting.find_visible_size(kernel, name, of_grid=why == OF_GRID) is not None:
             continue
         masked, least = _is_masked(kernel.function, name, moving), _least(kernel)
         if kernel.source.configs() is not None:
             values = {config[name] for one in kernel.launched for config in one.configs if name in config}
             if values and follows(kernel, name, why, None):
-                found.append(Block(name, max(values), masked, (), why, least=least))
-        elif name in heuristics.decided(kernel):
+                found.append(BlockParameter(name, max(values), masked, (), why, least=least))
+        elif name in heuristics.decided_names(kernel):
             # Today's heuristic follows the size at hand; without masks a constant may fit today's alone.
             if masked and heuristics.may_be_constant(kernel, name) and follows(kernel, name, why, None):
                 value = int(kernel.launched[0].constants[name])
-                found.append(Block(name, value, masked, (), why, decided=True, least=least))
+                found.append(BlockParameter(name, value, masked, (), why, decided=True, least=least))
         elif (places := _places(kernel, name, why)) is not None:
             value = int(kernel.launched[0].constants[name])
-            found.append(Block(name, value, masked, tuple(places), why, least=least))
+            found.append(BlockParameter(name, value, masked, tuple(places), why, least=least))
     return found
 
 
 # --- in the kernel ---------------------------------------------------------------------------
 
 
-def _least(kernel: Kernel) -> int:
+def _least(kernel: KernelState) -> int:
     """The shortest block: a product's inner one, of the narrowest numbers."""
     bytes_ = any(one.dtype.startswith(BYTES) for one in kernel.pointers().values())
-    return LEAST_OF_BYTES if bytes_ and called(kernel.function, "dot") else LEAST
+    return LEAST_OF_BYTES if bytes_ and find_calls(kernel.function, "dot") else LEAST
 
 
-def _use(kernel: Kernel, name: str) -> str | None:
+def _use(kernel: KernelState, name: str) -> str | None:
     """How the kernel uses it, or None when it does something that is not understood."""
     function, loop, grid = kernel.function, False, False
     for node, parents in _uses(function, name):
@@ -139,7 +139,7 @@ def _use(kernel: Kernel, name: str) -> str | None:
                 return None
         else:
             return None
-    if not called(function, "arange") or not (loop or grid):
+    if not find_calls(function, "arange") or not (loop or grid):
         return None
     return OF_GRID if grid else OF_LOOP
 
@@ -169,22 +169,22 @@ def _shapes(parents: list[ast.AST]) -> bool:
     return bool(calls) and _attribute(calls[-1]) in ("zeros", "full", "broadcast_to")
 
 
-def _is_place(kernel: Kernel, node: ast.expr) -> bool:
+def _is_place(kernel: KernelState, node: ast.expr) -> bool:
     """Where something is, rather than what: of no load, and of no number that is not whole."""
     names = sources(kernel.function, node)
     values = [node, *(value for name in names for value in assignments(kernel.function).get(name, ()))]
     given = {name: one.arguments.get(name) for one in kernel.launched for name in names}
-    return not any(called(value, "load") for value in values) and not any(
+    return not any(find_calls(value, "load") for value in values) and not any(
         isinstance(number, float) for number in given.values()
     )
 
 
 def _is_program(function: Function, node: ast.expr) -> bool:
     """A number of the program in its grid: tl.program_id, or a name that stands for (a part of) one."""
-    if called(node, "program_id"):
+    if find_calls(node, "program_id"):
         return True
     values = [value for name in sources(function, node) for value in assignments(function).get(name, ())]
-    return any(called(value, "program_id") for value in values)
+    return any(find_calls(value, "program_id") for value in values)
 
 
 def _moves(function: Function, moving: Moving) -> bool:
@@ -196,13 +196,13 @@ def _moves(function: Function, moving: Moving) -> bool:
 def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
     """Every load, store and atomic operation, with the place of its mask among the arguments."""
     for kind, at in (("load", 1), ("store", 2), *((f"atomic_{op}", 2) for op in ATOMICS)):
-        yield from ((at, access) for access in called(function, kind))
+        yield from ((at, access) for access in find_calls(function, kind))
 
 
 def _is_masked(function: Function, name: str, moving: Moving) -> bool:
     """Of all loads and stores that depend on the block. Offsets that are taken modulo something stay inside
     what they are taken of, so a load through them needs no mask."""
-    if called(function, "make_block_ptr") or called(function, "make_tensor_descriptor"):
+    if find_calls(function, "make_block_ptr") or find_calls(function, "make_tensor_descriptor"):
         return False
     for at, access in _accesses(function):
         counting = _names_outside_modulo if at == 1 else names_in
@@ -223,17 +223,17 @@ def _names_outside_modulo(node: ast.AST) -> set[str]:
 # --- in the launcher -------------------------------------------------------------------------
 
 
-def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
+def _places(kernel: KernelState, name: str, why: str) -> list[ast.expr] | None:
     """Constants to change, or None when the text does not show all of them."""
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched:
         return None
-    given = passed(kernel, name)
+    given = passed_value(kernel, name)
     value = kernel.launched[0].constants.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     if isinstance(given, ast.Constant):
-        others = [passed(kernel, other) for other in kernel.source.constexprs()]
+        others = [passed_value(kernel, other) for other in kernel.source.constexprs()]
         inside = [n for n in constants(kernel.launcher, value) if not any(n is one for one in others)]
         cut = divisors(kernel.launcher, grid_of(kernel), value)
         if [n for n in inside if n not in cut]:
@@ -248,18 +248,18 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
             return [given, *cut] if bool(cut) is (why == OF_GRID) else None
         return [given, *cut] if follows(kernel, name, why, value) else None
     if isinstance(given, ast.Name):
-        said = assigned(kernel.launcher, given.id)
+        said = find_assignments(kernel.launcher, given.id)
         if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
             return [said[0].value] if follows(kernel, given.id, why, None, name) else None
     if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
         return None  # a descriptor may have a block of this size
     if given is not None and why == OF_LOOP and follows(kernel, ast.unparse(given), why, None, name):
         # However the launcher computes it: the loop alone knows it.
-        return [given] if not _told_elsewhere(kernel, given) else None
+        return [given] if not _is_passed_elsewhere(kernel, given) else None
     return None
 
 
-def _told_elsewhere(kernel: Kernel, given: ast.expr) -> bool:
+def _is_passed_elsewhere(kernel: KernelState, given: ast.expr) -> bool:
     """What is passed for the block is part of another argument, too: a flag or a count that fits it alone."""
     call, text = kernel.source.launches()[0].call, ast.unparse(given)
     parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
@@ -272,7 +272,7 @@ def _told_elsewhere(kernel: Kernel, given: ast.expr) -> bool:
     )
 
 
-def passed(kernel: Kernel, name: str) -> ast.expr | None:
+def passed_value(kernel: KernelState, name: str) -> ast.expr | None:
     """What the launch passes for a parameter; None: its default."""
     launch = next(iter(kernel.source.launches()), None)
     if launch is None:

@@ -18,14 +18,14 @@ from kernel_lsp.rewrite.kernels.reach import Reach
 from kernel_lsp.rewrite.kernels.source import (
     Function,
     assignments,
-    called,
+    find_calls,
     is_set,
     names_in,
     operand,
     sources,
-    stored,
+    stored_names,
 )
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 TOTALS = ("sum", "amax", "amin", "max", "min", "any", "all")
 """Of torch: what they make of one number for each block is the same however many blocks there are."""
@@ -34,28 +34,28 @@ TYPES = ("dtype", "element_ty", "type", "shape")
 """Attributes that tell nothing of a value."""
 
 
-def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
+def find_visible_size(kernel: KernelState, block: str, *, of_grid: bool) -> str | None:
     """The text of the place; None: nothing of what the kernel writes shows the size of the block."""
     for call in _handed_on(kernel, block):
-        return _told(call)
+        return _describe_node(call)
     cut = _Cut(kernel.function, block)
     for branch in _of_one_block(cut):
-        return _told(branch.test)
-    stores = called(kernel.function, "store")
+        return _describe_node(branch.test)
+    stores = find_calls(kernel.function, "store")
     kept = [store for store in stores if not (of_grid and _is_put_together(kernel, cut, store))]
-    writes = [c for name in WRITES for c in called(kernel.function, name) if c not in stores or c in kept]
-    for access in (*called(kernel.function, "load"), *writes):
+    writes = [c for name in WRITES for c in find_calls(kernel.function, name) if c not in stores or c in kept]
+    for access in (*find_calls(kernel.function, "load"), *writes):
         if access.args and cut.tells(access.args[0]):
-            return _told(access)
+            return _describe_node(access)
     for write in writes:
         value = operand(write, 1, "value")
         if value is not None and cut.tells(value, lanes=True):
-            return _told(write)
+            return _describe_node(write)
     if of_grid and (counted := next(_counting(cut, kernel.function), None)) is not None:
-        return _told(counted)
+        return _describe_node(counted)
     for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
-        return _told(some.test)
-    return next(map(_told, _reduced(kernel.function, block, writes, of_grid=of_grid)), None)
+        return _describe_node(some.test)
+    return next(map(_describe_node, _reduced_writes(kernel.function, block, writes, of_grid=of_grid)), None)
 
 
 class _Cut:
@@ -114,7 +114,7 @@ class _Cut:
                 map(self._depends, (left, right))
             ):
                 lanes = False  # a lane's place in the axis
-            case ast.Call() if called(node, "arange") == [node]:
+            case ast.Call() if find_calls(node, "arange") == [node]:
                 return lanes and self._depends(node)
             case ast.Call(func=ast.Attribute(attr="load")):
                 return False  # its address is asked for itself
@@ -124,7 +124,7 @@ class _Cut:
         """Random numbers are compared, of a seed that tells the block or a lane's place inside of it."""
         names = sources(self.function, node)
         values = [v for name in names for v in assignments(self.function).get(name, ())]
-        draws = (c for value in (node, *values) for name in RANDOM for c in called(value, name))
+        draws = (c for value in (node, *values) for name in RANDOM for c in find_calls(value, name))
         return any(self.tells(a, seen, lanes=True) for call in draws for a in _operands(call))
 
     def _cut(self, sides: tuple[ast.expr, ...]) -> bool:
@@ -139,8 +139,8 @@ def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
     reach = Reach(cut.function, cut.block)
     for branch in (n for n in ast.walk(cut.function) if isinstance(n, ast.If)):
         if cut.picks(branch.test):
-            made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in stored(branch)]
-            made += [c.args[0] for name in WRITES for c in called(branch, name) if c.args]
+            made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in stored_names(branch)]
+            made += [c.args[0] for name in WRITES for c in find_calls(branch, name) if c.args]
             if any(reach.of(one).axes for one in made):
                 yield branch
 
@@ -154,8 +154,10 @@ def _of_some_blocks(function: Function, block: str, *, of_grid: bool) -> Iterato
         made = _made_of(part, reductions)
         for branch in (n for n in ast.walk(part) if isinstance(n, ast.If | ast.While)):
             ends = any(isinstance(n, ast.Return | ast.Break | ast.Continue) for n in ast.walk(branch))
-            writes = any(called(branch, name) for name in WRITES)
-            if (writes or ends or (of_grid and stored(branch))) and _comes(branch.test, reductions, made):
+            writes = any(find_calls(branch, name) for name in WRITES)
+            if (writes or ends or (of_grid and stored_names(branch))) and _comes(
+                branch.test, reductions, made
+            ):
                 yield branch
 
 
@@ -165,7 +167,7 @@ def _counting(cut: _Cut, function: Function) -> Iterator[ast.Call]:
     picked = [n for n in ast.walk(function) if isinstance(n, ast.If) and cut.picks(n.test)]
     once = {id(n) for branch in picked for n in ast.walk(branch)}
     reduced = {id(call) for call in reach.reductions()}
-    for call in called(function, "atomic_add"):
+    for call in find_calls(function, "atomic_add"):
         given = [*call.args[:3], *(k.value for k in call.keywords)]
         lanes = any(reach.of(one).axes for one in given)
         if not lanes and id(call) not in once and not _comes(call, reduced, _made_of(function, reduced)):
@@ -194,20 +196,22 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
 # --- what is reduced over one block ------------------------------------------------------------
 
 
-def _reduced(function: Function, block: str, writes: list[ast.Call], *, of_grid: bool) -> Iterator[ast.Call]:
+def _reduced_writes(
+    function: Function, block: str, writes: list[ast.Call], *, of_grid: bool
+) -> Iterator[ast.Call]:
     """Writes of what was reduced over one block, or where that says to, and that no later block goes on
     with, nor an atomic operation."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
     for write in writes:
-        atomic = not called(write, "store")
+        atomic = not find_calls(write, "store")
         value = operand(write, 1, "val" if atomic else "value")
         mask = operand(write, 2, "mask")
         around = [loop for loop in loops if any(n is write for n in ast.walk(loop))]
         for part in (function,) if of_grid else around:
             made = _made_of(part, reductions)
             for given in (one for one in (value, mask) if one is not None and _comes(one, reductions, made)):
-                if given is value and atomic and not totals.shown(write, part, reductions):
+                if given is value and atomic and not totals.is_visible(write, part, reductions):
                     continue
                 if of_grid or not sources(part, given, names=_of_data) & handed_on(part.body):
                     yield write
@@ -238,8 +242,8 @@ def handed_on(body: Sequence[ast.stmt]) -> set[str]:
             found |= names_in(statement) - known
         else:
             found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not is_set(n)} - known
-            known |= set(stored(statement))
-    return found & set().union(*map(stored, body))
+            known |= set(stored_names(statement))
+    return found & set().union(*map(stored_names, body))
 
 
 def _comes(node: ast.AST, calls: set[int], names: set[str]) -> bool:
@@ -254,7 +258,7 @@ def _data(node: ast.AST, *, conditions: bool = False) -> Iterator[ast.AST]:
     yield node
     if isinstance(node, ast.Compare) and not conditions:
         return
-    if isinstance(node, ast.Call) and called(node, "load")[:1] == [node]:
+    if isinstance(node, ast.Call) and find_calls(node, "load")[:1] == [node]:
         return
     if isinstance(node, ast.Attribute) and node.attr in TYPES:
         return
@@ -266,7 +270,7 @@ def _of_data(node: ast.AST) -> set[str]:
     return {one.id for one in _data(node) if isinstance(one, ast.Name)}
 
 
-def _handed_on(kernel: Kernel, block: str) -> Iterator[ast.Call]:
+def _handed_on(kernel: KernelState, block: str) -> Iterator[ast.Call]:
     """Calls of functions that are given an address and lanes of the block."""
     function, pointers = kernel.function, kernel.pointers().keys()
     unseen = effects.helpers(kernel, function)
@@ -282,7 +286,7 @@ def _handed_on(kernel: Kernel, block: str) -> Iterator[ast.Call]:
 # --- partial results ---------------------------------------------------------------------------
 
 
-def _is_put_together(kernel: Kernel, cut: _Cut, store: ast.Call) -> bool:
+def _is_put_together(kernel: KernelState, cut: _Cut, store: ast.Call) -> bool:
     """It writes one number for each block into memory that the launcher makes by the same block, and that
     only totals and other kernels read. Where autotune chooses the block, the launcher does not know it."""
     pointers = sources(kernel.function, store.args[0]) & kernel.pointers().keys() if store.args else set()
@@ -315,5 +319,5 @@ def _is_total(launcher: Function, name: ast.Name) -> bool:
     return False
 
 
-def _told(node: ast.AST) -> str:
+def _describe_node(node: ast.AST) -> str:
     return f"`{ast.unparse(node)[:80]}`"

@@ -10,11 +10,11 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.blocks import passed
+from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.places import relaunch
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.terms import is_pure
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Constant:
     """In the launcher's words."""
 
 
-def fits(kernel: Kernel) -> bool:
+def fits(kernel: KernelState) -> bool:
     """The kernel is launched once in its launcher, as its text shows, and can have one more parameter."""
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched or _end_of_signature(kernel) is None:
@@ -37,24 +37,24 @@ def fits(kernel: Kernel) -> bool:
     return not any(isinstance(argument, ast.Starred) for argument in launches[0].call.args)
 
 
-def is_free(kernel: Kernel, name: str) -> bool:
+def is_free(kernel: KernelState, name: str) -> bool:
     """The kernel uses no such name yet."""
     used = names_in(kernel.function) | {n.arg for n in ast.walk(kernel.function) if isinstance(n, ast.arg)}
     return name not in used
 
 
-def given(kernel: Kernel, name: str) -> str | None:
+def given_text(kernel: KernelState, name: str) -> str | None:
     """What the launch passes for a parameter, as a text that may stand in an expression once more.
 
     None: it is more than a name, a number or a size.
     """
-    node = passed(kernel, name)
+    node = passed_value(kernel, name)
     if node is None or not is_pure(node):
         return None
     return f"({kernel.text(node)})" if isinstance(node, ast.BinOp) else kernel.text(node)
 
 
-def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
+def add(kernel: KernelState, constants: Sequence[Constant]) -> None:
     end = _end_of_signature(kernel)
     assert end is not None
     indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)
@@ -72,7 +72,7 @@ def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
     kernel.replace(last, ", ".join([kernel.text(last), *passed_on]))
 
 
-def _end_of_signature(kernel: Kernel) -> ast.expr | None:
+def _end_of_signature(kernel: KernelState) -> ast.expr | None:
     """Where a parameter can be added: behind the last one's default or annotation."""
     arguments = kernel.function.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or not arguments.args:
@@ -80,7 +80,7 @@ def _end_of_signature(kernel: Kernel) -> ast.expr | None:
     return arguments.defaults[-1] if arguments.defaults else arguments.args[-1].annotation
 
 
-def _constexpr(kernel: Kernel) -> str:
+def _constexpr(kernel: KernelState) -> str:
     """``tl.constexpr``, as the kernel writes it."""
     noted = (ast.unparse(a.annotation) for a in kernel.function.args.args if a.annotation)
     return next((text for text in noted if "constexpr" in text), "tl.constexpr")

@@ -10,13 +10,13 @@ import ast
 from collections.abc import Iterable, Mapping
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.descriptors import LINE, LONGEST, Described
+from kernel_lsp.rewrite.kernels.descriptors import LINE, LONGEST, DescribedTile
 from kernel_lsp.rewrite.kernels.source import names_in
-from kernel_lsp.rewrite.kernels.tiles import Axis
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.tiles import BlockAxis
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 
-def fresh(kernel: Kernel, wanted: str, made: Iterable[str]) -> str:
+def fresh(kernel: KernelState, wanted: str, made: Iterable[str]) -> str:
     """A name that neither function uses."""
     taken = {*made, *names_in(kernel.launcher), *names_in(kernel.function)}
     taken |= {
@@ -26,7 +26,7 @@ def fresh(kernel: Kernel, wanted: str, made: Iterable[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def load(kernel: Kernel, one: Described, name: str) -> None:
+def load(kernel: KernelState, one: DescribedTile, name: str) -> None:
     call, tl = one.tile.call, places.language(kernel)
     text = f"{name}.load([{', '.join(one.corner)}])"
     if one.tile.batch is not None:
@@ -43,7 +43,7 @@ def load(kernel: Kernel, one: Described, name: str) -> None:
     kernel.replace(call, "(\n" + "".join(f"{indent}{p}\n" for p in parts) + indent[4:] + ")")
 
 
-def store(kernel: Kernel, one: Described, name: str) -> None:
+def store(kernel: KernelState, one: DescribedTile, name: str) -> None:
     call, tl = one.tile.call, places.language(kernel)
     given = {k.arg: k.value for k in call.keywords} | dict(zip(("pointer", "value"), call.args, strict=False))
     value = kernel.text(given["value"])
@@ -53,16 +53,16 @@ def store(kernel: Kernel, one: Described, name: str) -> None:
         value = f"{tl}.expand_dims({value}, 0)"
     margin = "\n" + " " * call.col_offset
     was, value = (text.replace(margin, "\n    ") for text in (kernel.text(call), value))
-    stored = _wrapped("", f"{name}.store", f"[{', '.join(one.corner)}], {value}", call.col_offset)
+    stored = _wrap_call("", f"{name}.store", f"[{', '.join(one.corner)}], {value}", call.col_offset)
     lines = [f"if {name} is None:", f"    {was}", "else:", *(f"    {line}" for line in stored)]
-    kernel.replace(call, places.indented(lines, places.across(call, call)))
+    kernel.replace(call, places.indent_lines(lines, places.across(call, call)))
 
 
-def _in_memory(one: Described) -> list[Axis]:
+def _in_memory(one: DescribedTile) -> list[BlockAxis]:
     return list(one.tile.axes[::-1] if one.transposed else one.tile.axes)
 
 
-def guard(made: Mapping[str, Described]) -> list[str]:
+def guard(made: Mapping[str, DescribedTile]) -> list[str]:
     """Statements of the launcher that make the descriptors, or leave them None."""
     asked = _conditions(list(made.values()))
     return [
@@ -71,11 +71,11 @@ def guard(made: Mapping[str, Described]) -> list[str]:
         "if (",
         *(f"    {'and ' if place else ''}{text}" for place, text in enumerate(asked)),
         "):",
-        *(f"    {line}" for name, one in made.items() for line in _wrapped(f"{name} = ", *one.descriptor)),
+        *(f"    {line}" for name, one in made.items() for line in _wrap_call(f"{name} = ", *one.descriptor)),
     ]
 
 
-def _conditions(made: list[Described]) -> list[str]:
+def _conditions(made: list[DescribedTile]) -> list[str]:
     """What a descriptor asks of its tensor; of numbers and of the workload's blocks it has been seen."""
     tensors = list(dict.fromkeys(one.tensor for one in made))
     first = tensors[0]  # on a CPU it is Triton's interpreter that reads descriptors
@@ -85,11 +85,13 @@ def _conditions(made: list[Described]) -> list[str]:
     for size in sorted({one.itemsize for one in made}):
         own = [one for one in made if one.itemsize == size]
         found += _equal([f"{one.tensor}.element_size()" for one in own], size)
-        found += _equal([f"{s} % {LINE // size}" for s in _unknown(s for one in own for s in one.strides)], 0)
-        found += [f"{LINE // size} <= {b} <= {LONGEST}" for b in _unknown(one.block[-1] for one in own)]
-    found += [f"2 <= {b} <= {LONGEST}" for b in _unknown(b for one in made for b in one.block[:-1])]
-    found += _equal(_unknown(one.unit for one in made if one.unit), 1)
-    positive = _unknown(number for one in made for number in (*one.shape, *one.strides[:-1]))
+        found += _equal(
+            [f"{s} % {LINE // size}" for s in _unknown_names(s for one in own for s in one.strides)], 0
+        )
+        found += [f"{LINE // size} <= {b} <= {LONGEST}" for b in _unknown_names(one.block[-1] for one in own)]
+    found += [f"2 <= {b} <= {LONGEST}" for b in _unknown_names(b for one in made for b in one.block[:-1])]
+    found += _equal(_unknown_names(one.unit for one in made if one.unit), 1)
+    positive = _unknown_names(number for one in made for number in (*one.shape, *one.strides[:-1]))
     found += [f"{_of('min', positive)} > 0"] if positive else []
     rows = dict.fromkeys((one.strides[-1], one.shape[-1]) for one in made)
     found += [f"{s} >= {e}" for s, e in rows if s != e and not (s + e).isdecimal()]
@@ -112,7 +114,7 @@ def _of(function: str, numbers: list[str]) -> str:
     return f"{function}({', '.join(numbers)})" if len(numbers) > 1 else numbers[0]
 
 
-def _unknown(texts: Iterable[str]) -> list[str]:
+def _unknown_names(texts: Iterable[str]) -> list[str]:
     """Each once, without numbers."""
     return [text for text in dict.fromkeys(texts) if not text.isdecimal()]
 
@@ -121,7 +123,7 @@ def _factor_text(text: str) -> str:
     return f"({text})" if any(sign in text for sign in (" + ", " - ", "//")) else text
 
 
-def _wrapped(head: str, function: str, arguments: str, indent: int = 0) -> list[str]:
+def _wrap_call(head: str, function: str, arguments: str, indent: int = 0) -> list[str]:
     """A call, on lines of its own where it is long."""
     line = f"{head}{function}({arguments})"
     if len(line) + indent <= places.WIDTH - 8:

@@ -11,10 +11,10 @@ import ast
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import deciding, launchers, places
-from kernel_lsp.rewrite.kernels.source import assigned, sources
+from kernel_lsp.rewrite.kernels.source import find_assignments, sources
 from kernel_lsp.rewrite.kernels.terms import Atom, Terms
-from kernel_lsp.rewrite.kernels.tiles import Tile, Tiles
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.tiles import MemoryTile, Tiles
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4}
 LINE = 16
@@ -24,10 +24,10 @@ LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedTile:
     """A tile with what launcher and kernel have to say of it. Axes are those of memory, outermost first."""
 
-    tile: Tile
+    tile: MemoryTile
     tensor: str
     """Of the launcher, in whose words shape, strides and block are, too."""
     itemsize: int
@@ -48,7 +48,7 @@ class Described:
         return "TensorDescriptor", f"{self.tensor}, [{shape}], [{strides}], [{block}]"
 
 
-def described(kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool) -> Described | None:
+def describe_tile(kernel: KernelState, tiles: Tiles, call: ast.Call, stores: bool) -> DescribedTile | None:
     """None: it is no tile, or one of which a descriptor could not be told."""
     tile = tiles.tile(call, stores=stores)
     if isinstance(tile, str) or not _is_always(tiles, call) or not all(map(tiles.begins_blocks, tile.axes)):
@@ -58,13 +58,13 @@ def described(kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool) -> Des
     axes = (columns, rows) if transposed else (rows, columns)
     unit, tensor = _unit(kernel, axes[1].stride), places.argument(kernel, tile.pointer)
     shape = [_number(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
-    strides, block = [_said(kernel, axes[0].stride)], [_size(kernel, a.block) for a in axes]
+    strides, block = [_launcher_text(kernel, axes[0].stride)], [_size(kernel, a.block) for a in axes]
     corner = [_corner(tiles, a.start, call) for a in axes]
     if tile.batch is not None:
         grid, stride = tile.batch
         shape, strides, block = (
             [_programs(kernel, grid), *shape],
-            [_said(kernel, stride), *strides],
+            [_launcher_text(kernel, stride), *strides],
             ["1", *block],
         )
         corner.insert(0, _corner(tiles, {(Atom("program", str(grid)),): 1}, call))
@@ -74,14 +74,14 @@ def described(kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool) -> Des
     told = [tuple(t for t in texts if t is not None) for texts in (shape, strides, block, corner)]
     if list(map(len, told)) != list(map(len, (shape, strides, block, corner))):
         return None
-    made = Described(tile, tensor.id, itemsize, transposed, unit, *told)
+    made = DescribedTile(tile, tensor.id, itemsize, transposed, unit, *told)
     return made if _fits(kernel, made) else None
 
 
-def _fits(kernel: Kernel, one: Described) -> bool:
+def _fits(kernel: KernelState, one: DescribedTile) -> bool:
     """Of what is written as numbers, and of the blocks of this workload."""
     axes = one.tile.axes[::-1] if one.transposed else one.tile.axes
-    sizes = [_observed(kernel, axis.block) for axis in axes]
+    sizes = [_observed_value(kernel, axis.block) for axis in axes]
     within = all(size is not None and 2 <= size <= LONGEST for size in sizes)
     wide = within and (sizes[1] or 0) * one.itemsize >= LINE
     whole = all(int(s) % (LINE // one.itemsize) == 0 for s in one.strides if s.isdecimal())
@@ -99,24 +99,24 @@ def _is_always(tiles: Tiles, call: ast.Call) -> bool:
     return True
 
 
-def _unit(kernel: Kernel, stride: Terms) -> str | None:
+def _unit(kernel: KernelState, stride: Terms) -> str | None:
     """The launcher's word for a stride that is 1 in this workload; empty: it is the number."""
     if stride == {(): 1}:
         return ""
     match list(stride.items()):
         case [((Atom(kind="name", key=name),), 1)]:
             seen = {(one.arguments | one.constants).get(name) for one in kernel.launched}
-            return deciding.given(kernel, name) if seen == {1} else None
+            return deciding.given_text(kernel, name) if seen == {1} else None
     return None
 
 
-def _number(kernel: Kernel, name: str) -> str | None:
+def _number(kernel: KernelState, name: str) -> str | None:
     """A parameter that is a whole number, in the launcher's words."""
     whole = all(type((one.arguments | one.constants).get(name)) is int for one in kernel.launched)
-    return deciding.given(kernel, name) if whole else None
+    return deciding.given_text(kernel, name) if whole else None
 
 
-def _said(kernel: Kernel, number: Terms) -> str | None:
+def _launcher_text(kernel: KernelState, number: Terms) -> str | None:
     """A product of parameters in the launcher's words."""
     match list(number.items()):
         case [(product, count)]:
@@ -127,14 +127,14 @@ def _said(kernel: Kernel, number: Terms) -> str | None:
     return None
 
 
-def _size(kernel: Kernel, block: ast.expr) -> str | None:
+def _size(kernel: KernelState, block: ast.expr) -> str | None:
     """Of a block, as the launcher says it."""
     if isinstance(block, ast.Name) and block.id in kernel.source.constexprs():
-        return deciding.given(kernel, block.id)
+        return deciding.given_text(kernel, block.id)
     return str(block.value) if isinstance(block, ast.Constant) and type(block.value) is int else None
 
 
-def _observed(kernel: Kernel, block: ast.expr) -> int | None:
+def _observed_value(kernel: KernelState, block: ast.expr) -> int | None:
     """One that all launches of the workload have."""
     if isinstance(block, ast.Constant):
         return block.value if isinstance(block.value, int) else None
@@ -143,7 +143,7 @@ def _observed(kernel: Kernel, block: ast.expr) -> int | None:
     return value if type(value) is int else None
 
 
-def _programs(kernel: Kernel, axis: int) -> str | None:
+def _programs(kernel: KernelState, axis: int) -> str | None:
     """How many the grid has along the axis, in the launcher's words."""
     launch = kernel.source.launches()[0]
     grid = launchers.grid(kernel.launcher, kernel.function, launch.call, most=3)
@@ -189,4 +189,4 @@ def _name(tiles: Tiles, number: Terms, at: ast.AST) -> str | None:
 def _is_wide(tiles: Tiles, name: str) -> bool:
     """Some of what it comes from has 64 bits, which no corner may have."""
     names = sources(tiles.function, ast.Name(name, ast.Load()))
-    return any("int64" in ast.unparse(s) for n in names for s in assigned(tiles.function, n))
+    return any("int64" in ast.unparse(s) for n in names for s in find_assignments(tiles.function, n))

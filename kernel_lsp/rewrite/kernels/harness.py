@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Program, Target, TargetKind
-from kernel_lsp.rewrite.kernels.operators import Operator, applying, operator_of, said_launcher
-from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, launches, names_in
+from kernel_lsp.rewrite.kernels.operators import AutogradOperator, applying, operator_of, said_launcher
+from kernel_lsp.rewrite.kernels.source import Function, KernelSource, find_assignments, launches, names_in
 
 ENTRY = "launch_on_copies"
 FRESH = ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "sum", "mean", "item", "size", "stride")
@@ -25,7 +25,7 @@ VIEWS = ("transpose", "permute", "reshape", "flatten", "squeeze", "unsqueeze", "
 WRITES = ("store", *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")))
 
 
-def judged(program: Program, target: Target, launcher: str | None = None) -> Program:
+def judged_program(program: Program, target: Target, launcher: str | None = None) -> Program:
     """A target itself, or the launcher of a kernel, the first where none is named. Raises RewriteError."""
     if target.kind is not TargetKind.TRITON_KERNEL:
         return program
@@ -41,14 +41,14 @@ def judged(program: Program, target: Target, launcher: str | None = None) -> Pro
 
 def launching(program: Program, kernel: str, launcher: str) -> Program:
     """The sliced program, entered by its launcher. Raises RewriteError where either is not there."""
-    source = Source.parse(program.source, kernel, launcher)
+    source = KernelSource.parse(program.source, kernel, launcher)
     operator = operator_of(source.tree, launcher)
     if operator is None and source.needs_object(launcher):
         return _of_module(program, source)
     made = replace(program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher)
     copied = written_arguments(source)
     if operator is not None:
-        around = _applied(source, operator, copied)
+        around = _apply_text(source, operator, copied)
     elif copied:
         around = _around(source.function(launcher), launcher, copied)
     else:
@@ -56,7 +56,7 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
     return replace(made, source=program.source.rstrip("\n") + "\n\n\n" + around, entry=ENTRY)
 
 
-def _of_module(program: Program, source: Source) -> Program:
+def _of_module(program: Program, source: KernelSource) -> Program:
     """A method of a module is judged by a call of the module, with its parameters. Raises RewriteError."""
     owner = module_of(source.tree, source.launcher)
     remedy = "write a function that launches it, with a workload above it"
@@ -80,9 +80,9 @@ def module_of(tree: ast.Module, launcher: str) -> str | None:
     return owner if any(base.split(".")[-1] == "Module" for base in bases) else None
 
 
-def _applied(source: Source, operator: Operator, written: list[str]) -> str:
+def _apply_text(source: KernelSource, operator: AutogradOperator, written: list[str]) -> str:
     if operator.is_backward:
-        forward = Source.parse(source.text, source.kernel, f"{operator.name}.forward")
+        forward = KernelSource.parse(source.text, source.kernel, f"{operator.name}.forward")
         return applying(operator, ENTRY, [*written, *written_arguments(forward)])
     own = {a.arg for a in operator.parameters}
     return applying(operator, ENTRY, [name for name in written if name in own])
@@ -92,14 +92,14 @@ def launcher_of(program: str, entry: str) -> str:
     """The launcher that a judged program's entry is or calls."""
     if entry != ENTRY:
         return entry
-    source = Source.parse(program, ENTRY, ENTRY)
+    source = KernelSource.parse(program, ENTRY, ENTRY)
     if (said := said_launcher(source.function(ENTRY))) is not None:
         return said
     call = next(n for n in ast.walk(source.function(ENTRY).body[-2]) if isinstance(n, ast.Call))
     return ast.unparse(call.func)
 
 
-def written_arguments(source: Source) -> list[str]:
+def written_arguments(source: KernelSource) -> list[str]:
     """Parameters of the launcher that some kernel of the program stores into as they are given."""
     launcher = source.function(source.launcher)
     kernels = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list}
@@ -108,7 +108,7 @@ def written_arguments(source: Source) -> list[str]:
         if (kernel := kernels.get(own_name)) is None:
             continue
         written = written_parameters(kernel, {n: f for n, f in kernels.items() if f is not kernel})
-        for name, value in _given(launch.call, kernel):
+        for name, value in _passed_values(launch.call, kernel):
             if name in written or (name is None and written):
                 found |= _sharing(launcher, value)
     return [a.arg for a in _parameters(launcher) if a.arg in found]
@@ -162,7 +162,7 @@ def written_parameters(kernel: Function, helpers: Mapping[str, Function]) -> set
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in helpers:
             helper = helpers[node.func.id]
             others = {name: one for name, one in helpers.items() if one is not helper}
-            for name, value in _given(node, helper):
+            for name, value in _passed_values(node, helper):
                 if name in written_parameters(helper, others):
                     found |= _bases(kernel, value) & names
     return found
@@ -176,11 +176,11 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
         return _bases(kernel, node.args[0], depth)
     if not isinstance(node, ast.Name):
         return names_in(node)
-    said = [one.value for one in assigned(kernel, node.id)] if depth else []
+    said = [one.value for one in find_assignments(kernel, node.id)] if depth else []
     return {node.id}.union(*(_bases(kernel, value, depth - 1) for value in said))
 
 
-def _given(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
+def _passed_values(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
     """What a call passes for each parameter; None: for one that its text does not tell (``*arguments``)."""
     starred = any(isinstance(one, ast.Starred) for one in call.args)
     names = [None if starred else a.arg for a in _parameters(function)]

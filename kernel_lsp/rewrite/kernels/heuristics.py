@@ -14,30 +14,30 @@ from typing import Any
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched
 from kernel_lsp.rewrite.kernels.places import after
-from kernel_lsp.rewrite.kernels.view import Kernel, proof
+from kernel_lsp.rewrite.kernels.view import KernelState, proof
 
 
-def decided(kernel: Kernel) -> set[str]:
+def decided_names(kernel: KernelState) -> set[str]:
     """Names that the kernel's one decorator decides, at every launch of them alike."""
     if _values(kernel) is None or not kernel.launched:
         return set()
     return set[str].intersection(*(set(one.decided) for one in kernel.launched))
 
 
-def readers(kernel: Kernel, name: str) -> list[str]:
+def readers(kernel: KernelState, name: str) -> list[str]:
     """Constants that are computed from it: they would be other ones, and may select other code."""
     found = {n for one in kernel.launched for n in _constants(one) if name in one.decided[n] and n != name}
     return sorted(found)
 
 
-def may_be_constant(kernel: Kernel, name: str) -> bool:
+def may_be_constant(kernel: KernelState, name: str) -> bool:
     """A size of block: a number today, no other constant comes from it, nobody else launches the kernel."""
     values = [one.constants.get(name) for one in kernel.launched]
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     return whole and len(set(values)) == 1 and proof_of(kernel, name).holds
 
 
-def proof_of(kernel: Kernel, name: str) -> Proof:
+def proof_of(kernel: KernelState, name: str) -> Proof:
     others, uses = readers(kernel, name), _uses(kernel)
     if others:
         return proof(_claim(name), False, f"{', '.join(others)} is computed from it")
@@ -50,12 +50,12 @@ def proof_of(kernel: Kernel, name: str) -> Proof:
     return proof(_claim(name), alone, because)
 
 
-def settle(kernel: Kernel, numbers: Mapping[str, object]) -> None:
+def settle(kernel: KernelState, numbers: Mapping[str, object]) -> None:
     """The decorator decides these numbers."""
     values = _values(kernel)
     if not numbers or values is None:
         return
-    said = _written(values)
+    said = _written_heuristics(values)
     added = [_entry(name, value) for name, value in numbers.items() if name not in said]
     for name, value in numbers.items():
         if name in said:
@@ -66,7 +66,7 @@ def settle(kernel: Kernel, numbers: Mapping[str, object]) -> None:
         kernel.replace(values, f"{{**{kernel.text(values)}, {', '.join(added)}}}")
 
 
-def _values(kernel: Kernel) -> ast.expr | None:
+def _values(kernel: KernelState) -> ast.expr | None:
     """What the only such decorator was given."""
     found = [
         d
@@ -79,7 +79,7 @@ def _values(kernel: Kernel) -> ast.expr | None:
     return given[0] if given and not isinstance(given[0], ast.Starred) else None
 
 
-def _written(values: ast.expr) -> dict[str, ast.expr]:
+def _written_heuristics(values: ast.expr) -> dict[str, ast.expr]:
     """Heuristics that are written out; of two with one name the last counts, as in Python."""
     if not isinstance(values, ast.Dict):
         return {}
@@ -99,7 +99,7 @@ def _constants(launch: Launched) -> list[str]:
     return [name for name in launch.decided if name in launch.constants]
 
 
-def _uses(kernel: Kernel) -> int:
+def _uses(kernel: KernelState) -> int:
     return sum(isinstance(n, ast.Name) and n.id == kernel.source.kernel for n in ast.walk(kernel.source.tree))
 
 
@@ -110,7 +110,7 @@ def _claim(name: str) -> str:
 # --- where it is observed ----------------------------------------------------------------------
 
 
-class Asked(dict[str, Any]):
+class ObservedArguments(dict[str, Any]):
     """A launch's arguments, as a heuristic is given them: it is seen which it looks at."""
 
     def __init__(self, given: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.terms import key
 from kernel_lsp.rewrite.kernels.tiles import Tiles, same_everywhere
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 Lanes = frozenset[tuple[int, str]]
 """(axis, bound): the lanes along this axis that are behind this end."""
@@ -27,12 +27,12 @@ class _Escapes(Exception):
     """With where."""
 
 
-def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> str | None:
+def escape(kernel: KernelState, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> str | None:
     """The statement by which changed lanes may be seen; None: by none. ``changed``: of loads."""
     bounds = {bound for lanes in changed.values() for _, bound in lanes}
     if moving := [bound for bound in bounds if not same_everywhere(bound)]:
         return f"an end that moves with a loop ({moving[0]})"
-    flow = _Flow(tiles, changed)
+    flow = _LaneFlow(tiles, changed)
     try:
         flow.run(kernel.function.body)
     except _Escapes as error:
@@ -40,7 +40,7 @@ def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> s
     return None
 
 
-class _Flow:
+class _LaneFlow:
     def __init__(self, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> None:
         self.tiles, self.changed, self.tl = tiles, changed, tiles.tl
         self.names: dict[str, Lanes] = {}
@@ -73,7 +73,7 @@ class _Flow:
                 self._unseen(statement)
                 stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _is_set(n)}
                 if any(self.names.get(n) for n in stored):
-                    raise _Escapes(_told(statement))
+                    raise _Escapes(_describe_node(statement))
 
     def _store(self, call: ast.Call) -> None:
         given = dict(zip(("pointer", "value", "mask"), call.args, strict=False))
@@ -86,7 +86,7 @@ class _Flow:
         if lanes:
             ends = self.tiles.ends(mask) if mask is not None else None
             if not lanes <= {(axis, key(below)) for axis, below in ends or ()}:
-                raise _Escapes(_told(call))
+                raise _Escapes(_describe_node(call))
 
     def of(self, node: ast.expr) -> Lanes:
         """Lanes of the value that may be others. Raises _Escapes where it cannot be followed."""
@@ -103,11 +103,11 @@ class _Flow:
             case ast.Compare(left=left, comparators=[right]):
                 return self.of(left) | self.of(right)
             case ast.Attribute(value=value, attr="T"):
-                return _swapped(self.of(value))
+                return _swap_axes(self.of(value))
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id=self.tl), attr="trans"), args=[value], keywords=[]
             ):
-                return _swapped(self.of(value))
+                return _swap_axes(self.of(value))
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id=self.tl), attr="dot"), args=[left, right, *rest]
             ):
@@ -127,7 +127,7 @@ class _Flow:
         """Row by row of the left, column by column of the right; what is summed over must be the same."""
         rows, columns = self.of(left), self.of(right)
         if any(axis == 1 for axis, _ in rows) or any(axis == 0 for axis, _ in columns):
-            raise _Escapes(_told(node))
+            raise _Escapes(_describe_node(node))
         sums = [*rest[:1], *(k.value for k in node.keywords if k.arg == "acc")]
         return NONE.union(rows, columns, *map(self.of, sums))
 
@@ -138,12 +138,12 @@ class _Flow:
     def _unseen(self, node: ast.AST) -> None:
         """Nothing of it has such lanes."""
         if any(self.names.get(name) for name in names_in(node)):
-            raise _Escapes(_told(node))
+            raise _Escapes(_describe_node(node))
         if any(self.changed.get(n) for n in ast.walk(node) if isinstance(n, ast.Call)):
-            raise _Escapes(_told(node))
+            raise _Escapes(_describe_node(node))
 
 
-def _swapped(lanes: Lanes) -> Lanes:
+def _swap_axes(lanes: Lanes) -> Lanes:
     return frozenset((1 - axis, bound) for axis, bound in lanes)
 
 
@@ -151,5 +151,5 @@ def _is_set(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
-def _told(node: ast.AST) -> str:
+def _describe_node(node: ast.AST) -> str:
     return f"`{ast.unparse(node)[:80]}`"

@@ -9,9 +9,9 @@ import ast
 import copy
 from collections.abc import Mapping
 
-from kernel_lsp.rewrite.kernels.places import argument, passed
+from kernel_lsp.rewrite.kernels.places import argument, passed_arguments
 from kernel_lsp.rewrite.kernels.source import Function, grid_said, is_set, names_in, only_value, sources
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 ALLOCATIONS = frozenset(
     f"{prefix}{name}{suffix}"
@@ -69,13 +69,13 @@ def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
     )
 
 
-def separate(kernel: Kernel, one: str, other: str) -> bool:
+def separate(kernel: KernelState, one: str, other: str) -> bool:
     """As `apart`, of two parameters of the kernel."""
     here, there = (argument(kernel, name) for name in (one, other))
     return here is not None and there is not None and apart(kernel.launcher, here, there)
 
 
-def settled(launcher: Function, node: ast.expr) -> ast.expr:
+def settle_names(launcher: Function, node: ast.expr) -> ast.expr:
     """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like another
     as that one's, so that equal texts are equal values."""
     return _Settled(launcher).visit(copy.deepcopy(node))
@@ -109,7 +109,7 @@ def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) 
     meta = None
     if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
         meta, said = said.args.args[0].arg, said.body
-    given = passed(function, call)
+    given = passed_arguments(function, call)
     if not isinstance(said, ast.Tuple | ast.List) or not 1 <= len(said.elts) <= most or given is None:
         return None
     made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]

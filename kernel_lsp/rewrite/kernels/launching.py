@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, TargetKind, Workload
-from kernel_lsp.rewrite.kernels.heuristics import Asked
+from kernel_lsp.rewrite.kernels.heuristics import ObservedArguments
 from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
 from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
 from kernel_lsp.rewrite.loading import (
@@ -44,15 +44,15 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
             "import or define it in the same file",
         )
     guess = Guessing(1, holds=True)
-    found = _followed(program, workload, guess)
+    found = _follow_launches(program, workload, guess)
     if bool in guess.asked:
         try:
-            otherwise = _followed(program, workload, Guessing(1, holds=False))
+            otherwise = _follow_launches(program, workload, Guessing(1, holds=False))
         except CaptureError:  # an assertion about values: where it does not hold, nothing is launched
             otherwise = found
         found = _alike(program, found, otherwise)
     if guess.asked - {bool}:
-        found = _alike(program, found, _followed(program, workload, Guessing(2, holds=True)))
+        found = _alike(program, found, _follow_launches(program, workload, Guessing(2, holds=True)))
     if not found:
         raise CaptureError(
             f"{_launcher(program)} launched no Triton kernel for this workload",
@@ -61,7 +61,7 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
     return tuple(found)
 
 
-def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Launched]:
+def _follow_launches(program: Program, workload: Workload, guess: Guessing) -> list[Launched]:
     found: list[Launched] = []
     with FakeTensorMode(allow_non_fake_inputs=True), OnCpu(), conversions(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
@@ -145,19 +145,19 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
         configs = [{**c.kwargs, **{n: getattr(c, n) for n in OPTIONS}} for c in self.configs]
         chosen = {name for config in self.configs for name in config.kwargs}
         self.best_config = self.configs[0]  # libraries read it after a launch
-        kernel, decided = _unwrapped(self.fn)
-        found.append(_launched(kernel, args, kwargs, owners, tuple(configs), chosen | decided))
+        kernel, decided = _unwrap_kernel(self.fn)
+        found.append(_describe_launch(kernel, args, kwargs, owners, tuple(configs), chosen | decided))
         return _Compiled(found)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found.append(replace(_launched(self, args, kwargs, owners), decided=dict(decided)))
+        found.append(replace(_describe_launch(self, args, kwargs, owners), decided=dict(decided)))
         return _Compiled(found)
 
     decided: dict[str, frozenset[str]] = {}
 
     def decide(self: Any, *args: Any, **kwargs: Any) -> Any:
         for name, heuristic in self.values.items():
-            given = Asked({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+            given = ObservedArguments({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
             kwargs[name] = heuristic(given)
             decided[name] = frozenset(given.asked)
         try:
@@ -182,7 +182,7 @@ def _subclasses(kind: Any) -> list[Any]:
     return [kind, *(one for subclass in below for one in _subclasses(subclass))]
 
 
-def _unwrapped(wrapper: Any) -> tuple[Any, set[str]]:
+def _unwrap_kernel(wrapper: Any) -> tuple[Any, set[str]]:
     """The kernel that autotune stands before, and the constants that heuristics between them decide."""
     decided: set[str] = set()
     while hasattr(wrapper.fn, "fn"):
@@ -202,7 +202,7 @@ class _Compiled:
         return lambda *_, **__: self._found.append(again)
 
 
-def _launched(
+def _describe_launch(
     kernel: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -224,7 +224,7 @@ def _launched(
         grid = None if chosen else grid({**filled, **{k: kwargs[k] for k in OPTIONS if k in kwargs}})
     return Launched(
         kernel=kernel.fn.__qualname__,
-        arguments={n: _described(v, owners) for n, v in filled.items() if n not in constexprs},
+        arguments={n: _describe_value(v, owners) for n, v in filled.items() if n not in constexprs},
         constants={n: v for n, v in filled.items() if n in constexprs},
         grid=None if grid is None else tuple(int(extent) for extent in _as_tuple(grid)),
         options={name: kwargs[name] for name in OPTIONS if isinstance(kwargs.get(name), int)},
@@ -236,9 +236,9 @@ def _as_tuple(grid: Any) -> tuple[Any, ...]:
     return tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)
 
 
-def _described(value: Any, owners: dict[int, str]) -> Any:
+def _describe_value(value: Any, owners: dict[int, str]) -> Any:
     if type(value).__name__ == "TensorDescriptor":  # older Tritons have none
-        return Blocks(_described(value.base, owners), tuple(value.block_shape))
+        return Blocks(_describe_value(value.base, owners), tuple(value.block_shape))
     if not isinstance(value, torch.Tensor):
         return value
     return Pointer(

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import launchers
-from kernel_lsp.rewrite.kernels.source import called, names_in, stored
-from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Values
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
+from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, PointerArguments
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
@@ -33,7 +33,7 @@ class Looped:
         return {loop.target.id for loop in self.loops if isinstance(loop.target, ast.Name)}
 
 
-def looped(kernel: Kernel) -> Looped | None:
+def find_loop(kernel: KernelState) -> Looped | None:
     """None: the kernel is not written like that."""
     body = [s for s in kernel.function.body if not _is_text(s)]
     loops = [s for s in body if isinstance(s, ast.For)]
@@ -45,7 +45,7 @@ def looped(kernel: Kernel) -> Looped | None:
         return None
     found = Looped(*bounds, tuple(loops), tuple(body))
     parameters = {a.arg for a in kernel.function.args.args}
-    changed = {name for s in body for name in stored(s)}
+    changed = {name for s in body for name in stored_names(s)}
     fits = found.extent in parameters and found.block in kernel.source.constexprs()
     return found if fits and not changed & parameters and not _meet(found) else None
 
@@ -55,7 +55,7 @@ def _meet(found: Looped) -> bool:
     inside = {id(n) for loop in found.loops for n in ast.walk(loop)}
     outside = [n for s in found.body for n in ast.walk(s) if id(n) not in inside]
     used = {n.id for n in outside if isinstance(n, ast.Name)}
-    set_again = {name for loop in found.loops for s in loop.body for name in stored(s)}
+    set_again = {name for loop in found.loops for s in loop.body for name in stored_names(s)}
     return bool(found.starts() & (used | set_again))
 
 
@@ -77,16 +77,16 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def values_of(kernel: Kernel, found: Looped) -> Values:
+def values_of(kernel: KernelState, found: Looped) -> KernelValues:
     names = frozenset(kernel.pointers())
     pairs = ((a, b) for a in names for b in names if a != b)
     apart = frozenset((a, b) for a, b in pairs if launchers.separate(kernel, a, b))
-    return Values(found.extent, names, apart)
+    return KernelValues(found.extent, names, apart)
 
 
-def once(values: Values, found: Looped) -> list[Access]:
+def once(values: KernelValues, found: Looped) -> list[PointerArguments]:
     """Run the whole kernel as if each loop had one turn, which begins at 0: accesses of the loops."""
-    inside: list[Access] = []
+    inside: list[PointerArguments] = []
     for statement in found.body:
         if isinstance(statement, ast.For):
             assert isinstance(statement.target, ast.Name)
@@ -124,7 +124,7 @@ def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
     outside = {
         n.id for s in found.body for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in inside
     }
-    changed = [name for s in loop.body for name in stored(s)]
+    changed = [name for s in loop.body for name in stored_names(s)]
     handed = {name for name in changed if name in outside and _lives(found, loop, name)}
     handed |= {
         s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
@@ -132,18 +132,18 @@ def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
     made = []
     for name in sorted(handed, key=changed.index):
         one = _accumulation(loop, name)
-        if one is None or names_in(one.term) & handed or (not one.scalar and not _reduced(found, one)):
+        if one is None or names_in(one.term) & handed or (not one.scalar and not _is_reduced(found, one)):
             return None
         made.append(one)
     terms = [one.term for one in made if one.scalar]
-    reduced = [c for s in loop.body for kind in REDUCTIONS for c in called(s, kind)]
+    reduced = [c for s in loop.body for kind in REDUCTIONS for c in find_calls(s, kind)]
     return made if _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced) else None
 
 
 def _lives(found: Looped, loop: ast.For, name: str) -> bool:
     """It is known before the loop, or read behind it before it is set anew."""
     at = found.body.index(loop)
-    if any(name in stored(s) for s in found.body[:at]):
+    if any(name in stored_names(s) for s in found.body[:at]):
         outer = [s for s in found.body[:at] if not isinstance(s, ast.For)]
         if name in {n.id for n in _names(outer)}:
             return True
@@ -154,7 +154,7 @@ def _lives(found: Looped, loop: ast.For, name: str) -> bool:
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             if statement.value is not None and name in names_in(statement.value):
                 return True
-            if name in stored(statement):
+            if name in stored_names(statement):
                 return False
         elif name in names_in(statement):
             return True
@@ -201,7 +201,7 @@ def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _reduced(found: Looped, one: Accumulation) -> bool:
+def _is_reduced(found: Looped, one: Accumulation) -> bool:
     """Outside of its loop the name is only made, and taken through the reduction that fits."""
     taken = {
         id(call.args[0])

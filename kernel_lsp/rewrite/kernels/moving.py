@@ -11,7 +11,7 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from kernel_lsp.rewrite.kernels.reach import Reach
-from kernel_lsp.rewrite.kernels.source import Function, called, names_in, pairs, stored
+from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, pairs, stored_names
 
 FREE, HELD, MOVES = 0, 1, 2
 Places = frozenset[int]
@@ -42,7 +42,7 @@ class Moving:
     def _of(self, node: ast.expr, names: Mapping[str, Places]) -> Places:
         """A name or a sum with the block's length is one block further."""
         further = isinstance(node, ast.Name | ast.BinOp) and self.block in names_in(node)
-        return frozenset((MOVES,)) if further and not called(node, "arange") else self._part(node, names)
+        return frozenset((MOVES,)) if further and not find_calls(node, "arange") else self._part(node, names)
 
     def _part(self, node: ast.AST, names: Mapping[str, Places]) -> Places:
         match node:
@@ -100,7 +100,7 @@ class Moving:
             case ast.Expr() | ast.Return() | ast.Assert():
                 self._see(statement)
             case _:
-                self._set([(ast.Name(name), ANY) for name in stored(statement)])
+                self._set([(ast.Name(name), ANY) for name in stored_names(statement)])
                 self._see(statement)
 
     def _see(self, node: ast.AST) -> None:
@@ -128,7 +128,7 @@ class Moving:
             if self._names == head:
                 break
         else:
-            self._set([(ast.Name(name), ANY) for one in body for name in stored(one)])
+            self._set([(ast.Name(name), ANY) for one in body for name in stored_names(one)])
             self._run(body)
         if target is not None and given is not None and self._goes_through(given):
             self._leave(entry, names_in(target))

@@ -17,7 +17,7 @@ FUNCTIONS = ("torch.autograd.Function", "autograd.Function", "Function")
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class AutogradOperator:
     """One autograd Function, one of whose two halves is the launcher."""
 
     name: str
@@ -31,7 +31,7 @@ class Operator:
         return self.launcher is not self.forward
 
 
-def operator_of(tree: ast.Module, launcher: str) -> Operator | None:
+def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
     """Raises RewriteError where it is one that cannot be called from its text."""
     name, _, method = launcher.rpartition(".")
     found = _class(tree, name) if method in ("forward", "backward") else None
@@ -48,10 +48,12 @@ def operator_of(tree: ast.Module, launcher: str) -> Operator | None:
             "name them one by one",
         )
     own = _positional(forward)
-    return Operator(name, forward, methods[method], tuple(own if "setup_context" in methods else own[1:]))
+    return AutogradOperator(
+        name, forward, methods[method], tuple(own if "setup_context" in methods else own[1:])
+    )
 
 
-def applying(operator: Operator, entry: str, copied: list[str]) -> str:
+def applying(operator: AutogradOperator, entry: str, copied: list[str]) -> str:
     """A function of this name with the arguments of ``apply``; ``copied`` are handed on as copies, and
     returned with the result. A backward that writes into anything gets copies of everything."""
     head = f'def {entry}({_signature(operator)}):\n    """{operator.name}.{operator.launcher.name}"""\n'
@@ -89,7 +91,7 @@ def _gradients(name: str, passed: str, copied: bool) -> str:
     )
 
 
-def _signature(operator: Operator) -> str:
+def _signature(operator: AutogradOperator) -> str:
     """Names and defaults; annotations may name what the program lacks."""
     defaults = operator.forward.args.defaults
     first = len(operator.parameters) - len(defaults)

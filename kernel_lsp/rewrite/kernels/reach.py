@@ -23,14 +23,14 @@ AXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LaneAxes:
     """Of a value: how many axes it has, and along which the block lies."""
 
     rank: int = 0
     axes: frozenset[int] = frozenset()
 
-    def with_(self, other: Lanes) -> Lanes:
-        return Lanes(max(self.rank, other.rank), self.axes | other.axes)
+    def with_(self, other: LaneAxes) -> LaneAxes:
+        return LaneAxes(max(self.rank, other.rank), self.axes | other.axes)
 
     def over(self, axis: int | None) -> bool:
         """The block lies along this axis, counted from the end where it is negative."""
@@ -40,7 +40,7 @@ class Lanes:
 class Reach:
     def __init__(self, function: Function, block: str) -> None:
         self.function, self.block = function, block
-        self._known: dict[str, Lanes] = {}
+        self._known: dict[str, LaneAxes] = {}
 
     def reductions(self) -> Iterator[ast.Call]:
         for node in ast.walk(self.function):
@@ -54,14 +54,14 @@ class Reach:
                 if left.over(1) or right.over(0):
                     yield node
 
-    def of(self, node: ast.expr) -> Lanes:
+    def of(self, node: ast.expr) -> LaneAxes:
         match node:
             case ast.Name(id=name):
                 return self._named(name)
             case ast.Subscript(value=value, slice=place):
-                return _placed(self.of(value), place)
+                return _place_axes(self.of(value), place)
             case ast.Attribute(value=value, attr="T"):
-                return _swapped(self.of(value))
+                return _swap_axes(self.of(value))
             case ast.Call(func=ast.Attribute(attr=name)) if not _is_program(name):
                 return self._called(name, node)
             case ast.Tuple() | ast.List() | ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.BoolOp():
@@ -70,18 +70,18 @@ class Reach:
                 return self._together((body, orelse))
             case ast.Call(func=ast.Name()):
                 return self._together(_arguments(node))
-        return Lanes()
+        return LaneAxes()
 
-    def _together(self, nodes: Iterator[ast.expr] | tuple[ast.expr, ...] | list[ast.expr]) -> Lanes:
-        found = Lanes()
+    def _together(self, nodes: Iterator[ast.expr] | tuple[ast.expr, ...] | list[ast.expr]) -> LaneAxes:
+        found = LaneAxes()
         for one in nodes:
             found = found.with_(self.of(one))
         return found
 
-    def _named(self, name: str) -> Lanes:
+    def _named(self, name: str) -> LaneAxes:
         """Of all that the name is set to, until nothing is added: a loop may hand lanes on."""
         if name not in self._known:
-            self._known[name] = Lanes()
+            self._known[name] = LaneAxes()
             before = None
             while before != self._known[name]:
                 before = self._known[name]
@@ -89,22 +89,24 @@ class Reach:
                 self._known[name] = before.with_(found)
         return self._known[name]
 
-    def _called(self, name: str, call: ast.Call) -> Lanes:
+    def _called(self, name: str, call: ast.Call) -> LaneAxes:
         given = _arguments(call)
         if name == "arange":
             own = any(self.block in names_in(one) for one in given)
-            return Lanes(1, frozenset({0} if own else ()))
+            return LaneAxes(1, frozenset({0} if own else ()))
         if name in SHAPES and given and isinstance(given[0], ast.Tuple | ast.List):
             sizes = given[0].elts
-            return Lanes(len(sizes), frozenset(i for i, s in enumerate(sizes) if self.block in names_in(s)))
+            return LaneAxes(
+                len(sizes), frozenset(i for i, s in enumerate(sizes) if self.block in names_in(s))
+            )
         if name == "load" and given:
             return self.of(given[0])
         if name == "dot" and len(given) > 1:
             left, right = self.of(given[0]), self.of(given[1])
             axes = (left.axes & {0}) | (right.axes & {1})
-            return Lanes(2, axes).with_(self._together(given[2:]))
+            return LaneAxes(2, axes).with_(self._together(given[2:]))
         if name == "trans" and len(given) == 1:
-            return _swapped(self.of(given[0]))
+            return _swap_axes(self.of(given[0]))
         if name in AXES and AXES[name] is None and given:
             return _without(self.of(given[0]), call)
         return self._together(given)
@@ -143,25 +145,25 @@ def _axis(call: ast.Call) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _placed(lanes: Lanes, place: ast.expr) -> Lanes:
+def _place_axes(lanes: LaneAxes, place: ast.expr) -> LaneAxes:
     """``[:, None]``: each slice is the next of the value's own axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
     if not all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts):
         return lanes
     own = [at for at, part in enumerate(parts) if isinstance(part, ast.Slice)]
-    return Lanes(len(parts), frozenset(own[a] for a in lanes.axes if a < len(own)))
+    return LaneAxes(len(parts), frozenset(own[a] for a in lanes.axes if a < len(own)))
 
 
-def _swapped(lanes: Lanes) -> Lanes:
-    return Lanes(lanes.rank, frozenset(1 - a if a < 2 else a for a in lanes.axes))
+def _swap_axes(lanes: LaneAxes) -> LaneAxes:
+    return LaneAxes(lanes.rank, frozenset(1 - a if a < 2 else a for a in lanes.axes))
 
 
-def _without(lanes: Lanes, call: ast.Call) -> Lanes:
+def _without(lanes: LaneAxes, call: ast.Call) -> LaneAxes:
     """After a reduction over an axis."""
     axis = _axis(call)
     if axis is None:
-        return Lanes()
+        return LaneAxes()
     axis %= max(lanes.rank, 1)
     if any(k.arg in ("keep_dims", "keepdims") for k in call.keywords):
-        return Lanes(lanes.rank, lanes.axes - {axis})
-    return Lanes(lanes.rank - 1, frozenset(a - (a > axis) for a in lanes.axes - {axis}))
+        return LaneAxes(lanes.rank, lanes.axes - {axis})
+    return LaneAxes(lanes.rank - 1, frozenset(a - (a > axis) for a in lanes.axes - {axis}))

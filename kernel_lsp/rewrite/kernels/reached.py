@@ -44,14 +44,14 @@ def with_inputs(text: str, reached: Reached) -> str:
         put_back=f"{owner}.{name} = original" if owner else f'globals()["{name}"] = original',
         first=int(has_context),
         arguments=_arguments("get_inputs", reached.workload.inputs, defined),
-        called=_called(reached, defined),
+        called=_call_text(reached, defined),
         grad=operator is None or not operator.is_backward,
     )
     own = "".join(f"of_caller_{maker} = {maker}\n" for maker in MAKERS if maker in defined)
     return "\n\n\n".join(part for part in (text.rstrip(), own.rstrip(), made) if part)
 
 
-def _called(reached: Reached, defined: set[str]) -> str:
+def _call_text(reached: Reached, defined: set[str]) -> str:
     if reached.kind is not TargetKind.MODULE:
         return reached.caller
     mode = "" if reached.workload.training is None else f".train({reached.workload.training})"

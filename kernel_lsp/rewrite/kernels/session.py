@@ -36,12 +36,12 @@ from kernel_lsp.rewrite.edit import LINE_END
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.nearly import nearly
-from kernel_lsp.rewrite.kernels.source import Source
-from kernel_lsp.rewrite.kernels.told import told
-from kernel_lsp.rewrite.kernels.view import Kernel, Match
+from kernel_lsp.rewrite.kernels.source import KernelSource
+from kernel_lsp.rewrite.kernels.told import describe_launch
+from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState
 from kernel_lsp.rewrite.scripts import load_skills
 
-Applied = tuple[Kernel, list[Proof], list[str]]
+Applied = tuple[KernelState, list[Proof], list[str]]
 MAX_PREFIXES = 500
 """States after the first steps of a chain that are kept at once: some ten kilobytes each."""
 
@@ -55,7 +55,9 @@ class KernelSession:
         self.rewrites, self.notes = load_skills(skills, "triton")
         self._prefixes: dict[str, Applied] = {}
         self._sites: dict[str, tuple[Site, ...]] = {}
-        source = Source.parse(self.program.source, str(program.kernel), program.launcher or program.entry)
+        source = KernelSource.parse(
+            self.program.source, str(program.kernel), program.launcher or program.entry
+        )
         self.kernel = self._observed(source)
         if not self.kernel.launched:
             raise CaptureError(
@@ -90,7 +92,7 @@ class KernelSession:
 
     def launched(self, steps: list[Step]) -> KernelView:
         """What these steps make of the kernel and its launch."""
-        return told(self._applied(steps)[0])
+        return describe_launch(self._applied(steps)[0])
 
     def explain(self) -> Explained:
         """Why not more is offered: matches of which a single precondition fails."""
@@ -168,13 +170,13 @@ class KernelSession:
 
     # --- steps -------------------------------------------------------------------------------
 
-    def sites(self, kernel: Kernel) -> tuple[Site, ...]:
+    def sites(self, kernel: KernelState) -> tuple[Site, ...]:
         """Every place where a skill applies and all its preconditions are proved."""
         if kernel.source.text not in self._sites:
             self._sites[kernel.source.text] = self._found(kernel)
         return self._sites[kernel.source.text]
 
-    def _found(self, kernel: Kernel) -> tuple[Site, ...]:
+    def _found(self, kernel: KernelState) -> tuple[Site, ...]:
         found: list[Site] = []
         for name, module in self.rewrites.items():
             try:
@@ -183,7 +185,7 @@ class KernelSession:
                 self.notes.append(f"skill {name} failed: {type(error).__name__}: {error}")
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
-    def _sites_of(self, name: str, module: ModuleType, kernel: Kernel) -> list[Site]:
+    def _sites_of(self, name: str, module: ModuleType, kernel: KernelState) -> list[Site]:
         found = []
         for match in module.match(kernel):
             proofs = tuple(module.preconditions(kernel, match))
@@ -205,7 +207,7 @@ class KernelSession:
             self._prefixes[key] = made, [*proofs, *proved], [*summaries, summary]
         return self._prefixes[key]
 
-    def _after(self, kernel: Kernel, step: Step) -> tuple[Kernel, list[Proof], str]:
+    def _after(self, kernel: KernelState, step: Step) -> tuple[KernelState, list[Proof], str]:
         with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
             module, match = self._match(kernel, step)
             proved = list(module.preconditions(kernel, match))
@@ -217,7 +219,7 @@ class KernelSession:
             source = kernel.source.edited(edited.edits).importing(edited.imports)
             return self._observed(source, edited.imports), proved, match.summary
 
-    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
+    def _match(self, kernel: KernelState, step: Step) -> tuple[ModuleType, KernelMatch]:
         module = self.rewrites.get(step.skill)
         if module is None:
             raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
@@ -226,16 +228,16 @@ class KernelSession:
             raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
         return module, match
 
-    def _observed(self, source: Source, imports: Sequence[str] = ()) -> Kernel:
+    def _observed(self, source: KernelSource, imports: Sequence[str] = ()) -> KernelState:
         launched = observe(replace(self.program, source=source.text), self.workload)
         ours = tuple(one for one in launched if one.kernel == source.kernel)
-        return Kernel(source, ours, self.program.elsewhere, imports=[*imports])
+        return KernelState(source, ours, self.program.elsewhere, imports=[*imports])
 
     def _text(self, name: str) -> str:
         return _function(self.kernel.source, name)
 
 
-def words(kernel: Kernel) -> list[str]:
+def words(kernel: KernelState) -> list[str]:
     """What the kernel does, in words a skill's description would use."""
     found = ["triton", "kernel"]
     text = kernel.text(kernel.function)
@@ -255,7 +257,7 @@ def words(kernel: Kernel) -> list[str]:
     return found
 
 
-def _function(source: Source, name: str) -> str:
+def _function(source: KernelSource, name: str) -> str:
     """A function as an edit wants it: dedented, with its decorators."""
     node = source.function(name)
     start, end = source.span(node)
@@ -263,12 +265,14 @@ def _function(source: Source, name: str) -> str:
     return textwrap.dedent(source.text[start:end])
 
 
-def _configs(source: Source) -> str | None:
+def _configs(source: KernelSource) -> str | None:
     found = source.configs()
     return None if found is None else source.segment(found)
 
 
-def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]) -> Site:
+def _site(
+    skill: str, match: KernelMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
+) -> Site:
     return Site(
         skill=skill,
         site=match.label,

@@ -12,7 +12,7 @@ import copy
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import launchers, places
-from kernel_lsp.rewrite.kernels.source import Function, called, only_value
+from kernel_lsp.rewrite.kernels.source import Function, find_calls, only_value
 
 LONGEST = 4000
 """Characters of an address with all names put in; beyond it is not compared."""
@@ -32,21 +32,21 @@ class Side:
     def told(self, parameter: str) -> str:
         """What is passed, in terms of the launcher's own arguments and tensors."""
         given = self.passed.get(parameter)
-        return "?" if given is None else ast.unparse(launchers.settled(self.launcher, given))
+        return "?" if given is None else ast.unparse(launchers.settle_names(self.launcher, given))
 
     def address(self, node: ast.expr | None) -> str:
         """An expression of the kernel with all names put in, sums in one order; where that is impossible it
         is unlike any other."""
         if node is None:
             return "None"
-        text = " + ".join(sorted(_terms(_Told(self).visit(copy.deepcopy(node)))))
+        text = " + ".join(sorted(_terms(_ExpandedNames(self).visit(copy.deepcopy(node)))))
         return text if "?" not in text and len(text) < LONGEST else f"? {id(node)}"
 
     def loads(self) -> list[ast.Call]:
-        return called(self.kernel, "load")
+        return find_calls(self.kernel, "load")
 
     def stores(self) -> list[ast.Call]:
-        return called(self.kernel, "store")
+        return find_calls(self.kernel, "store")
 
     def tensors(self, calls: list[ast.Call]) -> set[str]:
         """Parameters that these accesses go through: where their addresses begin."""
@@ -75,7 +75,7 @@ class Side:
 
 def side_of(launcher: Function, kernel: Function, call: ast.Call) -> Side | None:
     """None: not all that is passed is to be seen."""
-    passed, arguments = places.passed(kernel, call), kernel.args
+    passed, arguments = places.passed_arguments(kernel, call), kernel.args
     if passed is None or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
         return None
     if {a.arg for a in arguments.args} - passed.keys():
@@ -83,7 +83,7 @@ def side_of(launcher: Function, kernel: Function, call: ast.Call) -> Side | None
     return Side(kernel, call, launcher, passed)
 
 
-class _Told(ast.NodeTransformer):
+class _ExpandedNames(ast.NodeTransformer):
     """Names of a kernel as what they stand for, down to what the launch passes."""
 
     def __init__(self, side: Side) -> None:
@@ -104,10 +104,10 @@ class _Told(ast.NodeTransformer):
         return made
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if node in called(node, "load"):
+        if node in find_calls(node, "load"):
             return ast.Name("?", ast.Load())
         axis = [k for k in node.keywords if k.arg == "axis"]
-        if node in called(node, "program_id") and axis:
+        if node in find_calls(node, "program_id") and axis:
             return ast.Call(node.func, [axis[0].value], [])
         return self.generic_visit(node)
 

@@ -18,7 +18,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LauncherCall:
     """``kernel[grid](arguments)`` in the launcher, where ``kernel`` or ``kernel[grid]`` may have a name."""
 
     call: ast.Call
@@ -29,7 +29,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KernelSource:
     """One program, parsed. ``launcher`` launches ``kernel``."""
 
     text: str
@@ -38,7 +38,7 @@ class Source:
     tree: ast.Module = field(repr=False)
 
     @classmethod
-    def parse(cls, text: str, kernel: str, launcher: str) -> Source:
+    def parse(cls, text: str, kernel: str, launcher: str) -> KernelSource:
         """Raises RewriteError where one of the two is not there."""
         made = cls(text, kernel, launcher, parsing.parse_text(text))
         made.function(kernel)
@@ -57,7 +57,7 @@ class Source:
         decorators = {ast.unparse(one) for one in self.function(qualname).decorator_list}
         return "." in qualname and not decorators & {"staticmethod", "classmethod"}
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[LauncherCall]:
         """Of the kernel, in the launcher, in the order of the text."""
         return [
             launch
@@ -108,7 +108,7 @@ class Source:
         start = _starts(self.text)[line - 1]
         return start + len(self.text[start:].split("\n", 1)[0].encode()[:column].decode())
 
-    def importing(self, lines: Sequence[str]) -> Source:
+    def importing(self, lines: Sequence[str]) -> KernelSource:
         """With these imports before all else, where the text lacks one."""
         present = {ast.unparse(node) for node in self.tree.body}
         if not (missing := [line for line in lines if line not in present]):
@@ -116,9 +116,9 @@ class Source:
         first = next((n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
         at = self._offset(first.lineno, 0) if first is not None else 0
         text = self.text[:at] + "".join(f"{line}\n" for line in missing) + self.text[at:]
-        return Source.parse(text, self.kernel, self.launcher)
+        return KernelSource.parse(text, self.kernel, self.launcher)
 
-    def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> Source:
+    def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> KernelSource:
         """With each node's text replaced; a statement without text goes with its line. Raises RewriteError
         when it would not compile."""
         text = self.text
@@ -126,7 +126,7 @@ class Source:
         for (start, end), new in sorted(places, reverse=True):
             text = text[:start] + new + text[end:]
         try:
-            return Source.parse(text, self.kernel, self.launcher)
+            return KernelSource.parse(text, self.kernel, self.launcher)
         except SyntaxError as error:
             raise RewriteError(f"the rewritten kernel would not compile: {error.msg}") from error
 
@@ -144,7 +144,7 @@ def _functions(tree: ast.Module) -> dict[str, Function]:
     return dict(functions(tree.body))
 
 
-def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, Launch]]:
+def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, LauncherCall]]:
     """Every launch in a function that its text shows, with the kernel's own name."""
     for node in ast.walk(launcher):
         if isinstance(node, ast.Call):
@@ -153,12 +153,12 @@ def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, Launch
                 taken = only_value(launcher, taken.id) or taken
             match taken:
                 case ast.Subscript(value=ast.Name(id=name), slice=grid):
-                    yield _own_name(tree, launcher, name), Launch(node, grid)
+                    yield _own_name(tree, launcher, name), LauncherCall(node, grid)
 
 
 def _own_name(tree: ast.Module, launcher: Function, name: str) -> str:
     """``other`` of ``other = kernel``, in the launcher or before it."""
-    own = {*stored(launcher), *(a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg))}
+    own = {*stored_names(launcher), *(a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg))}
     if isinstance(local := only_value(launcher, name), ast.Name):
         name = local.id
     if name in own or name in _functions(tree):
@@ -177,13 +177,13 @@ def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str,
 
 
 @functools.lru_cache(maxsize=64)
-def defined(text: str) -> frozenset[str]:
+def defined_names(text: str) -> frozenset[str]:
     """Functions and classes of a program. Raises SyntaxError."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return frozenset(n.name for n in parsing.parse_text(text).body if isinstance(n, kinds))
 
 
-def called(node: ast.AST, name: str) -> list[ast.Call]:
+def find_calls(node: ast.AST, name: str) -> list[ast.Call]:
     """Calls of ``tl.name`` (under whatever name the language was imported) inside the node."""
     return [*_calls(node).get(name, ())]
 
@@ -215,7 +215,7 @@ def names_in(node: ast.AST) -> set[str]:
     return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
-def assigned(function: Function, name: str) -> list[ast.Assign]:
+def find_assignments(function: Function, name: str) -> list[ast.Assign]:
     """Plain assignments ``name = …`` inside the function."""
     return [
         node
@@ -277,7 +277,7 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
 
 def only_value(function: Function, name: str) -> ast.expr | None:
     """What a local name is, where one plain assignment says so."""
-    said = assigned(function, name)
+    said = find_assignments(function, name)
     stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and is_set(n)]
     if name in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
         return None  # before the assignment it is what was passed
@@ -294,7 +294,7 @@ def grid_said(launcher: Function, grid: ast.expr) -> ast.expr:
     if (value := only_value(launcher, grid.id)) is not None:
         return value
     made = [n for n in ast.walk(launcher) if isinstance(n, ast.FunctionDef) and n.name == grid.id]
-    if len(made) == 1 and grid.id not in stored(launcher):
+    if len(made) == 1 and grid.id not in stored_names(launcher):
         match made[0].body:
             case [ast.Return(value=ast.expr() as value)] | [
                 ast.Expr(value=ast.Constant()),
@@ -304,7 +304,7 @@ def grid_said(launcher: Function, grid: ast.expr) -> ast.expr:
     return grid
 
 
-def stored(node: ast.AST) -> list[str]:
+def stored_names(node: ast.AST) -> list[str]:
     """Names that are set anywhere inside, as often as they are."""
     return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_set(n)]
 

@@ -47,19 +47,19 @@ def key(terms: Terms) -> str:
     return "(" + "+".join(sorted(named)) + ")"
 
 
-def added(left: Terms, right: Terms, sign: int = 1) -> Terms:
+def add_terms(left: Terms, right: Terms, sign: int = 1) -> Terms:
     found = dict(left)
     for product, count in right.items():
         found[product] = found.get(product, 0) + sign * count
     return {product: count for product, count in found.items() if count}
 
 
-def multiplied(left: Terms, right: Terms) -> Terms:
+def multiply_terms(left: Terms, right: Terms) -> Terms:
     found: Terms = {}
     for a, m in left.items():
         for b, n in right.items():
             product = tuple(sorted((*a, *b), key=lambda atom: (atom.kind, atom.key)))
-            found = added(found, {product: m * n})
+            found = add_terms(found, {product: m * n})
     return found
 
 
@@ -133,13 +133,13 @@ class Reader:
             case ast.Constant(value=int(value)) if not isinstance(value, bool):
                 return {(): value} if value else {}
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return added({}, self.terms(operand, at), -1)
+                return add_terms({}, self.terms(operand, at), -1)
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
-                return added(
+                return add_terms(
                     self.terms(left, at), self.terms(right, at), 1 if isinstance(op, ast.Add) else -1
                 )
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return multiplied(self.terms(left, at), self.terms(right, at))
+                return multiply_terms(self.terms(left, at), self.terms(right, at))
             case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if (
                 rounded := self._rounded_up(left, right, at)
             ) is not None:
@@ -164,7 +164,7 @@ class Reader:
             case ast.AnnAssign(value=ast.expr() as value):
                 return self.terms(value)
             case ast.AugAssign(target=ast.Name(), op=ast.Add() | ast.Sub() as op, value=value):
-                return added(
+                return add_terms(
                     self._named(name, found), self.terms(value), 1 if isinstance(op, ast.Add) else -1
                 )
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as call) if (
@@ -197,7 +197,7 @@ class Reader:
     def _rounded_up(self, left: ast.expr, right: ast.expr, at: ast.AST | None) -> Terms | None:
         """``(extent + block - 1) // block``, which is ``cdiv(extent, block)``."""
         whole, block = self.terms(left, at), self.terms(right, at)
-        extent = added(added(whole, block, -1), {(): 1})
+        extent = add_terms(add_terms(whole, block, -1), {(): 1})
         if len(block) != 1 or len(extent) >= len(whole):
             return None
         return _one(Atom("cdiv", f"{key(extent)} by {key(block)}"))
@@ -263,13 +263,13 @@ def below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
     left, right = reader.terms(node.left), reader.terms(node.comparators[0])
     match node.ops[0]:
         case ast.Lt():
-            return added(left, right, -1)
+            return add_terms(left, right, -1)
         case ast.Gt():
-            return added(right, left, -1)
+            return add_terms(right, left, -1)
         case ast.LtE():
-            return added(added(left, right, -1), {(): 1}, -1)
+            return add_terms(add_terms(left, right, -1), {(): 1}, -1)
         case ast.GtE():
-            return added(added(right, left, -1), {(): 1}, -1)
+            return add_terms(add_terms(right, left, -1), {(): 1}, -1)
     return None
 
 

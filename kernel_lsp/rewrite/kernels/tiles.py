@@ -12,27 +12,27 @@ import ast
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import called, names_in, stored
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import (
     Atom,
     Reader,
     Terms,
-    added,
+    add_terms,
     atom,
     below_zero,
     bounds,
     divides,
     key,
-    multiplied,
+    multiply_terms,
 )
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 UNIQUE = ("at ", " of line ", "loop:")
 """In keys of numbers that may be others at another place, or in another turn of a loop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class BlockAxis:
     """The indexes ``start + arange(0, block)``."""
 
     start: Terms
@@ -47,13 +47,13 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MemoryTile:
     """One load or store. Where ``batch`` is (axis of the grid, stride), each program has its own matrix."""
 
     call: ast.Call
     stores: bool
     pointer: str
-    axes: tuple[Axis, Axis]
+    axes: tuple[BlockAxis, BlockAxis]
     batch: tuple[int, Terms] | None
     filled: bool
     """Lanes behind the end that a mask leaves out are 0, rather than anything."""
@@ -67,12 +67,12 @@ class Tile:
 class Tiles(Reader):
     """Whole numbers of a kernel, with ranges that know along which axis of a tile they lie."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: KernelState) -> None:
         super().__init__(kernel.function)
         self.pointers = kernel.pointers()
         self.tl = language(kernel) or "tl"
         self.sizes = {*kernel.launched[0].arguments, *kernel.source.constexprs()}
-        ranges = [c.args[1] for c in called(kernel.function, "arange") if len(c.args) == 2]
+        ranges = [c.args[1] for c in find_calls(kernel.function, "arange") if len(c.args) == 2]
         self.blocks = {n for end in ranges for n in names_in(end)}
 
     # --- numbers -----------------------------------------------------------------------------
@@ -98,11 +98,11 @@ class Tiles(Reader):
     def _advanced(self, name: str, at: ast.AST) -> Terms | None:
         """What a name is in a turn of the loop that adds the same to it in each, once."""
         inner, loop = at, self.parent(at)
-        while not (isinstance(loop, ast.For) and inner in loop.body and name in stored(loop)):
+        while not (isinstance(loop, ast.For) and inner in loop.body and name in stored_names(loop)):
             if loop is self.function:
                 return None
             inner, loop = loop, self.parent(loop)
-        said, times = bounds(loop), stored(loop)
+        said, times = bounds(loop), stored_names(loop)
         adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and name in names_in(s.target)]
         if said is None or not isinstance(loop.target, ast.Name) or len(adds) != 1 or loop.orelse:
             return None
@@ -115,11 +115,11 @@ class Tiles(Reader):
         if each is None:
             return None
         turn: Terms = {(Atom("loop", f"{variable} of line {loop.lineno}", loop),): 1}
-        return added(self._named(name, loop), multiplied(each, added(turn, first, -1)))
+        return add_terms(self._named(name, loop), multiply_terms(each, add_terms(turn, first, -1)))
 
     # --- tiles -------------------------------------------------------------------------------
 
-    def tile(self, call: ast.Call, *, stores: bool) -> Tile | str:
+    def tile(self, call: ast.Call, *, stores: bool) -> MemoryTile | str:
         """Of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is none."""
         said = {k.arg: k.value for k in call.keywords}
         said |= dict(zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False))
@@ -138,19 +138,19 @@ class Tiles(Reader):
         for one in found:
             if isinstance(one, str):
                 return one
-        rows, columns = (one for one in found if isinstance(one, Axis))
+        rows, columns = (one for one in found if isinstance(one, BlockAxis))
         left = {p: n for p, n in rest.items() if not _of_axes(p)}
         for axis in (rows, columns):
-            left = added(left, {} if axis.wrapped else multiplied(axis.start, axis.stride), -1)
+            left = add_terms(left, {} if axis.wrapped else multiply_terms(axis.start, axis.stride), -1)
         batch = _batch(left)
         if batch is None and left:
             return "its axes do not begin where its mask says"
         filled = "mask" not in said or _is_zero(said.get("other"))
         if "other" in said and not filled:
             return "it fills with something else than 0"
-        return Tile(call, stores, pointer, (rows, columns), batch, filled and not stores)
+        return MemoryTile(call, stores, pointer, (rows, columns), batch, filled and not stores)
 
-    def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> Axis | str:
+    def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> BlockAxis | str:
         own = [p for p in rest if _of_axes(p) == [axis]]
         if len(own) != 1 or len([p for p in rest if axis in _of_axes(p)]) != 1 or len(ends) > 1:
             return "an index is not a range of consecutive numbers times a stride"
@@ -159,31 +159,31 @@ class Tiles(Reader):
         if lane.kind == "wrapped lane":
             assert isinstance(lane.node, ast.BinOp)
             index, extent = self.terms(lane.node.left), self.terms(lane.node.right)
-            ends = ends or [_along(added(index, extent, -1), axis)]
+            ends = ends or [_along(add_terms(index, extent, -1), axis)]
             inside = [a for p in index for a in p if a.kind == "arange"]
-            if len(inside) != 1 or key(ends[0]) != key(_along(added(index, extent, -1), axis)):
+            if len(inside) != 1 or key(ends[0]) != key(_along(add_terms(index, extent, -1), axis)):
                 return "an index that wraps around is no range of consecutive numbers"
             made = self._ended(ends[0], _along({(inside[0],): 1}, axis), stride, wrapped=True)
         elif ends:
             made = self._ended(ends[0], {(lane,): 1}, stride, wrapped=False)
         else:
             assert isinstance(lane.node, ast.Call)
-            return Axis({}, lane.node.args[1], stride, None, "")
+            return BlockAxis({}, lane.node.args[1], stride, None, "")
         return made or "an axis does not end at a parameter of the kernel"
 
-    def _ended(self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool) -> Axis | None:
+    def _ended(self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool) -> BlockAxis | None:
         """Of ``start + lane - extent``, which is negative inside of the axis."""
         ((one,),) = lane
-        left = added(below, lane, -1)
+        left = add_terms(below, lane, -1)
         negative = {p: n for p, n in left.items() if n < 0}
-        extent = atom(added({}, negative, -1))
+        extent = atom(add_terms({}, negative, -1))
         if extent is None or extent.kind != "name" or extent.key not in self.sizes:
             return None
         if any(map(_of_axes, left)):
             return None
         assert isinstance(one.node, ast.Call)
         start = {p: n for p, n in left.items() if n > 0}
-        return Axis(start, one.node.args[1], stride, extent.key, key(below), wrapped)
+        return BlockAxis(start, one.node.args[1], stride, extent.key, key(below), wrapped)
 
     def ends(self, mask: ast.expr, axis: int | None = None) -> list[tuple[int, Terms]] | None:
         """(axis, what is negative inside of it) of each comparison of a mask; None: it is more than that."""
@@ -207,7 +207,7 @@ class Tiles(Reader):
                 return [(over[0], below)] if plain and not _lanes(below) else None
         return None
 
-    def begins_blocks(self, axis: Axis) -> bool:
+    def begins_blocks(self, axis: BlockAxis) -> bool:
         """The start is a multiple of the block, and not negative."""
         block = self.terms(axis.block)
         return all(n > 0 and self._is_place(p, block) for p, n in axis.start.items())
@@ -301,7 +301,7 @@ def _is_zero(other: ast.expr | None) -> bool:
     return isinstance(other, ast.Constant) and type(other.value) in (int, float) and other.value == 0
 
 
-def accesses(kernel: Kernel) -> list[tuple[ast.Call, bool]]:
+def accesses(kernel: KernelState) -> list[tuple[ast.Call, bool]]:
     """Every ``tl.load`` and ``tl.store`` with whether it stores, in the order of the text."""
-    found = [(c, kind == "store") for kind in ("load", "store") for c in called(kernel.function, kind)]
+    found = [(c, kind == "store") for kind in ("load", "store") for c in find_calls(kernel.function, kind)]
     return sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))

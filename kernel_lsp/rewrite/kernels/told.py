@@ -14,36 +14,39 @@ from typing import TypeGuard
 from kernel_lsp.records import Form, KernelView, Layout
 from kernel_lsp.rewrite.kernels.launched import Blocks, Pointer
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import assignments, called, operand, sources
+from kernel_lsp.rewrite.kernels.source import assignments, find_calls, operand, sources
 from kernel_lsp.rewrite.kernels.tiles import Tiles
-from kernel_lsp.rewrite.kernels.view import Kernel
+from kernel_lsp.rewrite.kernels.view import KernelState
 
 MOST_OPERATIONS = 64
 LOOP, END = "loop", "."
 MADE = ("zeros", "full")
 
 
-def told(kernel: Kernel) -> KernelView:
+def describe_launch(kernel: KernelState) -> KernelView:
     """The first launch of this state."""
     launch = kernel.launched[0]
-    accesses = [*called(kernel.function, "load"), *called(kernel.function, "store")]
-    largest = max(accesses, key=lambda call: _loaded(kernel, call), default=None)
+    accesses = [*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")]
+    largest = max(accesses, key=lambda call: _count_elements(kernel, call), default=None)
     return KernelView(
         operations=tuple(_operations(kernel))[:MOST_OPERATIONS],
         tensors=tuple(_forms(kernel)),
         constants={n: v for n, v in launch.constants.items() if _whole(v)},
         options=dict(launch.options),
         programs=None if launch.grid is None else math.prod(launch.grid),
-        loaded=_loaded(kernel, largest) if largest else 1,
+        loaded=_count_elements(kernel, largest) if largest else 1,
         consecutive=_consecutive(kernel, largest) if largest else 1,
-        held=max((_held(kernel, call) for name in MADE for call in called(kernel.function, name)), default=0),
+        held=max(
+            (_count_held(kernel, call) for name in MADE for call in find_calls(kernel.function, name)),
+            default=0,
+        ),
         masked=sum(_says(call, "mask") for call in accesses),
         evicting=sum(_says(call, "eviction_policy") for call in accesses),
-        ahead=max((_stages(call) for call in called(kernel.function, "range")), default=1),
+        ahead=max((_stages(call) for call in find_calls(kernel.function, "range")), default=1),
     )
 
 
-def _operations(kernel: Kernel) -> Iterator[str]:
+def _operations(kernel: KernelState) -> Iterator[str]:
     tl = language(kernel)
 
     def walk(node: ast.AST) -> Iterator[str]:
@@ -64,7 +67,7 @@ def _operations(kernel: Kernel) -> Iterator[str]:
         yield from walk(statement)
 
 
-def _forms(kernel: Kernel) -> Iterator[Form]:
+def _forms(kernel: KernelState) -> Iterator[Form]:
     for value in kernel.launched[0].arguments.values():
         one = value.of if isinstance(value, Blocks) else value
         if isinstance(one, Pointer):
@@ -72,20 +75,22 @@ def _forms(kernel: Kernel) -> Iterator[Form]:
             yield Form(dtype=one.dtype, shape=one.shape, layout=layout)
 
 
-def _loaded(kernel: Kernel, access: ast.Call) -> int:
+def _count_elements(kernel: KernelState, access: ast.Call) -> int:
     """Elements that it reads or writes; a name that stands for several ranges, of two loops say, counts
     once."""
     address = operand(access, 0, "pointer")
     if address is None:
         return 1
-    found = [_extent(kernel, one) for one in called(address, "arange")]
+    found = [_extent(kernel, one) for one in find_calls(address, "arange")]
     for name in sources(kernel.function, address):
         values = assignments(kernel.function).get(name, ())
-        found.append(max((_extent(kernel, one) for v in values for one in called(v, "arange")), default=1))
+        found.append(
+            max((_extent(kernel, one) for v in values for one in find_calls(v, "arange")), default=1)
+        )
     return math.prod(found)
 
 
-def _consecutive(kernel: Kernel, access: ast.Call) -> int:
+def _consecutive(kernel: KernelState, access: ast.Call) -> int:
     """Elements beside each other that it reads or writes, as far as its address tells."""
     address = operand(access, 0, "pointer")
     if address is None:
@@ -100,18 +105,18 @@ def _consecutive(kernel: Kernel, access: ast.Call) -> int:
     return max((_extent(kernel, one) for one in (*lanes, *plain)), default=1)
 
 
-def _held(kernel: Kernel, made: ast.Call) -> int:
+def _count_held(kernel: KernelState, made: ast.Call) -> int:
     shape = operand(made, 0, "shape")
     sizes = shape.elts if isinstance(shape, ast.Tuple | ast.List) else [shape] if shape else []
     return math.prod(_size(kernel, size) for size in sizes)
 
 
-def _extent(kernel: Kernel, ranged: ast.Call) -> int:
+def _extent(kernel: KernelState, ranged: ast.Call) -> int:
     end = operand(ranged, 1, "end")
     return _size(kernel, end) if end is not None else 1
 
 
-def _size(kernel: Kernel, node: ast.expr) -> int:
+def _size(kernel: KernelState, node: ast.expr) -> int:
     """Of a constant; 1 where it is computed."""
     match node:
         case ast.Constant(value=int() as value):

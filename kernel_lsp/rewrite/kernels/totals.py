@@ -23,7 +23,7 @@ SAME = {
 ZEROS = ("zeros", "zeros_like")
 
 
-def shown(call: ast.Call, part: Function | ast.For, reductions: set[int]) -> bool:
+def is_visible(call: ast.Call, part: Function | ast.For, reductions: set[int]) -> bool:
     """``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are gone
     through."""
     assert isinstance(call.func, ast.Attribute)

@@ -1,6 +1,6 @@
 """Which values of a kernel are equal, and what they are in lanes behind the end of a masked axis.
 
-`Values` numbers what a straight line of statements computes: two expressions with one number are equal. Of
+`KernelValues` numbers what a straight line of statements computes: two expressions with one number are equal. Of
 each number it knows whether it is the same in all lanes, and which constant lies in lanes whose index is not
 below the axis' extent, for finite values of what is one number for a whole row. Not covered: branches, loops
 (a skill runs a loop's body once), blocks of more than one axis. Standard library only.
@@ -72,7 +72,7 @@ Place = tuple[int, int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class PointerArguments:
     """One tl.load or tl.store, by the numbers of its arguments; None: it has no such argument."""
 
     kind: str
@@ -90,7 +90,7 @@ class Access:
 
 
 @dataclass(slots=True)
-class Values:
+class KernelValues:
     """Of one kernel whose axis ends at the parameter ``extent``."""
 
     extent: str
@@ -99,9 +99,9 @@ class Values:
     """Pairs of pointers that never meet in memory."""
     names: dict[str, int] = field(default_factory=dict)
     """What each name stands for now; parameters stand for themselves."""
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[PointerArguments] = field(default_factory=list)
     """In the order of the statements."""
-    loads: dict[int, Access] = field(default_factory=dict)
+    loads: dict[int, PointerArguments] = field(default_factory=dict)
     """By the number of what was loaded."""
     reduced: list[tuple[str, int]] = field(default_factory=list)
     """(operation, number of what it goes over)."""
@@ -321,7 +321,7 @@ class Values:
             if (name, made.base) not in self.apart:
                 self._stored[name] = self._stored.get(name, 0) + 1
 
-    def _access(self, kind: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> Access:
+    def _access(self, kind: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> PointerArguments:
         names = ("pointer", "mask", "other") if kind == "load" else ("pointer", "value", "mask")
         given = {
             **dict(zip(names, call.args, strict=False)),
@@ -335,7 +335,7 @@ class Values:
         value = None if said is None else self.of(said)
         roots = self.roots(pointer)
         base = next(iter(roots)) if len(roots) == 1 else ""
-        made = Access(kind, pointer, mask, value, base, self._stored.get(base, 0))
+        made = PointerArguments(kind, pointer, mask, value, base, self._stored.get(base, 0))
         if not base and self.pointers:
             self._unknown(call)
         self.accesses.append(made)

@@ -15,13 +15,13 @@ from typing import Any
 
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
-from kernel_lsp.rewrite.kernels.source import Function, Source
+from kernel_lsp.rewrite.kernels.source import Function, KernelSource
 
-__all__ = ["Kernel", "Launched", "Match", "Pointer", "Proof", "proof"]
+__all__ = ["KernelMatch", "KernelState", "Launched", "Pointer", "Proof", "proof"]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class KernelMatch:
     """A place where a skill applies."""
 
     label: str
@@ -34,10 +34,10 @@ class Match:
 
 
 @dataclass(slots=True)
-class Kernel:
+class KernelState:
     """One state of the text. Skills read everything and change it through `replace` alone."""
 
-    source: Source
+    source: KernelSource
     launched: tuple[Launched, ...]
     """Launches of this kernel by one call of its launcher, in order."""
     elsewhere: str | None = None

@@ -8,6 +8,6 @@ MOST = 3
 """More reasons are read by nobody."""
 
 
-def unproved(proof: Proof) -> str:
+def describe_unproved(proof: Proof) -> str:
     """What is missing where this does not hold."""
     return f"not proved: {proof.claim} ({proof.because})"

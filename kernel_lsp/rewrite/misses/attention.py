@@ -81,10 +81,10 @@ def _obstacle(
             return f"a dropout of {p} draws random numbers behind softmax", BY_LIBRARY.format(p=p)
         if op_name(node) not in (*HANDED_ON, *LAYOUT, "nan_to_num"):
             return f"{_word(node)} stands between softmax and the second product", ""
-    return _written(graph, [first, *chain], softmax, handed) or _large(first, last)
+    return _outside_reader(graph, [first, *chain], softmax, handed) or _large(first, last)
 
 
-def _written(
+def _outside_reader(
     graph: Graph, scores: Sequence[fx.Node], softmax: fx.Node, weights: Sequence[fx.Node]
 ) -> tuple[str, str] | None:
     """Somebody else reads what the kernel would never write."""

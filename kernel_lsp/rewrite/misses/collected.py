@@ -1,6 +1,6 @@
 """From skills that decline to a few near misses, those that take most of the target's time first.
 
-`Seen` is told what the engine passes over, and why; a skill's own ``misses`` say what its matcher left. Where
+`MatchObserver` is told what the engine passes over, and why; a skill's own ``misses`` say what its matcher left. Where
 neither speaks of an operation that takes time, its roof does, or the fact that no skill has a kernel for it.
 Shares are estimates (roof.py). Not covered: what a candidate was refused for (agents/feedback.py).
 """
@@ -18,9 +18,9 @@ from kernel_lsp.rewrite.codegen.conv_facts import POOLS, RANKS
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, op_name
 from kernel_lsp.rewrite.codegen.scan import SCANS
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, REDUCE, SOFTMAX
-from kernel_lsp.rewrite.generated import Match, Miss
+from kernel_lsp.rewrite.generated import GraphMatch, Miss
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.misses import MOST, roof, unproved
+from kernel_lsp.rewrite.misses import MOST, describe_unproved, roof
 from kernel_lsp.rewrite.misses.fusing import remedy_for
 from kernel_lsp.rewrite.naming import frame_of
 
@@ -49,19 +49,19 @@ class Declined:
 
 
 @dataclass(kw_only=True)
-class Seen:
+class MatchObserver:
     """What the engine collects while it matches one graph."""
 
     declined: list[Declined] = field(default_factory=list)
     covered: set[str] = field(default_factory=set)
     """Nodes that some rewrite covers."""
 
-    def cover(self, match: Match) -> None:
+    def cover(self, match: GraphMatch) -> None:
         """It is a site. What goes around everything says nothing of any operation."""
         if not match.wraps:
             self.covered |= {node.name for node in match.nodes if isinstance(node, fx.Node)}
 
-    def decline(self, graph: Graph, skill: str, match: Match, proofs: Sequence[Proof]) -> None:
+    def decline(self, graph: Graph, skill: str, match: GraphMatch, proofs: Sequence[Proof]) -> None:
         """It is none. Where more than one condition fails it was not near; a rewrite that would save nothing
         is not missed for its proofs."""
         broken = [proof for proof in proofs if not proof.holds]
@@ -70,13 +70,13 @@ class Seen:
             return
         miss = Miss(nodes=match.nodes, missing=TOO_LITTLE)
         if broken:
-            miss = replace(miss, missing=unproved(broken[0]))
+            miss = replace(miss, missing=describe_unproved(broken[0]))
         elif graph.gradients and not match.plain and not match.differentiable:
             miss = Miss(nodes=match.nodes, missing=fuse.NO_BACKWARD, remedy=remedy_for(fuse.NO_BACKWARD))
         self.declined.append(Declined(skill=skill, miss=miss, weak=miss.missing == TOO_LITTLE))
 
 
-def explained(graph: Graph, found: Iterable[Declined], covered: set[str]) -> Explained:
+def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -> Explained:
     """``covered``: names of nodes for which a rewrite was judged; nothing weak is said of these."""
     whole = roof.of_target(graph)
     if whole is None:
@@ -84,7 +84,7 @@ def explained(graph: Graph, found: Iterable[Declined], covered: set[str]) -> Exp
     known = [one for one in found if not (one.weak and _names(one) & covered)]
     spoken = covered.union(*map(_names, known))
     quiet = [node for node in graph.nodes if roof.is_work(node) and node.name not in spoken]
-    told = _Told(graph, whole.taken_s)
+    told = _ReportedMisses(graph, whole.taken_s)
     for one in sorted(known, key=lambda one: (one.weak, -told.share(_nodes(one)))):
         told.say("" if one.weak else one.skill, one.miss.missing, one.miss.remedy, _nodes(one), weak=one.weak)
     for node in quiet:
@@ -95,7 +95,7 @@ def explained(graph: Graph, found: Iterable[Declined], covered: set[str]) -> Exp
     return Explained(misses=told.loudest(), roof=whole)
 
 
-class _Told:
+class _ReportedMisses:
     """What is said so far: of each operation once, the same reason at several places once."""
 
     def __init__(self, graph: Graph, seconds: float) -> None:

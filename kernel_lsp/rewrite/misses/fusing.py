@@ -18,11 +18,11 @@ from kernel_lsp.rewrite.codegen.pointwise import (
     TABLE,
     Unsupported,
     argument_nodes,
-    built,
+    build_expression,
     is_pointwise,
     op_name,
 )
-from kernel_lsp.rewrite.codegen.space import Shape, demanded_space
+from kernel_lsp.rewrite.codegen.space import RegionShape, demanded_space
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, argument, drops
 from kernel_lsp.rewrite.misses import roof
@@ -45,7 +45,7 @@ def pointwise(graph: Graph) -> Iterator[Miss]:
         if len(nodes) > 1 or any(map(_elementwise, [*nodes[0].all_input_nodes, *graph.users(nodes[0])])):
             yield _miss(nodes, refused[nodes[0]])
     for group, space in pointwise_groups(graph):
-        if (why := _unsupported(graph, group, space, alone=False)) is not None:
+        if (why := _unsupported_reason(graph, group, space, alone=False)) is not None:
             yield _miss(group, why)
 
 
@@ -65,7 +65,7 @@ def reductions(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> Itera
             continue
         nodes = grow(graph, seed, space)
         taken.update(nodes)
-        if (why := _unsupported(graph, nodes, space, alone=alone)) is not None:
+        if (why := _unsupported_reason(graph, nodes, space, alone=alone)) is not None:
             yield _miss([seed, *(node for node in nodes if node is not seed)], why)
 
 
@@ -80,7 +80,9 @@ def remedy_for(why: str) -> str:
     return next((remedy for start, remedy in REMEDIES.items() if why.startswith(start)), "")
 
 
-def _unsupported(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool) -> str | None:
+def _unsupported_reason(
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool
+) -> str | None:
     try:
         fuse.demanded_match(graph, nodes, space, alone=alone)
     except Unsupported as refused:
@@ -97,7 +99,7 @@ def _refusal(node: fx.Node) -> str | None:
     if node.meta["val"].dtype != torch.bool and (why := type_of(node)) is not None:
         return why
     try:
-        built(node)
+        build_expression(node)
     except Unsupported as refused:
         return str(refused)
     odd = (type_of(arg) for _, arg in argument_nodes(node))

@@ -12,7 +12,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, op_name
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_random
-from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.misses.fusing import remedy_for, type_of
 from kernel_lsp.rewrite.walks import Reading, walks_of
 
@@ -20,7 +20,7 @@ DRAWN_BEFORE = "draw what the loop needs for all steps in front of it"
 UNKNOWN = "its step is of no form that a kernel is generated for"
 
 
-def misses(graph: Graph, generated: Callable[[Loop], bool]) -> Iterator[Miss]:
+def misses(graph: Graph, generated: Callable[[UnrolledLoop], bool]) -> Iterator[Miss]:
     """``generated``: a kernel can be made of the loop."""
     found = loops_of(graph)
     inside = {node for loop in found for node in loop.nodes}

@@ -134,10 +134,10 @@ def _shortest(graph: Graph) -> float:
 
 def _bytes(node: fx.Node) -> int:
     """Of what lies in memory: an expanded dimension is read again and again, but moved once."""
-    return sum(map(_stored, _tensors(node.meta.get("val"))))
+    return sum(map(_stored_bytes, _tensors(node.meta.get("val"))))
 
 
-def _stored(value: torch.Tensor) -> int:
+def _stored_bytes(value: torch.Tensor) -> int:
     sizes = (n for n, stride in zip(value.shape, value.stride(), strict=True) if stride != 0)
     return math.prod(sizes) * value.element_size()
 

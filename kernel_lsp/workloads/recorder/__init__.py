@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a process that never imports torch pays for nothing
-    from .recording import Recording
+    from .recording import ProcessRecording
 
 __all__ = ["begin", "begin_steps"]
 
@@ -44,13 +44,13 @@ class _Recorder:
 
     def __init__(self, root: str, spool: str, calls: dict[str, str] | None, steps: int | None) -> None:
         self._root, self._spool, self._calls, self._steps = root, spool, calls, steps
-        self._recording: Recording | None = None
+        self._recording: ProcessRecording | None = None
 
-    def _begun(self) -> Recording:
-        from .recording import Recording
+    def _begun(self) -> ProcessRecording:
+        from .recording import ProcessRecording
 
         if self._recording is None:
-            self._recording = Recording(self._root, self._spool)
+            self._recording = ProcessRecording(self._root, self._spool)
             self._recording.keep_until_the_end()
         return self._recording
 

@@ -83,14 +83,14 @@ class Calls:
         return {"snapshot": kept.name}
 
     def _load(self) -> None:
-        cloudpickle = _loaded(CLOUDPICKLE, Path(self._settings["cloudpickle"]))
-        _loaded(SNAPSHOTS, Path(self._settings["code"]) / "__init__.py")
+        cloudpickle = _load_module(CLOUDPICKLE, Path(self._settings["cloudpickle"]))
+        _load_module(SNAPSHOTS, Path(self._settings["code"]) / "__init__.py")
         keeping = importlib.import_module(f"{SNAPSHOTS}.keeping")
         self._keeper = keeping.Keeper(self._settings["folder"], cloudpickle, self._torch)
         self._refused = keeping.NotKept
 
 
-def _loaded(name: str, path: Path) -> ModuleType:
+def _load_module(name: str, path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     folders = [str(path.parent)] if path.name == "__init__.py" else None

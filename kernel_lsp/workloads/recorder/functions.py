@@ -21,7 +21,7 @@ from typing import Any
 
 from . import describe
 from .calls import named_arguments
-from .recording import Recording
+from .recording import ProcessRecording
 from .sites import Look
 
 MAX_SCANS = 8
@@ -34,7 +34,7 @@ DEEP = 2
 class Functions:
     """Functions of the workspace that are watched."""
 
-    def __init__(self, torch: Any, recording: Recording) -> None:
+    def __init__(self, torch: Any, recording: ProcessRecording) -> None:
         self._torch, self._recording = torch, recording
         self.modules = 0
         """How many modules were imported when the files were looked at last."""

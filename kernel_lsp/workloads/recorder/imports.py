@@ -19,14 +19,14 @@ def after(name: str, action: Action) -> None:
     if name in sys.modules:
         _safely(action, sys.modules[name])
         return
-    if not isinstance(sys.meta_path[0], _Finder):
-        sys.meta_path.insert(0, _Finder())
+    if not isinstance(sys.meta_path[0], _ImportObserver):
+        sys.meta_path.insert(0, _ImportObserver())
     finder = sys.meta_path[0]
-    assert isinstance(finder, _Finder)
+    assert isinstance(finder, _ImportObserver)
     finder.waiting[name] = action
 
 
-class _Finder:
+class _ImportObserver:
     """Finds nothing itself: it lets the loaders of a few modules tell when they are done."""
 
     def __init__(self) -> None:

@@ -13,19 +13,19 @@ import weakref
 from typing import Any
 
 from . import describe
-from .recording import Recording
-from .sites import Look, Site, Way
+from .recording import ProcessRecording
+from .sites import CallSite, CallWay, Look
 
 MAX_FRAMES = 24
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
 
-def install(kind: type, recording: Recording) -> None:
+def install(kind: type, recording: ProcessRecording) -> None:
     """``kind`` has ``fn``, ``arg_names`` and ``run(*args, grid, warmup, **kwargs)``."""
     _Launches(kind, recording).install()
 
 
-def leave_out(autotuner: type, recording: Recording) -> None:
+def leave_out(autotuner: type, recording: ProcessRecording) -> None:
     """Nothing is recorded while configurations are timed; then what they wrote into is not as it was."""
     bench = autotuner._bench  # type: ignore[attr-defined]
 
@@ -42,9 +42,9 @@ def leave_out(autotuner: type, recording: Recording) -> None:
 
 
 class _Launches:
-    def __init__(self, kind: Any, recording: Recording) -> None:
+    def __init__(self, kind: Any, recording: ProcessRecording) -> None:
         self.kind, self.recording = kind, recording
-        self.sites: dict[int, tuple[weakref.ref[Any], Site | None]] = {}
+        self.sites: dict[int, tuple[weakref.ref[Any], CallSite | None]] = {}
         """By identity, which a later kernel may have again; its hash would be computed from its source."""
 
     def install(self) -> None:
@@ -76,7 +76,7 @@ class _Launches:
 
         self.kind.run = recorded_run
 
-    def site_of(self, kernel: Any) -> Site | None:
+    def site_of(self, kernel: Any) -> CallSite | None:
         self.sites[id(kernel)] = weakref.ref(kernel), None  # also where what follows fails: once is enough
         path = self.recording.within(kernel.fn.__code__.co_filename)
         qualname = kernel.fn.__qualname__
@@ -108,7 +108,7 @@ class _Launch(Look):
 
     def __init__(
         self,
-        recording: Recording,
+        recording: ProcessRecording,
         kernel: Any,
         grid: _Grid,
         args: tuple[Any, ...],
@@ -150,7 +150,7 @@ class _Launch(Look):
             **self.options,
         }
 
-    def after(self, way: Way, result: Any) -> None:
+    def after(self, way: CallWay, result: Any) -> None:
         """The grid, and what the compiler was asked for where the launch did not say it."""
         if self.grid.size is not None:
             way.about["grid"] = list(self.grid.size)

@@ -21,8 +21,8 @@ from typing import Any, cast
 from . import describe, imports
 from .calls import named_arguments
 from .functions import Functions
-from .recording import OWN_PACKAGES, Recording
-from .sites import Glance, Look, Site, written_class
+from .recording import OWN_PACKAGES, ProcessRecording
+from .sites import CallSite, Glance, Look, written_class
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12
@@ -33,15 +33,15 @@ KINDS = (
 )
 
 
-def install(torch: Any, recording: Recording) -> None:
+def install(torch: Any, recording: ProcessRecording) -> None:
     recording.torch = torch
     _Modules(torch, recording).install()
 
 
 class _Modules:
-    def __init__(self, torch: Any, recording: Recording) -> None:
+    def __init__(self, torch: Any, recording: ProcessRecording) -> None:
         self.torch, self.recording = torch, recording
-        self.sites: dict[type, Site | None] = {}
+        self.sites: dict[type, CallSite | None] = {}
         """None: of no interest."""
         self.made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """Module -> specs of its constructor's arguments, None where one cannot be told."""
@@ -59,8 +59,8 @@ class _Modules:
         is_compiling, watch = self.torch.compiler.is_compiling, self.recording.watch
         tensor, coming, functions = self.torch.Tensor, self.coming, self.functions
 
-        def find(kind: type) -> Site | None:
-            return cast("Site | None", self.recording.safely(lambda: self.site_of(kind)))
+        def find(kind: type) -> CallSite | None:
+            return cast("CallSite | None", self.recording.safely(lambda: self.site_of(kind)))
 
         def look_at_files() -> None:
             prior = self.recording.compile_frames(None)  # as in Recording.watch
@@ -68,7 +68,7 @@ class _Modules:
             self.recording.compile_frames(prior)
 
         def seldom(
-            site: Site, glance: Glance, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+            site: CallSite, glance: Glance, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Any:
             if len(sys.modules) != functions.modules:
                 look_at_files()
@@ -104,7 +104,9 @@ class _Modules:
 
         recorded_init = self._recorded_init(construct, look_at_files)
         module.__call__, module.__init__ = recorded_call, recorded_init
-        self._stay_out_of_graphs(recorded_call, seldom, look_at_files, find, Recording.watch, Site.glance)
+        self._stay_out_of_graphs(
+            recorded_call, seldom, look_at_files, find, ProcessRecording.watch, CallSite.glance
+        )
 
     def _recorded_init(self, construct: Any, look_at_files: Callable[[], None]) -> Any:
         """What stands in for ``Module.__init__``."""
@@ -169,7 +171,7 @@ class _Modules:
 
         imports.after("torch._dynamo.eval_frame", skip)
 
-    def site_of(self, kind: type) -> Site | None:
+    def site_of(self, kind: type) -> CallSite | None:
         if kind in self.sites:
             return self.sites[kind]
         named = written_class(kind)

@@ -23,8 +23,8 @@ from typing import Any
 from . import spool
 from .calls import Calls
 from .limit import Limit
-from .sites import Glance, Look, Site, Way
-from .timing import Cuda
+from .sites import CallSite, CallWay, Glance, Look
+from .timing import CudaCallTimer
 from .values import in_transform, is_capturing
 
 BUDGET = 0.01
@@ -44,15 +44,15 @@ SKIPPED = frozenset({"site-packages", "dist-packages", "node_modules", "__pycach
 class _Watched:
     """A call that is looked at, while it happens."""
 
-    site: Site
-    way: Way
+    site: CallSite
+    way: CallWay
     look: Look
-    cuda: Cuda | None = None
+    cuda: CudaCallTimer | None = None
     lost: float = 0.0
     """Seconds that the recorder had spent when the call began."""
 
 
-class Recording:
+class ProcessRecording:
     """All of one process."""
 
     def __init__(self, root: str, folder: str) -> None:
@@ -67,8 +67,8 @@ class Recording:
         self._first: float | None = None
         self._last = 0.0
         self._written = self._lost_by_writing = 0.0
-        self._sites: list[Site] = []
-        self._waiting: list[tuple[Cuda, Way, bool]] = []
+        self._sites: list[CallSite] = []
+        self._waiting: list[tuple[CudaCallTimer, CallWay, bool]] = []
         self._pick = random.Random()  # of our own: the program's must stay as it was
         self._writing = threading.Lock()
         self._name = _unique()
@@ -78,7 +78,7 @@ class Recording:
         """What keeps snapshots; None: only descriptions are kept."""
         self.limit: Limit | None = None
         """Ends the program after some steps; None: it runs to its end."""
-        self._outermost: Site | None = None
+        self._outermost: CallSite | None = None
         self.compile_frames: Callable[[Any], Any] = _leave_alone
         """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what did."""
 
@@ -106,14 +106,14 @@ class Recording:
                 return inside.as_posix()
         return None
 
-    def site(self, kind: str, path: str, qualname: str, owner: Any) -> Site:
-        site = Site(kind, f"{path}::{qualname}", owner)
+    def site(self, kind: str, path: str, qualname: str, owner: Any) -> CallSite:
+        site = CallSite(kind, f"{path}::{qualname}", owner)
         self._sites.append(site)
         return site
 
     # --- one call ------------------------------------------------------------------------------
 
-    def watch(self, site: Site, glance: Glance, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
+    def watch(self, site: CallSite, glance: Glance, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
         """A call that is due: look at its arguments, time it, let it happen."""
         # torch.compile may be at work around this call, and must compile it and not us.
         prior = self.compile_frames(None)
@@ -130,7 +130,7 @@ class Recording:
                 self.compile_frames(prior)
         return result
 
-    def _enter(self, site: Site, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
+    def _enter(self, site: CallSite, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
         if self.limit is not None and site is self._outermost:
@@ -150,7 +150,7 @@ class Recording:
             if (way := site.way(seen, glance)) is not None:
                 way.look_into(seen, self.torch)
                 watched = _Watched(site=site, way=way, look=seen)
-                watched.cuda = Cuda.begin(self.torch) if seen.on_cuda else None
+                watched.cuda = CudaCallTimer.begin(self.torch) if seen.on_cuda else None
         finally:
             self._lost += perf_counter() - entered
         if watched is not None:

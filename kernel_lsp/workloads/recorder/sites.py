@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .values import Values, may_compute
+from .values import ArgumentValues, may_compute
 
 MADE_IN = "torch.nn.utils.parametrize"
 MAX_WAYS = 64
@@ -34,11 +34,11 @@ class Look:
         """The call in plain values, asked for once per key."""
         raise NotImplementedError
 
-    def after(self, way: Way, result: Any) -> None:
+    def after(self, way: CallWay, result: Any) -> None:
         """What is known only when the call is over."""
 
 
-class Way:
+class CallWay:
     """One way of calling a target."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Way:
 
     def __init__(self, about: dict[str, Any], glance: Glance) -> None:
         self.about, self.glance = about, glance
-        self.values: dict[str, Values] = {}
+        self.values: dict[str, ArgumentValues] = {}
         self.alignment: dict[str, int] = {}
         self.samples = self.timed = self.warm = 0
         self.seconds = self.warm_seconds = 0.0
@@ -87,7 +87,7 @@ class Way:
                 self.alignment[name] = min(self.alignment.get(name, 256), address & -address)
         if seen.intact and self.samples & (self.samples - 1) == 0 and may_compute(torch):
             for name, tensor in seen.tensors.items():
-                self.values.setdefault(name, Values()).look(tensor, torch)
+                self.values.setdefault(name, ArgumentValues()).look(tensor, torch)
 
 
 class Glance:
@@ -101,7 +101,7 @@ class Glance:
         """Number of the next call that is looked at."""
 
 
-class Site:
+class CallSite:
     """One target: a module class or a Triton kernel of the workspace."""
 
     __slots__ = ("glances", "kind", "owner", "samples", "target", "ways")
@@ -115,7 +115,7 @@ class Site:
     def forget(self) -> None:
         self.samples = 0
         self.glances: dict[Any, Glance] = {}
-        self.ways: dict[Any, Way] = {}
+        self.ways: dict[Any, CallWay] = {}
 
     @property
     def calls(self) -> int:
@@ -126,10 +126,10 @@ class Site:
         key = key if len(self.glances) < MAX_WAYS else None
         return self.glances.setdefault(key, Glance())
 
-    def way(self, look: Look, glance: Glance) -> Way | None:
+    def way(self, look: Look, glance: Glance) -> CallWay | None:
         found = self.ways.get(look.key)
         if found is None and len(self.ways) < MAX_WAYS:
-            found = self.ways[look.key] = Way(look.about(), glance)
+            found = self.ways[look.key] = CallWay(look.about(), glance)
         return found
 
     def told(self) -> dict[str, Any]:

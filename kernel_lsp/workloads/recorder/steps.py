@@ -37,7 +37,7 @@ def begin(settings: str) -> None:
     """``settings``: a JSON object; see `Steps`."""
     given = json.loads(settings)
     if served := given.get("served"):
-        sources = _loaded(given["sources"])
+        sources = _load_file(given["sources"])
         sources.serve({path: Path(text).read_text(encoding="utf-8") for path, text in served.items()})
     steps = Steps(given)
     imports.after("torch", steps.saw_torch)
@@ -99,8 +99,8 @@ class Steps:
 
         def waiting(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
             kind = type(self_)
-            if _named(kind) in wanted:
-                wanted.discard(_named(kind))
+            if _class_name(kind) in wanted:
+                wanted.discard(_class_name(kind))
                 if not wanted or self.ends:
                     module.__call__ = call
                 prepare(self_)
@@ -130,13 +130,13 @@ class Steps:
             self._nudge(root, eps)
         if mode := self.given.get("mode"):
             region = self.given.get("region")
-            parts = [part for part in root.modules() if region and _named(type(part)) == tuple(region)]
+            parts = [part for part in root.modules() if region and _class_name(type(part)) == tuple(region)]
             for part in parts or [root]:
                 part.compile(**({} if mode == "default" else {"mode": mode}))
         if is_first and (targets := self.given.get("profiled")):
             self._profile = profiling.Profile(self.torch, targets)
             self._profile.watch()
-        is_main = _named(type(root)) == tuple(self.given["roots"][0])
+        is_main = _class_name(type(root)) == tuple(self.given["roots"][0])
         if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
             self._ending.add(type(root))
             self._end_with_calls(type(root))
@@ -290,7 +290,7 @@ def _files() -> list[str]:
     return sorted({os.path.realpath(file) for file in found if isinstance(file, str)})
 
 
-def _loaded(path: str) -> Any:
+def _load_file(path: str) -> Any:
     spec = importlib.util.spec_from_file_location(SOURCES, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -298,7 +298,7 @@ def _loaded(path: str) -> Any:
     return module
 
 
-def _named(kind: type) -> tuple[str, str]:
+def _class_name(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Cuda:
+class CudaCallTimer:
     """A call whose tensors lie on a GPU, between two events on the current stream."""
 
     __slots__ = ("_begun", "_ended")
@@ -14,7 +14,7 @@ class Cuda:
         self._begun, self._ended = begun, ended
 
     @classmethod
-    def begin(cls, torch: Any) -> Cuda:
+    def begin(cls, torch: Any) -> CudaCallTimer:
         clock = cls(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
         clock._begun.record()
         return clock

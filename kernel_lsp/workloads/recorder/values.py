@@ -28,7 +28,7 @@ def may_compute(torch: Any) -> bool:
     return not modes and torch._C._get_tracing_state() is None
 
 
-class Values:
+class ArgumentValues:
     """Of one argument, over all calls that were looked into."""
 
     __slots__ = ("_elements", "_finite", "_high", "_integers", "_low", "_pending", "_zeros")
@@ -44,7 +44,7 @@ class Values:
         if tensor.is_complex() or not tensor.numel() or tensor.is_meta:
             return
         with torch.no_grad(), torch.autocast(tensor.device.type, enabled=False):
-            found, count = _reduced(tensor.detach(), torch)
+            found, count = _reduce_tensor(tensor.detach(), torch)
             self._integers = not tensor.is_floating_point()
             if found.device.type != "cuda":
                 self._add(found.tolist(), count)
@@ -78,7 +78,7 @@ class Values:
         return told
 
 
-def _reduced(tensor: Any, torch: Any) -> tuple[Any, int]:
+def _reduce_tensor(tensor: Any, torch: Any) -> tuple[Any, int]:
     """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how many."""
     while tensor.numel() > MOST:
         dim = max(range(tensor.dim()), key=tensor.size)

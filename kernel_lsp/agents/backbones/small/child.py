@@ -17,20 +17,20 @@ from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small import shape, tensors
 from kernel_lsp.agents.backbones.small.decoding import Decoder
 from kernel_lsp.agents.backbones.small.network import Network
-from kernel_lsp.agents.backbones.small.shape import Unfit
+from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 Json = dict[str, Any]
 
 
-def opened(folder: Path) -> Decoder:
+def open_decoder(folder: Path) -> Decoder:
     """Raises Unfit, OSError."""
     return Decoder(Network(shape.read(folder), tensors.load(folder / "model.safetensors")))
 
 
-def answered(message: Json, decoder: Decoder | None) -> Json:
+def answer_message(message: Json, decoder: Decoder | None) -> Json:
     """Raises Unfit."""
     if decoder is None:
-        raise Unfit("no model is loaded")
+        raise UnfitCheckpoint("no model is loaded")
     begun, busy = time.perf_counter(), time.process_time()
     said = decoder.reply(
         message["tokens"], message["table"], temperature=message["temperature"], seed=message["seed"]
@@ -53,11 +53,11 @@ def main() -> None:
         message = frame[0]
         try:
             if message["op"] == "open":
-                decoder = opened(Path(message["folder"]))
+                decoder = open_decoder(Path(message["folder"]))
                 answer: Json = {"ready": True}
             else:
-                answer = answered(message, decoder)
-        except (Unfit, OSError) as error:
+                answer = answer_message(message, decoder)
+        except (UnfitCheckpoint, OSError) as error:
             answer = {"failed": str(error)}
         except Exception as error:  # whatever a checkpoint's files can do is one failed question
             answer = {"failed": f"{type(error).__name__}: {error}"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernel_lsp.agents.backbones.small.network import Cache, Network
-from kernel_lsp.agents.backbones.small.shape import Unfit
+from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network
+from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 Table = Sequence[Sequence[Sequence[int]]]
 """Nodes as lists of [token, node after it]; an empty one ends the reply (agents/compact/grammar.py)."""
@@ -21,7 +21,7 @@ MOST_WORDS = 512
 
 
 @dataclass
-class Said:
+class DecodedReply:
     """A reply and how sure the model was."""
 
     tokens: list[int] = field(default_factory=list)
@@ -35,25 +35,25 @@ class Decoder:
     """One model and the talk that it has read last."""
 
     def __init__(self, network: Network) -> None:
-        self._network, self._cache = network, Cache(network.shape)
+        self._network, self._cache = network, KeyValueCache(network.shape)
         self._read: list[int] = []
 
     def reply(
         self, tokens: Sequence[int], table: Table, *, temperature: float = 0.0, seed: int | None = None
-    ) -> Said:
+    ) -> DecodedReply:
         """Greedy at temperature 0 (of equals the first in the vocabulary). Raises Unfit where the model
         gives no number."""
         dice = None if seed is None else torch.Generator().manual_seed(seed)
-        said, node = Said(), 0
+        said, node = DecodedReply(), 0
         while branches := table[node]:
             if len(said.tokens) >= MOST_WORDS:
-                raise Unfit("the grammar does not end")
+                raise UnfitCheckpoint("the grammar does not end")
             place = 0
             if len(branches) == 1:
                 said.logprobs.append(0.0)
             else:
                 known = self._logprobs([*tokens, *said.tokens], [token for token, _ in branches])
-                place = _drawn(known, [token for token, _ in branches], temperature, dice)
+                place = _sample(known, [token for token, _ in branches], temperature, dice)
                 said.choices[len(said.tokens)] = [
                     (token, logprob) for (token, _), logprob in zip(branches, known.tolist(), strict=True)
                 ]
@@ -74,11 +74,11 @@ class Decoder:
         logits = self._network.last(fresh, self._cache, torch.tensor(valid))
         self._read = tokens
         if not bool(torch.isfinite(logits).all()):
-            raise Unfit("the model's logits are not finite")
+            raise UnfitCheckpoint("the model's logits are not finite")
         return torch.log_softmax(logits, dim=-1)
 
 
-def _drawn(
+def _sample(
     logprobs: torch.Tensor, tokens: list[int], temperature: float, dice: torch.Generator | None
 ) -> int:
     if temperature <= 0:

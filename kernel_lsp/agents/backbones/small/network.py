@@ -9,16 +9,16 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from kernel_lsp.agents.backbones.small.shape import Shape, Unfit
+from kernel_lsp.agents.backbones.small.shape import NetworkShape, UnfitCheckpoint
 
 GROW = 512
 """Tokens by which the cache grows: 5 MB for the shipped shape."""
 
 
-class Cache:
+class KeyValueCache:
     """Keys and values of a talk's beginning; what is cut off is written over."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         self._shape, self.length = shape, 0
         self._room = torch.empty(shape.layers, 2, shape.key_heads, 0, shape.head)
 
@@ -29,7 +29,7 @@ class Cache:
         """Room for so many tokens more. Raises Unfit beyond the context."""
         needed = self.length + count
         if needed > self._shape.context:
-            raise Unfit(f"the talk needs {needed} tokens, the model has {self._shape.context}")
+            raise UnfitCheckpoint(f"the talk needs {needed} tokens, the model has {self._shape.context}")
         old = self._room.shape[3]
         if needed > old:
             grown = torch.empty(*self._room.shape[:3], -(-needed // GROW) * GROW, self._shape.head)
@@ -47,7 +47,7 @@ class Cache:
 class Network:
     """See the top of the file."""
 
-    def __init__(self, shape: Shape, tensors: dict[str, torch.Tensor]) -> None:
+    def __init__(self, shape: NetworkShape, tensors: dict[str, torch.Tensor]) -> None:
         """Raises Unfit for tensors that are missing, of other shapes, or not finite."""
         self.shape = shape
         take = _Taking(tensors)
@@ -60,17 +60,17 @@ class Network:
         angles = torch.outer(torch.arange(shape.context, dtype=torch.float32), frequencies)
         self._cos, self._sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)  # (context, D)
 
-    def __call__(self, tokens: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
         """Logits (T, vocabulary) after each of the new tokens, which enter the cache."""
         with torch.inference_mode():
             return F.linear(self._hidden(tokens, cache), self._head)
 
-    def last(self, tokens: torch.Tensor, cache: Cache, wanted: torch.Tensor) -> torch.Tensor:
+    def last(self, tokens: torch.Tensor, cache: KeyValueCache, wanted: torch.Tensor) -> torch.Tensor:
         """Logits of the wanted tokens after the last of the new ones: (wanted,)."""
         with torch.inference_mode():
             return F.linear(self._hidden(tokens, cache)[-1], self._head[wanted])
 
-    def _hidden(self, tokens: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def _hidden(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
         cache.reserve(len(tokens))
         begin = cache.length
         rotation = self._cos[begin : begin + len(tokens)], self._sin[begin : begin + len(tokens)]
@@ -78,7 +78,7 @@ class Network:
         for number, layer in enumerate(self._layers):
             x = layer(x, number, cache, rotation)
         cache.length += len(tokens)
-        return _normed(x, self._norm, self.shape.epsilon)
+        return _rms_norm(x, self._norm, self.shape.epsilon)
 
 
 class _Taking:
@@ -90,18 +90,18 @@ class _Taking:
     def __call__(self, name: str, *shape: int) -> torch.Tensor:
         found = self._tensors.get(name)
         if found is None:
-            raise Unfit(f"{name} is missing")
+            raise UnfitCheckpoint(f"{name} is missing")
         if tuple(found.shape) != shape:
-            raise Unfit(f"{name} is {tuple(found.shape)}, config.json says {shape}")
+            raise UnfitCheckpoint(f"{name} is {tuple(found.shape)}, config.json says {shape}")
         if not bool(torch.isfinite(found).all()):
-            raise Unfit(f"{name} holds NaN or infinity")
+            raise UnfitCheckpoint(f"{name} holds NaN or infinity")
         return found
 
 
 class _Layer:
     """Attention, then a gated step, each added to its input."""
 
-    def __init__(self, take: _Taking, prefix: str, shape: Shape) -> None:
+    def __init__(self, take: _Taking, prefix: str, shape: NetworkShape) -> None:
         h, n, g, d, inner = shape.hidden, shape.heads, shape.key_heads, shape.head, shape.inner
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         self._shape = shape
@@ -121,21 +121,21 @@ class _Layer:
         self._down = take(f"{mlp}.down_proj.weight", h, inner)
 
     def __call__(
-        self, x: torch.Tensor, number: int, cache: Cache, rotation: tuple[torch.Tensor, torch.Tensor]
+        self, x: torch.Tensor, number: int, cache: KeyValueCache, rotation: tuple[torch.Tensor, torch.Tensor]
     ) -> torch.Tensor:
         epsilon = self._shape.epsilon
-        x = x + self._attention(_normed(x, self._before, epsilon), number, cache, rotation)
-        gate, up = F.linear(_normed(x, self._between, epsilon), self._gated).chunk(2, dim=-1)
+        x = x + self._attention(_rms_norm(x, self._before, epsilon), number, cache, rotation)
+        gate, up = F.linear(_rms_norm(x, self._between, epsilon), self._gated).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self._down)
 
     def _attention(
-        self, x: torch.Tensor, number: int, cache: Cache, rotation: tuple[torch.Tensor, torch.Tensor]
+        self, x: torch.Tensor, number: int, cache: KeyValueCache, rotation: tuple[torch.Tensor, torch.Tensor]
     ) -> torch.Tensor:
         shape, length = self._shape, len(x)
         n, g, d = shape.heads, shape.key_heads, shape.head
         q, k, v = F.linear(x, self._qkv).view(length, n + 2 * g, d).transpose(0, 1).split([n, g, g])
-        q = _rotated(_normed(q, self._q_norm, shape.epsilon), *rotation)
-        k = _rotated(_normed(k, self._k_norm, shape.epsilon), *rotation)
+        q = _rotate(_rms_norm(q, self._q_norm, shape.epsilon), *rotation)
+        k = _rotate(_rms_norm(k, self._k_norm, shape.epsilon), *rotation)
         begin = cache.length
         keys, values = (t.repeat_interleave(n // g, 0) for t in cache.add(number, k, v))  # (N, S + T, D)
         mask = None
@@ -145,11 +145,11 @@ class _Layer:
         return F.linear(made.transpose(0, 1).reshape(length, n * d), self._out)
 
 
-def _normed(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * weight
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """(heads, T, D): pairs (i, i + D/2) turned by their position's angle."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-right, left), dim=-1) * sin

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import process, scratch
-from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar, launching, weighing
+from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, grammar, launching, weighing
 from kernel_lsp.agents.compact.tokenizer import CONTEXT
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
@@ -37,7 +37,7 @@ REMEDY = "`kernel-lsp models rollback`, or `kernel-lsp models use rule`"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ChosenWord:
     """One word that the model has chosen among several."""
 
     place: int
@@ -49,13 +49,13 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class ModelReply:
     """A reply of the model."""
 
     words: tuple[str, ...]
     logprob: float
     """Of the whole reply among the valid ones."""
-    choices: tuple[Choice, ...]
+    choices: tuple[ChosenWord, ...]
     seconds: float
     """That the model took, by the clock."""
     cpu_s: float = 0.0
@@ -95,12 +95,12 @@ class Runtime:
 
     async def reply(
         self,
-        talk: Talk | weighing.Question | launching.Question,
-        among: grammar.Node | None = None,
+        talk: Dialog | weighing.PlanQuestion | launching.LaunchQuestion,
+        among: grammar.GrammarNode | None = None,
         *,
         temperature: float = 0.0,
         seed: int | None = None,
-    ) -> Said:
+    ) -> ModelReply:
         """To a talk whose turn it is, or a question; ``among``: None for all that it offers. Raises
         BackboneError, the same at once when it was given up."""
         if len(talk.tokens) > CONTEXT - LONGEST_REPLY:
@@ -116,7 +116,7 @@ class Runtime:
         async with self._turn:
             child = await self._ready()
             answer = await self._asked(child, message, self._reply_s)
-        return said(answer)
+        return parse_reply(answer)
 
     async def close(self) -> None:
         """End the child. Safe to call twice."""
@@ -187,17 +187,17 @@ class Runtime:
             task.add_done_callback(self._ending.discard)
 
 
-def said(answer: dict[str, Any]) -> Said:
+def parse_reply(answer: dict[str, Any]) -> ModelReply:
     """From what the child answers."""
     choices = tuple(
-        Choice(
+        ChosenWord(
             place=place,
             words=_words([token for token, _ in valid]),
             logprobs=tuple(float(logprob) for _, logprob in valid),
         )
         for place, valid in answer["choices"]
     )
-    return Said(
+    return ModelReply(
         words=_words(answer["tokens"]),
         logprob=float(sum(answer["logprobs"])),
         choices=choices,

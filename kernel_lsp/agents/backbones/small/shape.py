@@ -20,12 +20,12 @@ LARGEST = 60_000_000
 """Parameters that are loaded at all, so that a wrong file cannot take the machine's memory."""
 
 
-class Unfit(ValueError):
+class UnfitCheckpoint(ValueError):
     """A checkpoint that cannot be run here; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class NetworkShape:
     """Defaults: what is trained."""
 
     layers: int = 8
@@ -48,7 +48,7 @@ class Shape:
         return self.layers * block + embeddings + self.hidden
 
 
-def config(shape: Shape, dtype: str = "bfloat16") -> dict[str, Any]:
+def config(shape: NetworkShape, dtype: str = "bfloat16") -> dict[str, Any]:
     """config.json, for transformers 4.51 and later and for vLLM."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
@@ -75,23 +75,23 @@ def config(shape: Shape, dtype: str = "bfloat16") -> dict[str, Any]:
     }
 
 
-def read(folder: Path) -> Shape:
+def read(folder: Path) -> NetworkShape:
     """Of a checkpoint. Raises Unfit, OSError."""
     try:
         data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         shape = _shape(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, Unfit):
+        if isinstance(error, UnfitCheckpoint):
             raise
-        raise Unfit(f"config.json cannot be read: {type(error).__name__}: {error}") from error
+        raise UnfitCheckpoint(f"config.json cannot be read: {type(error).__name__}: {error}") from error
     if shape.parameters > LARGEST:
-        raise Unfit(
+        raise UnfitCheckpoint(
             f"{shape.parameters / 1e6:.0f} million parameters; at most {LARGEST / 1e6:.0f} are loaded"
         )
     return shape
 
 
-def _shape(data: dict[str, Any]) -> Shape:
+def _shape(data: dict[str, Any]) -> NetworkShape:
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     wanted = {
         "model_type": (data.get("model_type"), "qwen3"),
@@ -102,8 +102,8 @@ def _shape(data: dict[str, Any]) -> Shape:
     }
     for name, (found, needed) in wanted.items():
         if found != needed:
-            raise Unfit(f"config.json: {name} is {found!r}, only {needed!r} can be run")
-    shape = Shape(
+            raise UnfitCheckpoint(f"config.json: {name} is {found!r}, only {needed!r} can be run")
+    shape = NetworkShape(
         layers=int(data["num_hidden_layers"]),
         hidden=int(data["hidden_size"]),
         heads=int(data["num_attention_heads"]),
@@ -117,8 +117,10 @@ def _shape(data: dict[str, Any]) -> Shape:
         tied=bool(data["tie_word_embeddings"]),
     )
     if shape.vocabulary < len(WORDS):
-        raise Unfit(f"it has {shape.vocabulary} tokens, this version's vocabulary has {len(WORDS)} words")
+        raise UnfitCheckpoint(
+            f"it has {shape.vocabulary} tokens, this version's vocabulary has {len(WORDS)} words"
+        )
     sizes = (shape.layers, shape.hidden, shape.heads, shape.key_heads, shape.head, shape.inner, shape.context)
     if min(sizes) < 1 or shape.heads % shape.key_heads or shape.head % 2:
-        raise Unfit("config.json: its sizes do not fit each other")
+        raise UnfitCheckpoint("config.json: its sizes do not fit each other")
     return shape

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.backbones.small.shape import Unfit
+from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MOST_HEADER = 16 * 2**20
@@ -26,25 +26,25 @@ def load(file: Path) -> dict[str, torch.Tensor]:
     content = bytearray(file.read_bytes())  # torch warns of memory that may not be written to
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or not 0 < length <= min(MOST_HEADER, len(content) - 8):
-        raise Unfit(f"{file.name} is no safetensors file, or was cut")
+        raise UnfitCheckpoint(f"{file.name} is no safetensors file, or was cut")
     try:
         header: dict[str, Any] = json.loads(content[8 : 8 + length])
         told = {name: entry for name, entry in header.items() if name != "__metadata__"}
         return {name: _tensor(name, entry, content, 8 + length) for name, entry in told.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, Unfit):
+        if isinstance(error, UnfitCheckpoint):
             raise
-        raise Unfit(f"{file.name}: its header cannot be read: {error}") from error
+        raise UnfitCheckpoint(f"{file.name}: its header cannot be read: {error}") from error
 
 
 def _tensor(name: str, entry: dict[str, Any], content: bytearray, base: int) -> torch.Tensor:
     dtype = DTYPES.get(entry["dtype"])
     if dtype is None:
-        raise Unfit(f"{name} is {entry['dtype']}; {', '.join(DTYPES)} can be read")
+        raise UnfitCheckpoint(f"{name} is {entry['dtype']}; {', '.join(DTYPES)} can be read")
     shape, (begin, end) = [int(size) for size in entry["shape"]], entry["data_offsets"]
     needed = math.prod(shape) * dtype.itemsize
     if min([begin, *shape], default=0) < 0 or end - begin != needed or base + end > len(content):
-        raise Unfit(f"{name}: its bytes {begin} to {end} are not in the file, or not {needed}")
+        raise UnfitCheckpoint(f"{name}: its bytes {begin} to {end} are not in the file, or not {needed}")
     if not needed:
         return torch.zeros(shape)
     found = torch.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=base + begin)

@@ -62,13 +62,13 @@ class Watch:
         now = flags()
         for name, old in self._flags.items():
             if now[name] != old:
-                found.append({"name": "flags-unchanged", "detail": _changed(name, old, now[name])})
+                found.append({"name": "flags-unchanged", "detail": _change_message(name, old, now[name])})
         if set(children()) - self._children:
             found.append({"name": "no-processes-left", "detail": "child processes are still running"})
         self._listener.on = True
         return found
 
 
-def _changed(name: str, old: str, new: str) -> str:
+def _change_message(name: str, old: str, new: str) -> str:
     short = max(len(old), len(new)) <= MAX_SHOWN
     return f"{name} is now {new} (was {old})" if short else f"{name} is not what it was"
