@@ -26,7 +26,7 @@ from typing import Any
 from kernel_lsp import config, wire
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.lineage import ground, kept, lessons, walking
+from kernel_lsp.lineage import environment, kept, lessons, walking
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import LineageState
 from kernel_lsp.pipeline import Pipeline
@@ -51,10 +51,10 @@ WALKING = 0.75
 """Share of the time in which walks may go on; the rest is for judging again."""
 
 
-def asked(path: Path, device: str) -> ground.LineageRequest:
+def asked(path: Path, device: str) -> environment.LineageRequest:
     qualname = f"{path.stem}_kernel"
     job = Job(text=read_source(path).text, path=str(path), qualname=qualname, device=device)
-    return ground.LineageRequest(
+    return environment.LineageRequest(
         job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None
     )
 
@@ -62,7 +62,7 @@ def asked(path: Path, device: str) -> ground.LineageRequest:
 async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
-    async with ground.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
         walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
         found = await lessons.learn(walk, await walk.run())
         kept.write(on.place, found, presenting.markdown(found))
@@ -72,7 +72,7 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
 
 async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
     """Every accepted step and the whole, judged anew; child's hash -> judgement."""
-    async with ground.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
         known = next((one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None)
         if known is None:
             return {}
@@ -85,12 +85,12 @@ async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgem
         return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
 
 
-def _is(one: Lineage, path: Path, on: ground.Ground) -> bool:
+def _is(one: Lineage, path: Path, on: environment.Ground) -> bool:
     """Also of a walk that has not ended: what it has accepted stands."""
     return one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
 
 
-def _reporter(name: str) -> ground.Report:
+def _reporter(name: str) -> environment.Report:
     return lambda step: print(f"{name}: {step.message}", file=sys.stderr, flush=True)
 
 

@@ -34,11 +34,11 @@ import tiny_policy
 from kernel_lsp import process, skillbook
 from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.backbones.small.runtime import ModelReply, Runtime
-from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import usable
 from kernel_lsp.agents.plan import Planner
+from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import KernelLspError, RewriteError
 from kernel_lsp.records import (
     EvalStatus,

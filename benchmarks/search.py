@@ -47,10 +47,10 @@ from kernel_lsp.records import (
 from kernel_lsp.search import attempts
 from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import Mutate
+from kernel_lsp.search.workers import SearchWorkers
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SHARE, BAR, SEEDS = 0.25, 0.98, 50

@@ -121,7 +121,7 @@ def _checked(prepared: Any, skills: list[Skill], check: Check) -> Iterator[tuple
 def interpreted(packages: Path | None) -> Check:
     import torch
 
-    from kernel_lsp.rewrite.kernels.pretending import on_a_gpu
+    from kernel_lsp.rewrite.kernels.fake_device import on_a_gpu
 
     _pin()
     _complete()
@@ -149,7 +149,7 @@ def interpreted(packages: Path | None) -> Check:
 def _run(program: Program, source: str, workload: Workload) -> Any:
     import torch
 
-    from kernel_lsp.rewrite.loading import execute, lookup
+    from kernel_lsp.rewrite.capture.loading import execute, lookup
 
     torch.manual_seed(17)
     args = [_made(spec) for spec in workload.inputs or () if spec.name is None]
@@ -225,7 +225,7 @@ def _complete() -> None:
     from triton.language.extra.cuda import libdevice as of_cuda
     from triton.runtime import interpreter
 
-    from kernel_lsp.rewrite.loading import execute
+    from kernel_lsp.rewrite.capture.loading import execute
 
     functions = execute(LIBDEVICE)
     for owner in (libdevice, of_cuda):
@@ -273,9 +273,9 @@ def _handed_on(self: Any, *args: Any, **kwargs: Any) -> Any:
 def compiled(program: Program, candidate: Candidate | None, workload: Workload) -> str:
     """Registers, spilled bytes and shared memory of what each launch of the kernel compiles."""
     from kernel_lsp.evaluator.devices import aot
+    from kernel_lsp.rewrite.capture.loading import execute
+    from kernel_lsp.rewrite.kernels.fake_device import on_a_gpu
     from kernel_lsp.rewrite.kernels.launching import observe
-    from kernel_lsp.rewrite.kernels.pretending import on_a_gpu
-    from kernel_lsp.rewrite.loading import execute
 
     source = program.source if candidate is None else candidate.program
     launched = [

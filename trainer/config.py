@@ -39,7 +39,7 @@ class ModelConfig:
     shape: str | None = None
     """Folder or id whose config.json alone is read; None: the numbers below."""
     words: str = _choice("own", "own", "compact")
-    """The vocabulary: trained on the world's texts, or that of the compact form (kernel_lsp.agents.compact),
+    """The vocabulary: trained on the world's texts, or that of the compact form (kernel_lsp.agents.prompt_encoding),
     which the shipped policy reads; its size is then its own."""
     hidden: int = _number(128, 8, 65536)
     layers: int = _number(2, 1, 512)

@@ -18,7 +18,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer import tasks

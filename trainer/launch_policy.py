@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernel_lsp.agents.compact.launching import LaunchQuestion
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut

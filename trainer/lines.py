@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernel_lsp.agents.compact import Dialog, DialogPhase, grammar
-from kernel_lsp.agents.compact.vocabulary import TOKENS
+from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, grammar
+from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
 from trainer.generation import decode
 from trainer.records import TurnStatus

@@ -23,7 +23,7 @@ from tokenizers import models as token_models
 from torch import Tensor, nn
 
 from kernel_lsp.agents.backbones.small import shape as compact_shape
-from kernel_lsp.agents.compact import tokenizer as compact_files
+from kernel_lsp.agents.prompt_encoding import tokenizer as compact_files
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message
 from trainer import numerals

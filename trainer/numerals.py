@@ -15,7 +15,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from kernel_lsp.agents.compact import TOKENS
+from kernel_lsp.agents.prompt_encoding import TOKENS
 
 NUMBER = re.compile(r"([gpbide])(-?\d+)(?:\.(\d))?")
 KIN = {"p": "d"}

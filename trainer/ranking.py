@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.compact import Dialog
+from kernel_lsp.agents.prompt_encoding import Dialog
 from kernel_lsp.records import Json
 from trainer import batches, models
 from trainer.batches import Example

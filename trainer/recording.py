@@ -28,7 +28,7 @@ from kernel_lsp import interpreter, process, skillbook, wire
 from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TunerClient, TuneRequest
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill

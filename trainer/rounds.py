@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from kernel_lsp.agents.compact import Dialog
+from kernel_lsp.agents.prompt_encoding import Dialog
 from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small import shape as shapes
 from kernel_lsp.agents.backbones.small.shape import NetworkShape
-from kernel_lsp.agents.compact import tokenizer
+from kernel_lsp.agents.prompt_encoding import tokenizer
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.models import HeldOut, Manifest, manifest, seal
 from kernel_lsp.models.manifest import verify

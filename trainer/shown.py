@@ -27,9 +27,9 @@ from statistics import median
 from typing import Any, TypeVar
 
 from kernel_lsp import wire
-from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.compact.telling import MOST_FIRST_SITES
 from kernel_lsp.agents.plan import NAME
+from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
+from kernel_lsp.agents.prompt_encoding.telling import MOST_FIRST_SITES
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed

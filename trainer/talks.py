@@ -26,8 +26,8 @@ from statistics import fmean
 from typing import Any
 
 from kernel_lsp import process, skillbook
-from kernel_lsp.agents.compact import Dialog, Situation
 from kernel_lsp.agents.learned import usable
+from kernel_lsp.agents.prompt_encoding import Dialog, Situation
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Step

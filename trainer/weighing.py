@@ -1,4 +1,4 @@
-"""How much faster a plan is than the rule's first (agents/compact/weighing.py): rows that teach it, and plans
+"""How much faster a plan is than the rule's first (agents/prompt_encoding/value_model.py): rows that teach it, and plans
 in the order of the answers.
 
 Every measured plan of a task is a row: an exact use of the whole table, where reinforcement samples. The
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.compact import TOKENS, weighing
+from kernel_lsp.agents.prompt_encoding import TOKENS, value_model
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer import batches
@@ -27,7 +27,7 @@ from trainer.sources import talk
 
 JITTER = math.log(2) / 8
 """Standard deviation of ln(gain): one word."""
-OFFERED = tuple(TOKENS[one] for one in weighing.GAINS)
+OFFERED = tuple(TOKENS[one] for one in value_model.GAINS)
 
 
 def rows(tasks: Sequence[Shown], draws: int) -> list[Example]:
@@ -40,7 +40,7 @@ def rows(tasks: Sequence[Shown], draws: int) -> list[Example]:
 def _of(task: Shown, number: int) -> Iterator[Example]:
     draw = random.Random(f"{task.name} {number}")
     for tokens, gain in zip(questions(task), gains(task), strict=True):
-        answer = TOKENS[weighing.word(gain + draw.gauss(0.0, JITTER))]
+        answer = TOKENS[value_model.word(gain + draw.gauss(0.0, JITTER))]
         said = [False] * len(tokens) + [True]
         yield talk([*tokens, answer], said, [()] * len(tokens) + [OFFERED], [0.0], trajectory=task.name)
 
@@ -49,7 +49,7 @@ def questions(task: Shown) -> list[list[int]]:
     """One for each plan, the rule's own included."""
     rule = encode_plan(task, task.plans[0])
     return [
-        weighing.PlanQuestion(
+        value_model.PlanQuestion(
             situation=task.situation,
             before=_known_cost(task, task.before),
             rule=rule,
@@ -67,7 +67,7 @@ def gains(task: Shown) -> list[float]:
     return [(math.log(plan.speedup) if plan.speedup else worst) - bar for plan in task.plans]
 
 
-def encode_plan(task: Shown, plan: MeasuredPlan) -> weighing.WeighedPlan:
+def encode_plan(task: Shown, plan: MeasuredPlan) -> value_model.WeighedPlan:
     """As the product tells a course: by the sites of the steps that the engine took."""
     offered, cost, sites = task.situation.sites, task.before, list[Site]()
     for count, step in enumerate(plan.steps, 1):
@@ -75,7 +75,7 @@ def encode_plan(task: Shown, plan: MeasuredPlan) -> weighing.WeighedPlan:
         if viewed is not None:
             sites += [one for one in offered if (one.skill, one.site) == (step.skill, step.site)][:1]
             offered, cost = viewed.sites, viewed.cost
-    return weighing.plan(sites, _known_cost(task, cost))
+    return value_model.plan(sites, _known_cost(task, cost))
 
 
 def _known_cost(task: Shown, cost: Any) -> Any:
@@ -112,6 +112,6 @@ def answers(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
             states = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
             logits = model.lm_head(states[batch.rows, batch.places]).float()[:, list(OFFERED)]
             for place, row in zip(part, torch.log_softmax(logits, dim=1).tolist(), strict=True):
-                found[place] = weighing.expected_gain(weighing.GAINS, row)
+                found[place] = value_model.expected_gain(value_model.GAINS, row)
     model.train(training)
     return found

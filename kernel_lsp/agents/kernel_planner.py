@@ -20,10 +20,10 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ModelReply
-from kernel_lsp.agents.compact import weighing
-from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.learned import Tell
 from kernel_lsp.agents.plan import Course, Make, Planner, Prefer
+from kernel_lsp.agents.prompt_encoding import value_model
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import SEMANTIC_PARAMETERS, KernelView, Site, Step
 
@@ -205,7 +205,7 @@ class KernelPlanner:
     async def _expected(self, before: KernelView, after: KernelView) -> float:
         asked = LaunchQuestion(before=before, after=after, capability=self._capability)
         choice = (await self._answer(asked)).choices[0]
-        return weighing.expected_gain(choice.words, choice.logprobs)
+        return value_model.expected_gain(choice.words, choice.logprobs)
 
 
 def free_parameters(parameters: dict[str, list[Any]]) -> list[str]:

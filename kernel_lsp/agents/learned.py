@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ModelReply
-from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation, grammar, weighing
-from kernel_lsp.agents.compact.weighing import PlanQuestion
 from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, rank_sites
+from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation, grammar, value_model
+from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import EvalStatus, Site, Step, Viewed
 
@@ -142,7 +142,7 @@ class LearnedPlanner:
         for plan in plans:
             asked = PlanQuestion(situation=self._situation, before=before.cost, rule=plans[0], course=plan)
             choice = (await self._answer(asked, asked.offer)).choices[0]
-            gains.append(weighing.expected_gain(choice.words, choice.logprobs))
+            gains.append(value_model.expected_gain(choice.words, choice.logprobs))
         gains[0] += self._margin
         order = sorted(range(len(courses)), key=lambda place: (-gains[place], place))
         found = [courses[place] for place in order]
@@ -150,11 +150,11 @@ class LearnedPlanner:
             found[0] = replace(found[0], candidate=replace(found[0].candidate, proposer=self._name))
         return found
 
-    async def _plan(self, course: Course) -> weighing.WeighedPlan:
+    async def _plan(self, course: Course) -> value_model.WeighedPlan:
         viewed = await self._viewed(course.steps)
         if viewed is None or viewed.cost is None:
             raise _Untold("the engine cannot say what it would cost")
-        return weighing.plan(course.sites, viewed.cost)
+        return value_model.plan(course.sites, viewed.cost)
 
     async def again(self, course: Course, speedup: float | None) -> Course | None:
         """What the model suggests when it knows how a course of its own did; None: nothing new.

@@ -14,7 +14,7 @@ Only commands and the trainer use this; the server never does. Not covered: star
 handing out anything but the work: kernel-lsp is installed on every node, in the same version.
 """
 
+from kernel_lsp.cluster.node_worker import About, StationWorker
 from kernel_lsp.cluster.pool import Cluster
-from kernel_lsp.cluster.station import About, StationWorker
 
 __all__ = ["About", "Cluster", "StationWorker"]

@@ -18,10 +18,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from kernel_lsp.cluster import station
+from kernel_lsp.cluster import node_worker
 from kernel_lsp.cluster.connection import START, ClusterNode, Connection, library
 from kernel_lsp.cluster.jobs import ClusterJob, ClusterJobs
-from kernel_lsp.cluster.station import About, Make, Station, StationAnswer
+from kernel_lsp.cluster.node_worker import About, Make, Station, StationAnswer
 from kernel_lsp.errors import ClusterError
 
 READY_S = 120.0
@@ -100,7 +100,7 @@ class Cluster:
         """
         await self._connection.open()
         nodes = await self._connection.nodes()
-        self._ours = station.stand(self._packages)
+        self._ours = node_worker.stand(self._packages)
         if self.device == "auto":
             self.device = "cuda" if any(node.gpus for node in nodes) else "cpu"
         if not any(self._wanted(node) for node in nodes):
@@ -223,7 +223,7 @@ class Cluster:
             return f"{node}{seen}: {about.problem}"
         others = (one.about for one in self._places.values() if one.about and one is not place)
         for other in (self._ours, *others):
-            if found := station.differences(other, about):
+            if found := node_worker.differences(other, about):
                 return f"versions differ: {node} has {', '.join(found)}"
         return None
 

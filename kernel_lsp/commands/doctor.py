@@ -17,7 +17,7 @@ from kernel_lsp.confinement import held
 from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import Consents
 from kernel_lsp.errors import ConfigError, ModelError
-from kernel_lsp.evaluator.sharing import manners
+from kernel_lsp.evaluator.sharing import device_lock
 from kernel_lsp.models import GRAPH, KERNEL, PolicyStore
 from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline import known
@@ -136,7 +136,7 @@ async def _model(folder: Path, settings: Settings) -> DoctorFinding:
 
 def _sharing(settings: Settings) -> DoctorFinding:
     """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is told."""
-    state = manners.status(settings)
+    state = device_lock.status(settings)
     used = f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used this hour"
     parts = [
         f"{state.gpu}, driver {state.driver}" if state.gpu else None,

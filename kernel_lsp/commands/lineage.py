@@ -77,15 +77,15 @@ def _workload(text: str | None) -> Workload | None:
 async def _walk(
     settings: Settings, job: Job, workload: Workload | None, *, fresh: bool
 ) -> tuple[Lineage, Path]:
-    from kernel_lsp.lineage import ground, kept, lessons, walking
+    from kernel_lsp.lineage import environment, kept, lessons, walking
     from kernel_lsp.pipeline import Pipeline
 
     if job.folder:
         console.require_consent(settings, Path(job.folder))
-    pipeline, asked = Pipeline(settings), ground.LineageRequest(job=job, workload=workload)
+    pipeline, asked = Pipeline(settings), environment.LineageRequest(job=job, workload=workload)
     try:
         with console.progress("lineage") as report:
-            async with ground.ground(pipeline, asked, report) as on:
+            async with environment.ground(pipeline, asked, report) as on:
                 judgements = kept.Judgements(on.place, fresh=fresh)
                 walk = walking.LineageWalk(on=on, judgements=judgements, report=report)
                 found = await lessons.learn(walk, await walk.run())

@@ -136,10 +136,10 @@ def verify(
     mine = SkillLibrary(Path(settings.data_dir))
     try:
         chosen = [_find(mine, name) for name in names] if names else _drafts(mine)
-        from kernel_lsp.pipeline import proving
+        from kernel_lsp.pipeline import skill_validation
 
-        asked = proving.VerificationRequest(
-            tasks=proving.tasks_of(tasks or []),
+        asked = skill_validation.VerificationRequest(
+            tasks=skill_validation.tasks_of(tasks or []),
             samples=samples,
             most=most,
             jobs=jobs,
@@ -228,15 +228,15 @@ async def _verify(
     settings: Settings, mine: SkillLibrary, chosen: list[Shelved], asked: object
 ) -> list[tuple[LearnedSkill, Verification]]:
     """One after the other; each is settled as soon as it is known."""
-    from kernel_lsp.pipeline import Pipeline, proving
+    from kernel_lsp.pipeline import Pipeline, skill_validation
 
-    assert isinstance(asked, proving.VerificationRequest)
+    assert isinstance(asked, skill_validation.VerificationRequest)
     pipeline, results = Pipeline(settings), []
     try:
         for shelved in chosen:
             verified = [s.skill for s in mine.shelved() if s.papers.standing is Standing.VERIFIED]
             with console.progress(shelved.papers.name) as report:
-                found = await proving.Proving(
+                found = await skill_validation.Proving(
                     pipeline=pipeline, shelved=shelved, library=verified, asked=asked, report=report
                 ).run()
             results.append((store.settle(mine, shelved, found), found))

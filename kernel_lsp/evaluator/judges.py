@@ -25,7 +25,7 @@ from kernel_lsp.evaluator.processes.crashes import ASKED
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, ReferenceCrashed, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.manners import Disturbed
+from kernel_lsp.evaluator.sharing.device_lock import Disturbed
 from kernel_lsp.evaluator.timers import Timers, Told
 
 MOST = 4

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from kernel_lsp.errors import EvaluationError, WorkerLost
-from kernel_lsp.evaluator import halving
+from kernel_lsp.evaluator import successive_halving
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
@@ -131,13 +131,13 @@ class TunerClient:
     async def _halve(self, names: list[str], what: str) -> None:
         async with self._turn():
             if len(names) == 1:
-                await self._times([ORIGINAL, *names], halving.FIRST_ROUNDS)
-            for most, rounds in halving.stages(len(names)):
+                await self._times([ORIGINAL, *names], successive_halving.FIRST_ROUNDS)
+            for most, rounds in successive_halving.stages(len(names)):
                 if len(names) < 2:
                     break
                 self._say(f"tuning {what}: {len(names)} left")
                 times = await self._times([ORIGINAL, *names], rounds)
-                names = halving.survivors({name: times[name] for name in names}, most)
+                names = successive_halving.survivors({name: times[name] for name in names}, most)
         others = sorted(set(self.known.median_ms) - {ORIGINAL, *names}, key=self.known.median_ms.__getitem__)
         self.known.order = [*names, *others]
 

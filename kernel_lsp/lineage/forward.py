@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp.errors import CaptureError, RewriteError
-from kernel_lsp.lineage.ground import Ground
+from kernel_lsp.lineage.environment import Ground
 from kernel_lsp.pipeline import recipes
 from kernel_lsp.records import Candidate, Json, LineageStep, Program, RecipeStep, Step
 from kernel_lsp.rewrite.kernels.source import KernelSource, find_assignments, find_calls

@@ -21,7 +21,7 @@ from kernel_lsp.errors import EvaluationError, RewriteError
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
-from kernel_lsp.lineage.ground import INTERPRETER, Ground, Report
+from kernel_lsp.lineage.environment import INTERPRETER, Ground, Report
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.presenter import lineages
 from kernel_lsp.records import (

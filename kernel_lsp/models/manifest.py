@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernel_lsp import signatures, wire
 from kernel_lsp.agents.backbones.small import shape
-from kernel_lsp.agents.compact import VERSION, tokenizer
+from kernel_lsp.agents.prompt_encoding import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
 from kernel_lsp.files import is_plain_name, replace_file
 
@@ -75,7 +75,7 @@ class Manifest:
     margin: float = 0.0
     """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
     weighs: bool = False
-    """It has learned to weigh courses (agents/compact/weighing.py), and is asked that about the rule's."""
+    """It has learned to weigh courses (agents/prompt_encoding/value_model.py), and is asked that about the rule's."""
     targets: tuple[str, ...] = (GRAPH,)
     """Kinds of targets that it plans; of others another policy or the rule does."""
     unasked: bool = True

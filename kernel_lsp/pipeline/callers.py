@@ -13,7 +13,7 @@ from kernel_lsp import analysis, workloads
 from kernel_lsp.errors import CaptureError, WorkloadError
 from kernel_lsp.pipeline import applied
 from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.kernels.reached import Reached, with_inputs
+from kernel_lsp.rewrite.kernels.caller_inputs import Reached, with_inputs
 from kernel_lsp.rewrite.kernels.source import defined_names
 
 

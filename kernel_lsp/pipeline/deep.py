@@ -57,10 +57,10 @@ from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import ChainProposer, Mutate
 from kernel_lsp.search.turns import TurnsStrategy, is_single
+from kernel_lsp.search.workers import SearchWorkers
 
 FOLDER = "searches"
 MOST_ARCHIVES = 200

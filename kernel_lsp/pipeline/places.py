@@ -20,7 +20,7 @@ from kernel_lsp.records import NearMiss
 
 CODE = re.compile(r"`([^`]+)`")
 QUOTED = 100
-"""Characters of a line that a cause quotes at most (rewrite/refusals.py)."""
+"""Characters of a line that a cause quotes at most (rewrite/capture/refusals.py)."""
 
 
 def place_misses(misses: Sequence[NearMiss], program: str, text: str) -> tuple[NearMiss, ...]:

@@ -14,10 +14,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from kernel_lsp.agents.backbones.small.runtime import Runtime
-from kernel_lsp.agents.compact import Situation
 from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import LearnedPlanner, Tell, usable
 from kernel_lsp.agents.plan import Planner
+from kernel_lsp.agents.prompt_encoding import Situation
 from kernel_lsp.errors import KernelLspError, ModelError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.models import GRAPH, KERNEL, PolicyStore, StoredPolicy

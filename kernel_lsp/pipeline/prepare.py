@@ -22,7 +22,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.rewrite import edit
 from kernel_lsp.rewrite.kernels import harness
-from kernel_lsp.rewrite.kernels.reached import Reached
+from kernel_lsp.rewrite.kernels.caller_inputs import Reached
 
 NO_WORKLOAD = (
     f"no workload: nobody said what it is called with; {workloads.RECORD_A_RUN}, or write "

@@ -76,7 +76,7 @@ class GraphView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCost:
-    """Estimates for one call on a CUDA device, to be compared with each other (rewrite/calltime.py)."""
+    """Estimates for one call on a CUDA device, to be compared with each other (rewrite/cost/call_time.py)."""
 
     host_s: float
     device_s: float

@@ -38,19 +38,21 @@ from kernel_lsp.records import (
     Viewed,
     Workload,
 )
-from kernel_lsp.rewrite import calltime, cost, kinds
-from kernel_lsp.rewrite.aliasing import require_same_sharing, separate_results
-from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite import kinds
+from kernel_lsp.rewrite.capture.aliasing import require_same_sharing, separate_results
+from kernel_lsp.rewrite.capture.questions import decides_by_batch
+from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
+from kernel_lsp.rewrite.cost import call_time
+from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
-from kernel_lsp.rewrite.emit import Emission, emit
 from kernel_lsp.rewrite.generated import GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.kernels.session import KernelSession
-from kernel_lsp.rewrite.loops import is_unrolled
-from kernel_lsp.rewrite.misses.collected import Declined, MatchObserver, explain_misses
-from kernel_lsp.rewrite.questions import decides_by_batch
+from kernel_lsp.rewrite.loops.unrolled import is_unrolled
+from kernel_lsp.rewrite.near_misses.collected import Declined, MatchObserver, explain_misses
+from kernel_lsp.rewrite.printing.forward import Emission, emit
 from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
 
@@ -170,7 +172,7 @@ class EngineSession:
     def view(self, steps: list[Step]) -> Viewed:
         """The graph after these steps, where another could follow, and about how long a call takes."""
         graph = self._replay(self.graph, steps)[0]
-        cost = calltime.call_cost(self._applied(self.graph, steps)[0])
+        cost = call_time.call_cost(self._applied(self.graph, steps)[0])
         return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
 
     def launched(self, steps: list[Step]) -> KernelView:
@@ -178,7 +180,7 @@ class EngineSession:
 
     def weigh(self, steps: list[Step]) -> float:
         """Estimated seconds of a call after these steps, without what they wrap around it."""
-        return calltime.seconds(self._applied(self.graph, steps)[0])
+        return call_time.seconds(self._applied(self.graph, steps)[0])
 
     def make(self, steps: list[Step]) -> Candidate:
         """The rewritten program after these steps."""
@@ -247,11 +249,11 @@ class EngineSession:
             if broken := [proof for proof in proved if not proof.holds]:
                 raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
             defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
-            before = calltime.work(graph)
+            before = call_time.work(graph)
             module.apply(graph, match, {**defaults, **step.parameters})
             graph.drop_unused()
             graph.fx.lint()
-            calltime.hand_over(before, graph, match.benefit or 0.0)
+            call_time.hand_over(before, graph, match.benefit or 0.0)
         return proved, match.summary
 
     def _emit(self, graph: Graph, steps: list[Step]) -> Emission:

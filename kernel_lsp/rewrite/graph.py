@@ -30,10 +30,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from kernel_lsp import devices
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite import transfer
-from kernel_lsp.rewrite.facts import TensorFact
+from kernel_lsp.rewrite.facts import transfer_functions
+from kernel_lsp.rewrite.facts.tensors import TensorFact
 from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
-from kernel_lsp.rewrite.naming import Statements
+from kernel_lsp.rewrite.printing.naming import Statements
 
 aten = torch.ops.aten
 
@@ -192,7 +192,7 @@ class Graph:
         if node not in self._facts:
             for earlier in self.fx.nodes:
                 if earlier not in self._facts and earlier.op != "output":
-                    self._facts[earlier] = transfer.of(self, earlier)
+                    self._facts[earlier] = transfer_functions.of(self, earlier)
                 if earlier is node:
                     break
         return self._facts[node]

@@ -21,8 +21,8 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError, SnapshotError
 from kernel_lsp.records import Arguments, Part, Program, Setting
-from kernel_lsp.rewrite.answers import Answers
-from kernel_lsp.rewrite.autocast import Autocast
+from kernel_lsp.rewrite.capture.answers import Answers
+from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.snapshots import making, sources
 from kernel_lsp.snapshots.opening import Spec, dtype_of, header_of, open_call

@@ -11,13 +11,14 @@ import torch
 from torch import fx
 
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite import cost, guard
-from kernel_lsp.rewrite.aliasing import may_alias
-from kernel_lsp.rewrite.facts import TensorFact
+from kernel_lsp.rewrite.capture.aliasing import may_alias
+from kernel_lsp.rewrite.cost import operations as cost
+from kernel_lsp.rewrite.facts.tensors import TensorFact
+from kernel_lsp.rewrite.facts.transfer_functions import clamp_bounds
 from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch, Miss, Wrapper
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
-from kernel_lsp.rewrite.statements import helper_source
-from kernel_lsp.rewrite.transfer import clamp_bounds
+from kernel_lsp.rewrite.printing import guard
+from kernel_lsp.rewrite.printing.statements import helper_source
 
 __all__ = [
     "DROPOUTS",

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.records import Form, GraphView, Layout, Operation, OperationRole
-from kernel_lsp.rewrite.facts import unknown_fact
+from kernel_lsp.rewrite.facts.tensors import unknown_fact
 from kernel_lsp.rewrite.graph import Graph
 
 KERNEL = "kernel"

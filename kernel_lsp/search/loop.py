@@ -37,8 +37,8 @@ from kernel_lsp.records import (
 from kernel_lsp.search import attempts
 from kernel_lsp.search.budget import SpentBudget, count_judged
 from kernel_lsp.search.fitness import best, looks_better
-from kernel_lsp.search.lanes import SearchWorkers, Signal
 from kernel_lsp.search.ledger import MemoryArchive
+from kernel_lsp.search.workers import SearchWorkers, Signal
 
 RETRY_S = (2.0, 10.0, 30.0)
 """After these waits a proposer that failed is asked again; then it is out for this search."""

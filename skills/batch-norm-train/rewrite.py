@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import batch_norm
+from kernel_lsp.rewrite.codegen.normalization import batch_norm
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, argument, proof
 
 parameters: dict[str, list[Any]] = batch_norm.PARAMETERS

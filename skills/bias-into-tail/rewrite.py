@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.conv_facts import KEPT
-from kernel_lsp.rewrite.codegen.pointwise import FLOATS, is_pointwise, op_name
-from kernel_lsp.rewrite.codegen.space import REDUCE, SOFTMAX
+from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
+from kernel_lsp.rewrite.codegen.core.space import REDUCE, SOFTMAX
+from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, is_pointwise, op_name
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, is_op, proof
 
 CONVOLUTIONS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kernel_lsp.rewrite import replay
-from kernel_lsp.rewrite.loops import is_unrolled
+from kernel_lsp.rewrite.loops.unrolled import is_unrolled
+from kernel_lsp.rewrite.printing import graph_replay
 from kernel_lsp.rewrite.skill import (
     Graph,
     GraphMatch,
@@ -64,7 +64,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     module = graph.origin.module
     made = [_default(graph)] if _compiles_alone(graph) else []
     if (
-        not replay.fits(graph)
+        not graph_replay.fits(graph)
         or not graph.is_pristine
         or len(graph.nodes) > MOST_OPERATIONS
         or module is None
@@ -72,7 +72,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         return made
     first = next(node for item in graph.inputs if (node := item.node) is not None)
     heavy = [n for n in graph.nodes if is_op(n, *HEAVY) and graph.val(n).dtype in SEARCHED]
-    if gain := replay.benefit(graph):
+    if gain := graph_replay.benefit(graph):
         made.append(_match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay"))
     if heavy and cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
         made.append(_match(graph, [first, heavy[0]], f"mode {SEARCH}", 0.05, SEARCH))
@@ -94,7 +94,7 @@ def _default(graph: Graph) -> GraphMatch:
 def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
     found = [proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")]
-    return [*found, *(replay.proofs(graph) if match.data["mode"] == "replay" else [])]
+    return [*found, *(graph_replay.proofs(graph) if match.data["mode"] == "replay" else [])]
 
 
 def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
@@ -105,7 +105,7 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
     if replayed:
         note = "Compiled by torch.compile, and replayed from a CUDA graph to save the launches."
-        replay.wrap(graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED)
+        graph_replay.wrap(graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED)
         return
     note = f"Compiled by torch.compile in mode {mode}, which tries kernels for each matrix product."
     note = "Compiled by torch.compile at its first call." if plain else note

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
-from kernel_lsp.rewrite.codegen.conv_facts import KEPT
+from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
 
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}

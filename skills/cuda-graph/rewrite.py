@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite import calltime, replay
+from kernel_lsp.rewrite.cost import call_time
+from kernel_lsp.rewrite.printing import graph_replay
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 NOTE = (
@@ -14,22 +15,22 @@ parameters: dict[str, list[object]] = {}
 
 
 def match(graph: Graph) -> list[GraphMatch]:
-    if not replay.fits(graph) or not graph.nodes:
+    if not graph_replay.fits(graph) or not graph.nodes:
         return []
     return [
         GraphMatch(
             nodes=tuple(graph.nodes),
             label=graph.label(*[item.node for item in graph.inputs if item.node is not None][:1]),
-            summary=f"replay {calltime.launches(graph)} launches as one CUDA graph",
-            benefit=replay.benefit(graph),
+            summary=f"replay {call_time.launches(graph)} launches as one CUDA graph",
+            benefit=graph_replay.benefit(graph),
             wraps=True,
         )
     ]
 
 
 def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
-    return replay.proofs(graph)
+    return graph_replay.proofs(graph)
 
 
 def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
-    replay.wrap(graph, "_replayed", NOTE)
+    graph_replay.wrap(graph, "_replayed", NOTE)

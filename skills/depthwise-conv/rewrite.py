@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import conv_fuse
+from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import attention_fuse
-from kernel_lsp.rewrite.misses import attention
+from kernel_lsp.rewrite.codegen.attention import fuse as attention_fuse
+from kernel_lsp.rewrite.near_misses import attention
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 

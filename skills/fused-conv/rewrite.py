@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import conv_fuse
-from kernel_lsp.rewrite.misses import products
+from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
+from kernel_lsp.rewrite.near_misses import products
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import cross_entropy, cross_entropy_maps, embedding, fuse, space, triplet
-from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.codegen.core import fuse, space
+from kernel_lsp.rewrite.codegen.loss import cosine_embedding, cross_entropy, cross_entropy_maps, triplet
+from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 
 def match(graph: Graph) -> list[GraphMatch]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
     classes = [*cross_entropy.matches(graph), *cross_entropy_maps.matches(graph)]
-    return [*pairs, *classes, *triplet.matches(graph), *embedding.matches(graph)]
+    return [*pairs, *classes, *triplet.matches(graph), *cosine_embedding.matches(graph)]
 
 
 def misses(graph: Graph) -> Iterable[Miss]:
@@ -36,6 +37,6 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     elif "triplet" in match.data:
         triplet.apply(graph, match, parameters)
     elif "cosine_embedding" in match.data:
-        embedding.apply(graph, match, parameters)
+        cosine_embedding.apply(graph, match, parameters)
     else:
         fuse.apply(graph, match, parameters)

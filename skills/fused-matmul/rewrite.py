@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import matmul
-from kernel_lsp.rewrite.misses import products
+from kernel_lsp.rewrite.codegen.matmul import fuse as matmul
+from kernel_lsp.rewrite.near_misses import products
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import fuse
-from kernel_lsp.rewrite.codegen.space import NORMS
-from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.codegen.core import fuse
+from kernel_lsp.rewrite.codegen.core.space import NORMS
+from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 

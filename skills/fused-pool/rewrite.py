@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import pooling
+from kernel_lsp.rewrite.codegen.pooling import fuse as pooling
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import recurrence
-from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
-from kernel_lsp.rewrite.misses import loops as unfit
+from kernel_lsp.rewrite.codegen.core.launching import unique_name
+from kernel_lsp.rewrite.codegen.recurrence import fuse as recurrence
+from kernel_lsp.rewrite.loops.split_steps import split, split_of
+from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
+from kernel_lsp.rewrite.loops.walks import SliceWalk
+from kernel_lsp.rewrite.near_misses import loops as unfit
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof, cost, proof
-from kernel_lsp.rewrite.split_steps import split, split_of
-from kernel_lsp.rewrite.walks import SliceWalk
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
 LAUNCH_S = 12e-6

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import fuse, space
-from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.codegen.core import fuse, space
+from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import scan
+from kernel_lsp.rewrite.codegen.scan import fuse as scan
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.launching import make_named
+from kernel_lsp.rewrite.codegen.core.launching import make_named
 from kernel_lsp.rewrite.skill import (
     GeneratedSource,
     Graph,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_lsp.rewrite.cells import complete
-from kernel_lsp.rewrite.hoist_places import places_of
-from kernel_lsp.rewrite.hoist_source import HoistedLoop
-from kernel_lsp.rewrite.loops import UnrolledLoop, loops_of
-from kernel_lsp.rewrite.opened_cells import can_open, open_cells, require_kind
-from kernel_lsp.rewrite.results import first_reader, launch, results_of
+from kernel_lsp.rewrite.loops.cells import complete
+from kernel_lsp.rewrite.loops.hoist_places import places_of
+from kernel_lsp.rewrite.loops.hoist_source import HoistedLoop
+from kernel_lsp.rewrite.loops.open_cells import can_open, open_cells, require_kind
+from kernel_lsp.rewrite.loops.results import first_reader, launch, results_of
+from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, cost, proof
 
 SHORTEST_KERNEL_S = 2.5e-6

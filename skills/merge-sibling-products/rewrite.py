@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.rewrite.aliasing import root_of
-from kernel_lsp.rewrite.codegen.pointwise import is_pointwise
+from kernel_lsp.rewrite.capture.aliasing import root_of
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.skill import (
     Graph,
     GraphMatch,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from kernel_lsp.rewrite.codegen import conv_cost
-from kernel_lsp.rewrite.codegen.conv_facts import Conv, conv_of
+from kernel_lsp.rewrite.codegen.convolution import cost as conv_cost
+from kernel_lsp.rewrite.codegen.convolution.facts import Conv, conv_of
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
 
 PRODUCT_FLOPS = 150e12

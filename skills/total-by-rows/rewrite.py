@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from kernel_lsp.rewrite.codegen.pointwise import is_pointwise
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,

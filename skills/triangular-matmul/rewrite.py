@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import matmul
+from kernel_lsp.rewrite.codegen.matmul import fuse as matmul
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 

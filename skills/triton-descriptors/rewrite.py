@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import deciding, descriptor_text, effects, launchers, places
+from kernel_lsp.rewrite.kernels import descriptor_text, effects, launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.descriptors import DescribedTile, describe_tile
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.lanes import escape
@@ -110,7 +110,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 def _may_change(kernel: KernelState) -> bool:
     """One launch, of which everything is seen, of a kernel that has no other way to memory than tl's."""
     if (
-        not deciding.fits(kernel)
+        not launch_constants.fits(kernel)
         or kernel.source.configs() is not None
         or places.launch_statement(kernel) is None
     ):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
-from kernel_lsp.rewrite.kernels.sides import Side, side_of
+from kernel_lsp.rewrite.kernels.launch_pair import Side, side_of
 from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof

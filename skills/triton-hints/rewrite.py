@@ -10,8 +10,8 @@ import ast
 import math
 from collections.abc import Iterator
 
-from kernel_lsp.rewrite.kernels import deciding
-from kernel_lsp.rewrite.kernels.deciding import Constant
+from kernel_lsp.rewrite.kernels import launch_constants
+from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.source import find_calls
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, bounds
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
@@ -25,7 +25,7 @@ BENEFIT = 0.08
 
 
 def match(kernel: KernelState) -> list[KernelMatch]:
-    if not deciding.fits(kernel):
+    if not launch_constants.fits(kernel):
         return []
     found = _multiples(kernel)
     names = _wanted_hints(kernel, found)
@@ -63,11 +63,11 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
             _constant(name),
             f"What {name} is a multiple of.",
             "1",
-            f"{multiple} if {deciding.given_text(kernel, name)} % {multiple} == 0 else 1",
+            f"{multiple} if {launch_constants.given_text(kernel, name)} % {multiple} == 0 else 1",
         )
         for name, multiple in match.data.items()
     ]
-    deciding.add(kernel, constants)
+    launch_constants.add(kernel, constants)
 
 
 def _constant(name: str) -> str:
@@ -81,7 +81,9 @@ def _multiples(kernel: KernelState) -> dict[str, int]:
         seen = [one.arguments.get(name) for one in kernel.launched]
         values = [value for value in seen if type(value) is int and value > 1]
         multiple = math.gcd(KNOWN, *values) if len(values) == len(seen) else 1
-        fit = deciding.given_text(kernel, name) is not None and deciding.is_free(kernel, _constant(name))
+        fit = launch_constants.given_text(kernel, name) is not None and launch_constants.is_free(
+            kernel, _constant(name)
+        )
         if 1 < multiple < KNOWN and fit:
             found[name] = multiple
     return found

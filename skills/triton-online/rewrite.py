@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.looped import PLAIN, Accumulation, Looped, accumulations, find_loop, values_of
+from kernel_lsp.rewrite.kernels.row_loops import (
+    PLAIN,
+    Accumulation,
+    Looped,
+    accumulations,
+    find_loop,
+    values_of,
+)
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.values import KernelValues
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof

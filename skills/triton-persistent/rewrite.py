@@ -7,7 +7,7 @@ import math
 import textwrap
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.cost import REFERENCE
+from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in, sources
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof

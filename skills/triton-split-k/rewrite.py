@@ -6,7 +6,7 @@ import ast
 import math
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.cost import REFERENCE
+from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import (
     axis_of,

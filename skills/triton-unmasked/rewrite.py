@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import deciding, terms
+from kernel_lsp.rewrite.kernels import launch_constants, terms
 from kernel_lsp.rewrite.kernels.blocks import passed_value
-from kernel_lsp.rewrite.kernels.deciding import Constant
 from kernel_lsp.rewrite.kernels.grids import grid_of
+from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Launched, Proof, proof
 
@@ -41,7 +41,7 @@ class Fact:
 
 
 def match(kernel: KernelState) -> list[KernelMatch]:
-    if kernel.source.configs() is not None or not deciding.fits(kernel):
+    if kernel.source.configs() is not None or not launch_constants.fits(kernel):
         return []
     found = [fact for fact in _facts(kernel) if _is_of_use(kernel, fact)]
     blocks = {(fact.name, fact.block) for fact in found}
@@ -79,7 +79,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
         )
         for name, fact in facts.items()
     ]
-    deciding.add(kernel, constants)
+    launch_constants.add(kernel, constants)
 
 
 def _all_said(facts: list[Fact]) -> str:
@@ -184,8 +184,8 @@ def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
 
 def _condition(kernel: KernelState, fact: Fact) -> str | None:
     """As the launcher says it; None: what it passes is more than a name, a number or a size."""
-    extent = deciding.given_text(kernel, fact.extent)
-    block = fact.block if fact.block.isdecimal() else deciding.given_text(kernel, fact.block)
+    extent = launch_constants.given_text(kernel, fact.extent)
+    block = fact.block if fact.block.isdecimal() else launch_constants.given_text(kernel, fact.block)
     if extent is None or block is None:
         return None
     return f"{extent} % {block} == 0" if fact.needs == EVEN else f"{extent} >= {block}"
@@ -193,7 +193,7 @@ def _condition(kernel: KernelState, fact: Fact) -> str | None:
 
 def _is_of_use(kernel: KernelState, fact: Fact) -> bool:
     """It holds in some launch of the workload, and launcher and kernel can say so."""
-    said = _condition(kernel, fact) is not None and deciding.is_free(kernel, fact.name)
+    said = _condition(kernel, fact) is not None and launch_constants.is_free(kernel, fact.name)
     return said and any(_holds(fact, one) for one in kernel.launched)
 
 

@@ -11,7 +11,7 @@ import copy
 from kernel_lsp.rewrite.kernels import launchers, places
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.grids import OF_LOOP
-from kernel_lsp.rewrite.kernels.looped import Looped, accumulations, find_loop, once, values_of
+from kernel_lsp.rewrite.kernels.row_loops import Looped, accumulations, find_loop, once, values_of
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof

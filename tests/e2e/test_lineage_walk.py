@@ -10,7 +10,7 @@ import pytest
 
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, KernelLspError
-from kernel_lsp.lineage import ground, kept, lessons, walking
+from kernel_lsp.lineage import environment, kept, lessons, walking
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages
@@ -41,9 +41,9 @@ def twice(x):
 """
 
 
-def asked(workload: str | None, kernel: str = "twice_kernel") -> ground.LineageRequest:
+def asked(workload: str | None, kernel: str = "twice_kernel") -> environment.LineageRequest:
     job = Job(text=KERNEL, path="k.py", qualname=kernel, device="cpu")
-    return ground.LineageRequest(job=job, workload=pragma.parse(workload) if workload else None)
+    return environment.LineageRequest(job=job, workload=pragma.parse(workload) if workload else None)
 
 
 async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_drafted(
@@ -51,7 +51,7 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
 ) -> None:
     pipeline = Pipeline(Settings(data_dir=str(tmp_path)))
     try:
-        async with ground.ground(pipeline, asked("x=f32[20]"), lambda step: None) as on:
+        async with environment.ground(pipeline, asked("x=f32[20]"), lambda step: None) as on:
             walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=lambda step: None)
             found = await lessons.learn(walk, await walk.run())
             kept.write(on.place, found, lineages.markdown(found))
@@ -73,8 +73,8 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
     ids=["no workload", "no such kernel"],
 )
 async def test_what_cannot_be_walked_is_said(
-    tmp_path: Path, of: ground.LineageRequest, error: type[KernelLspError], said: str
+    tmp_path: Path, of: environment.LineageRequest, error: type[KernelLspError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        async with ground.ground(Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None):
+        async with environment.ground(Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None):
             raise AssertionError("there is nothing to walk")

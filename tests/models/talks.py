@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from kernel_lsp.agents.compact import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.compact.grammar import GrammarNode
+from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
+from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
 from kernel_lsp.records import Form, GraphView, Layout, Operation, OperationRole, Proof, Site, Viewed
 
 CALLS = ("linear", "conv2d", "relu", "gelu", "add", "sum", "softmax", "layer_norm", "user_made_op")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from kernel_lsp.agents.backbones.small import shape as shapes
-from kernel_lsp.agents.compact import tokenizer
+from kernel_lsp.agents.prompt_encoding import tokenizer
 
 TINY = {"layers": 2, "hidden": 64, "heads": 4, "key_heads": 2, "head": 16, "inner": 96}
 

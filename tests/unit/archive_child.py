@@ -30,8 +30,8 @@ from kernel_lsp.records import (
 from kernel_lsp.search.archive import SqliteArchive
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import SpentBudget
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.loop import SearchLoop
+from kernel_lsp.search.workers import SearchWorkers
 
 CANDIDATES = 40
 IDENTITY = {"target": "Model", "device": "cpu"}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.records import Candidate, Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.graph import Graph
 

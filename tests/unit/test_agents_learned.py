@@ -15,10 +15,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import talks
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
-from kernel_lsp.agents.compact import Dialog, Situation, grammar
-from kernel_lsp.agents.compact.weighing import PlanQuestion
 from kernel_lsp.agents.learned import MOST_COURSES, LearnedPlanner
 from kernel_lsp.agents.plan import Course, Planner
+from kernel_lsp.agents.prompt_encoding import Dialog, Situation, grammar
+from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import CallCost, Candidate, GraphView, Proof, Site, Step, Viewed
 

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from kernel_lsp.cluster import About, Cluster, connection, station
+from kernel_lsp.cluster import About, Cluster, connection, node_worker
 from kernel_lsp.commands import rows
 from kernel_lsp.commands.app import app
 from kernel_lsp.config import Settings
@@ -200,11 +200,15 @@ def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(monkeypatch: pytest
 
 def test_what_results_depend_on_is_compared_and_what_is_unknown_is_not() -> None:
     one = About(host="a", version="1", sources="x", skills="y", python="3.11", torch="2.6", triton="3.2")
-    assert station.differences(one, replace(one, host="b", device_name="H200", torch=None)) == []
-    found = station.differences(one, replace(one, version="2", torch="2.7"))
+    assert node_worker.differences(one, replace(one, host="b", device_name="H200", torch=None)) == []
+    found = node_worker.differences(one, replace(one, version="2", torch="2.7"))
     assert found == ["kernel-lsp 2 instead of 1", "torch 2.7 instead of 2.6"]
     packages = ("kernel_lsp",)
-    assert station.stand(packages) == station.stand(packages) != station.stand(("tests", "kernel_lsp"))
+    assert (
+        node_worker.stand(packages)
+        == node_worker.stand(packages)
+        != node_worker.stand(("tests", "kernel_lsp"))
+    )
 
 
 async def test_every_gpu_has_a_process_of_its_own_that_sees_no_other(nodes: Any, tmp_path: Path) -> None:
@@ -223,10 +227,14 @@ async def test_the_interpreter_that_is_asked_is_the_one_that_will_measure(
     """A node may name its own in the environment, as its judge and its rows find it too."""
     monkeypatch.setenv("KERNEL_LSP_PYTHON", answering(tmp_path))
     packages = ("kernel_lsp",)
-    about = await station.Station(noting(tmp_path), "cpu", packages, None).about(station.stand(packages))
+    about = await node_worker.Station(noting(tmp_path), "cpu", packages, None).about(
+        node_worker.stand(packages)
+    )
     assert (about.torch, about.problem) == ("2.6.0", None)
     named = str(tmp_path / "absent")
-    about = await station.Station(noting(tmp_path), "cpu", packages, named).about(station.stand(packages))
+    about = await node_worker.Station(noting(tmp_path), "cpu", packages, named).about(
+        node_worker.stand(packages)
+    )
     assert about.torch is None and "KERNEL_LSP_PYTHON" in str(about.problem)
     made = rows.spread(Settings(), rows.RowOptions())("cpu")
     assert made.settings.python == answering(tmp_path) and made.settings.device == "cpu"
@@ -343,8 +351,8 @@ async def test_a_cluster_without_gpus_is_none_for_cuda(head: str, tmp_path: Path
 async def test_nodes_with_other_versions_are_refused(
     head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = replace(station.stand(("kernel_lsp", "tests")), version="99.0")
-    monkeypatch.setattr(station, "stand", lambda packages: newer)
+    newer = replace(node_worker.stand(("kernel_lsp", "tests")), version="99.0")
+    monkeypatch.setattr(node_worker, "stand", lambda packages: newer)
     with pytest.raises(ClusterError, match=r"versions differ: .* has kernel-lsp 0\.\d.* instead of 99\.0"):
         async with Cluster(address=head, make=noting(tmp_path), device="cpu"):
             pass

@@ -263,8 +263,8 @@ def test_tf32_is_taken_only_while_the_flag_allows_it():
     ],
 )  # fmt: skip
 def test_where_the_library_was_seen_to_multiply_exactly_the_kernel_begins_so(layer, channels, first):
-    from kernel_lsp.rewrite.codegen import conv_fuse
-    from kernel_lsp.rewrite.codegen.conv_facts import conv_of
+    from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
+    from kernel_lsp.rewrite.codegen.convolution.facts import conv_of
 
     text = source("torch.relu(h)", f"torch.randn(2, {channels}, 48, 48)", layer)
     graph = matches(text, "fused-conv")[0].graph

@@ -7,8 +7,8 @@ import pytest
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.codegen.index import IndexSpace, offset  # noqa: E402
-from kernel_lsp.rewrite.codegen.ir import Dim, Operand  # noqa: E402
+from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset  # noqa: E402
+from kernel_lsp.rewrite.codegen.core.ir import Dim, Operand  # noqa: E402
 
 SIZES = {"a": 3, "b": 4, "c": 5}
 DIMS = tuple(Dim(name=name, size=size, source=name) for name, size in SIZES.items())

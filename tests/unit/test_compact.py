@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import talks
 
-from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, DialogPhase, Situation, grammar, telling, words
-from kernel_lsp.agents.compact.grammar import chain, either
-from kernel_lsp.agents.compact.vocabulary import _STRUCTURE, NAMES
+from kernel_lsp.agents.prompt_encoding import (
+    TOKENS,
+    WORDS,
+    Dialog,
+    DialogPhase,
+    Situation,
+    grammar,
+    telling,
+    words,
+)
+from kernel_lsp.agents.prompt_encoding.grammar import chain, either
+from kernel_lsp.agents.prompt_encoding.vocabulary import _STRUCTURE, NAMES
 from kernel_lsp.records import (
     EvalStatus,
     Form,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from kernel_lsp.agents.compact import TOKENS, Situation, weighing
-from kernel_lsp.agents.compact.weighing import PlanQuestion, WeighedPlan
+from kernel_lsp.agents.prompt_encoding import TOKENS, Situation, value_model
+from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion, WeighedPlan
 from kernel_lsp.records import CallCost, GraphView, Operation, OperationRole, Site
 
 
@@ -31,8 +31,8 @@ def test_two_courses_in_words() -> None:
     question = PlanQuestion(
         situation=Situation(graph=graph, sites=(), device="cuda", capability="sm_90"),
         before=before,
-        rule=weighing.plan([site("fused-matmul", 0.5)], cost(32.768e-6, 16.384e-6, 2)),
-        course=weighing.plan([site("cuda-graph", None, wraps=True)], before),
+        rule=value_model.plan([site("fused-matmul", 0.5)], cost(32.768e-6, 16.384e-6, 2)),
+        course=value_model.plan([site("cuda-graph", None, wraps=True)], before),
     )
     assert " ".join(question.words) == (
         "start on-cuda sm i9 triton evaluating reads unknown writes unknown operations relu "
@@ -46,14 +46,14 @@ def test_two_courses_in_words() -> None:
 
 
 def test_a_course_is_told_by_its_sites_and_its_cost() -> None:
-    told = weighing.plan([site("a", 0.5), site("b", 0.2), site("c", None)], cost(3e-5, 1e-5, 1))
+    told = value_model.plan([site("a", 0.5), site("b", 0.2), site("c", None)], cost(3e-5, 1e-5, 1))
     assert told == WeighedPlan(skills=("a", "b", "c"), cost=cost(3e-5, 1e-5, 1), left=0.4, wrapped=False)
     assert told.call_s == 3e-5
-    assert weighing.plan([site("a", 1.0)], cost(0.0, 0.0, 0)).left == weighing.LEAST_LEFT
+    assert value_model.plan([site("a", 1.0)], cost(0.0, 0.0, 0)).left == value_model.LEAST_LEFT
 
 
 def test_nothing_is_divided_by_nothing() -> None:
-    empty = weighing.plan([], cost(0.0, 0.0, 0))
+    empty = value_model.plan([], cost(0.0, 0.0, 0))
     asked = PlanQuestion(
         situation=Situation(graph=GraphView(operations=()), sites=(), device="cuda"),
         before=cost(0.0, 0.0, 0),
@@ -64,9 +64,9 @@ def test_nothing_is_divided_by_nothing() -> None:
 
 
 def test_answers() -> None:
-    assert [weighing.word(math.log(gain)) for gain in (1.0, 2.0, 0.5, 100.0)] == ["g0", "g8", "g-8", "g16"]
+    assert [value_model.word(math.log(gain)) for gain in (1.0, 2.0, 0.5, 100.0)] == ["g0", "g8", "g-8", "g16"]
     even = [math.log(0.25), math.log(0.75)]
-    assert weighing.expected_gain(["g0", "g8"], even) == pytest.approx(0.75 * math.log(2))
+    assert value_model.expected_gain(["g0", "g8"], even) == pytest.approx(0.75 * math.log(2))
     assert (
-        weighing.expected_gain(["g-8", "g8"], [0.0, 0.0]) == 0.0
+        value_model.expected_gain(["g-8", "g8"], [0.0, 0.0]) == 0.0
     )  # any weights: they need not add up to one

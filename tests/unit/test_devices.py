@@ -68,7 +68,8 @@ def test_costs_follow_the_device_and_survive_a_rewrite() -> None:
     from rewrite_helpers import module, program, skill, workload
 
     from kernel_lsp.records import Step
-    from kernel_lsp.rewrite import cost, engine
+    from kernel_lsp.rewrite import engine
+    from kernel_lsp.rewrite.cost import operations as cost
 
     source = module("return torch.relu(x * 2.0 + 1.0)", inputs="torch.randn(4096, 4096)")
     skills = [skill("fused-pointwise")]

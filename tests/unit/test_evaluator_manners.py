@@ -22,10 +22,17 @@ import pytest
 
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.sharing import manners, nvml
+from kernel_lsp.evaluator.sharing import device_lock as manners
+from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.evaluator.sharing.allowance import DeviceLedger, continues_at, used_s
+from kernel_lsp.evaluator.sharing.device_lock import (
+    Disturbed,
+    Manners,
+    SharingRules,
+    busy_before,
+    busy_during,
+)
 from kernel_lsp.evaluator.sharing.locks import Files, device_key
-from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, SharingRules, busy_before, busy_during
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
@@ -138,7 +145,7 @@ async def test_a_turn_is_written_down(tmp_path: Path) -> None:
 
 HOLDER = """
 import asyncio, sys
-from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, Rules
 async def main():
     async with Manners(Rules(data_dir=sys.argv[1])).turn("cpu"):
         print("in", flush=True)
@@ -248,7 +255,7 @@ async def test_shared_turns_overlap_and_exclusive_ones_do_not(
 async def test_turns_that_overlap_without_end_let_another_editor_through_when_one_waits(
     somebody_waits: bool, tmp_path: Path, quiet_gpu: Neighborhood, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel_lsp.evaluator.sharing.manners.MAX_HOLD_S", 0.0)
+    monkeypatch.setattr("kernel_lsp.evaluator.sharing.device_lock.MAX_HOLD_S", 0.0)
     ours, other = (Manners(rules(tmp_path), neighborhood=quiet_gpu) for _ in range(2))
     order: list[str] = []
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
-from kernel_lsp.agents.compact import weighing
-from kernel_lsp.agents.compact.launching import LaunchQuestion
 from kernel_lsp.agents.kernel_planner import MOST_ASKED, KernelPlanner
 from kernel_lsp.agents.plan import NAME, Course, Planner
+from kernel_lsp.agents.prompt_encoding import value_model
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import Candidate, Json, KernelView, Proof, Site, Step
 
@@ -93,7 +93,7 @@ class Model:
         if self.left < 0:
             raise BackboneError("the child was lost", "try later")
         self.asked.append(asked)
-        word = weighing.word(self.score(asked.after) * math.log(2))
+        word = value_model.word(self.score(asked.after) * math.log(2))
         every = asked.offer.words
         logprobs = tuple(0.0 if one == word else -1000.0 for one in every)
         choice = ChosenWord(place=0, words=every, logprobs=logprobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_lsp.agents.compact.launching import LaunchQuestion
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.engine import open_session
 from kernel_lsp.skillbook import built_in_folder, load

@@ -14,7 +14,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import ArchiveError, RewriteError
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.lineage import catalog, forward, kept, lessons
-from kernel_lsp.lineage.ground import Ground
+from kernel_lsp.lineage.environment import Ground
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import LineageState, LineageWalk, decide, interpretable, judgement
 from kernel_lsp.presenter import lineages as presenting

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.agents.backbones.small import shape
-from kernel_lsp.agents.compact import tokenizer
+from kernel_lsp.agents.prompt_encoding import tokenizer
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import ModelError
 from kernel_lsp.models import GRAPH, KERNEL, TARGETS, HeldOut, PolicyStore, manifest, seal

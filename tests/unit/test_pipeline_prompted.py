@@ -13,7 +13,7 @@ from test_pipeline_deep import Scene
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
-from kernel_lsp.pipeline.proving import Proving, VerificationRequest
+from kernel_lsp.pipeline.skill_validation import Proving, VerificationRequest
 from kernel_lsp.records import Lesson, SkillDraft, Verification
 
 TEXT = """## Motivation

@@ -18,8 +18,8 @@ from kernel_lsp.errors import CaptureError, EvaluationError
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
-from kernel_lsp.pipeline import proving
-from kernel_lsp.pipeline.proving import Proving, VerificationRequest
+from kernel_lsp.pipeline import skill_validation
+from kernel_lsp.pipeline.skill_validation import Proving, VerificationRequest
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
@@ -224,7 +224,7 @@ async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved)
     (tmp_path / "more").mkdir()
     for path in (tmp_path / "a.py", tmp_path / "more" / "a.py"):
         path.write_text("class Model: ...")
-    asked = VerificationRequest(tasks=proving.tasks_of([tmp_path]))
+    asked = VerificationRequest(tasks=skill_validation.tasks_of([tmp_path]))
     proof = Proving(
         pipeline=pipeline,  # type: ignore[arg-type]
         shelved=draft,
@@ -314,14 +314,14 @@ async def test_another_learned_skill_is_what_it_has_to_beat(tmp_path: Path, draf
 def test_tasks_are_files_with_a_model_and_their_absence_is_said(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("class Model: ...")
     (tmp_path / "y.py").write_text("def helper(): ...")
-    assert proving.tasks_of([tmp_path]) == (tmp_path / "x.py",)
+    assert skill_validation.tasks_of([tmp_path]) == (tmp_path / "x.py",)
     for places, said in (
         ([], "was named"),
         ([tmp_path / "y.py"], "y.py"),
         ([tmp_path / "z"], "does not exist"),
     ):
         with pytest.raises(EvaluationError, match=said):
-            proving.tasks_of(places)
+            skill_validation.tasks_of(places)
 
 
 def test_a_skill_for_kernels_is_shown_on_every_kernel_that_a_file_launches(tmp_path: Path) -> None:
@@ -329,6 +329,9 @@ def test_a_skill_for_kernels_is_shown_on_every_kernel_that_a_file_launches(tmp_p
     text = "import triton\n\n\n" + kernel.format("one") + kernel.format("two")
     (tmp_path / "k.py").write_text(text + "@triton.jit\ndef helper(x):\n    return x\n")
     (tmp_path / "m.py").write_text("class Model: ...")
-    files = proving.tasks_of([tmp_path])
-    assert [task.title for task in proving.targets(files, "triton")] == ["k::one_kernel", "k::two_kernel"]
-    assert [task.name for task in proving.targets(files, "graph")] == ["m.py"]
+    files = skill_validation.tasks_of([tmp_path])
+    assert [task.title for task in skill_validation.targets(files, "triton")] == [
+        "k::one_kernel",
+        "k::two_kernel",
+    ]
+    assert [task.name for task in skill_validation.targets(files, "graph")] == ["m.py"]

@@ -16,17 +16,17 @@ from kernel_lsp.agents import backbones, feedback
 from kernel_lsp.agents.policy import PolicyAgent
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import EvalStatus, Evaluation, SearchBudget, SearchPlan, SearchTask, StopReason
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.budget import SpentBudget
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.turns import TurnsStrategy
+from kernel_lsp.search.workers import SearchWorkers
 
 pytestmark = pytest.mark.torch
 WRONG = RIGHT.replace(".sum(dim=1)", ".sum(dim=1) + 1")

@@ -19,7 +19,7 @@ from kernel_lsp.agents import feedback
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.manners import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.tournament import Tournament

@@ -7,7 +7,7 @@ from rewrite_helpers import graph_of, module, program, workload
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.evaluator import programs
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite.capture.tracing import capture
 
 pytestmark = pytest.mark.torch
 

@@ -19,11 +19,11 @@ from rewrite_helpers import (
 
 from kernel_lsp.errors import KernelLspError, RewriteError
 from kernel_lsp.records import Candidate, Step
-from kernel_lsp.rewrite.emit import emit
 from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.place import TargetPlace
+from kernel_lsp.rewrite.printing.forward import emit
+from kernel_lsp.rewrite.printing.place import TargetPlace
 
 pytestmark = pytest.mark.torch
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import graph_of, module
 
-from kernel_lsp.rewrite.facts import TensorFact
+from kernel_lsp.rewrite.facts.tensors import TensorFact
 
 pytestmark = pytest.mark.torch
 

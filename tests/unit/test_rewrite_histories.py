@@ -10,7 +10,7 @@ import torch
 from recorded_helpers import recorded
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite.capture.tracing import capture
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rewrite_helpers import assert_same, instance, module, rewrite
 
-from kernel_lsp.rewrite.lookups import bound_once
+from kernel_lsp.rewrite.printing.lookups import bound_once
 
 pytestmark = pytest.mark.torch
 

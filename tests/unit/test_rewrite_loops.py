@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import CaptureError  # noqa: E402
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
-from kernel_lsp.rewrite.loops import UnrolledLoop, is_unrolled, loops_of  # noqa: E402
+from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, is_unrolled, loops_of  # noqa: E402
 
 BATCH_FIRST = "torch.randn(3, 6, 8)"
 INIT = """

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
-from kernel_lsp.rewrite.loops import loops_of  # noqa: E402
+from kernel_lsp.rewrite.loops.unrolled import loops_of  # noqa: E402
 
 LAYERS = "self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))"
 CHAIN = "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn x"
@@ -122,7 +122,7 @@ def test_a_librarys_recurrent_layer_launches_kernels_for_each_step() -> None:
 
 
 def test_every_kernel_of_a_generated_launcher_counts() -> None:
-    from kernel_lsp.rewrite import calltime
+    from kernel_lsp.rewrite.cost import call_time
 
     source = module(
         "return torch.relu(self.layer(x)).sum(-1)",
@@ -135,7 +135,7 @@ def test_every_kernel_of_a_generated_launcher_counts() -> None:
         plan = f"{form} 128x128x64 warps 8 stages 2 splits 1"
         step = Step(skill="fused-matmul", site=site.site, parameters={"plan": plan})
         graph, _, _ = opened._replay(opened.graph, [step])
-        assert calltime.launches(graph) == launches
+        assert call_time.launches(graph) == launches
 
 
 def test_sizes_that_depend_on_data_are_refused() -> None:

@@ -8,7 +8,7 @@ from rewrite_helpers import instance, module, session
 
 from kernel_lsp.records import SourceEdit
 from kernel_lsp.rewrite.edit import apply_edit
-from kernel_lsp.rewrite.emit import emit
+from kernel_lsp.rewrite.printing.forward import emit
 
 pytestmark = pytest.mark.torch
 

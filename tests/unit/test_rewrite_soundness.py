@@ -12,8 +12,8 @@ from rewrite_helpers import graph_of, module, program, rewrite, session, sites, 
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Step, Workload, WorkloadOrigin
+from kernel_lsp.rewrite.capture.questions import decides_by_batch, unanswerable
 from kernel_lsp.rewrite.engine import EngineSession
-from kernel_lsp.rewrite.questions import decides_by_batch, unanswerable
 
 pytestmark = pytest.mark.torch
 

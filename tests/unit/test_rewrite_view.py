@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from rewrite_helpers import graph_of, module, program, skill, workload  # noqa: E402
 
 from kernel_lsp import wire  # noqa: E402
-from kernel_lsp.agents.compact import Dialog, Situation  # noqa: E402
+from kernel_lsp.agents.prompt_encoding import Dialog, Situation  # noqa: E402
 from kernel_lsp.records import Form, GraphView, Layout, OperationRole, Viewed  # noqa: E402
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 from kernel_lsp.rewrite.view import _layout, view_of  # noqa: E402

@@ -16,9 +16,9 @@ from search_helpers import proposal, verdict
 from kernel_lsp.records import Context, ProposedDraft, SearchBudget, SearchJudgement, SearchTask, StopReason
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import SpentBudget
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
+from kernel_lsp.search.workers import SearchWorkers
 
 REPLY_S, JUDGE_S, SAMPLES = 2.0, 0.3, 8
 """Eight samples of a 2 s backbone give four candidates a second; the judge takes 3.3."""

@@ -30,10 +30,10 @@ from kernel_lsp.search import attempts
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import WASTED, SpentBudget, count_judged, stagnant
 from kernel_lsp.search.evolution import Evolution
-from kernel_lsp.search.lanes import SearchWorkers
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import Mutate
+from kernel_lsp.search.workers import SearchWorkers
 
 
 @dataclass

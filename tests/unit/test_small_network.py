@@ -16,7 +16,7 @@ from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
 from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network  # noqa: E402
 from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint  # noqa: E402
-from kernel_lsp.agents.compact import TOKENS, WORDS, grammar, tokenizer  # noqa: E402
+from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, grammar, tokenizer  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
 from kernel_lsp.agents.backbones.small.network import Network  # noqa: E402
 from kernel_lsp.agents.backbones.small.runtime import Runtime  # noqa: E402
-from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, Situation, grammar, weighing  # noqa: E402
+from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, Situation, grammar, value_model  # noqa: E402
 from kernel_lsp.errors import BackboneError, ModelError  # noqa: E402
 from kernel_lsp.records import CallCost  # noqa: E402
 
@@ -51,12 +51,12 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
                 assert sum(torch.tensor(choice.logprobs).exp()) == pytest.approx(1.0, abs=1e-4)
         sampled = [await runtime.reply(talk, temperature=1.0, seed=7) for _ in range(2)]
         assert sampled[0].words == sampled[1].words
-        plan = weighing.plan([], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3))
-        asked = weighing.PlanQuestion(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
+        plan = value_model.plan([], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3))
+        asked = value_model.PlanQuestion(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
         (choice,) = (await runtime.reply(asked)).choices
         assert (
-            choice.words == weighing.GAINS
-            and abs(weighing.expected_gain(choice.words, choice.logprobs)) < 1.4
+            choice.words == value_model.GAINS
+            and abs(value_model.expected_gain(choice.words, choice.logprobs)) < 1.4
         )
         child = runtime._child
         assert child is not None

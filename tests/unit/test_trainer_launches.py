@@ -12,7 +12,7 @@ import pytest
 from launch_helpers import VIEW, kernel, plan
 
 from kernel_lsp import wire
-from kernel_lsp.agents.compact.launching import LaunchQuestion
+from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.models import manifest
 from trainer import launch_policy, launch_report, launches

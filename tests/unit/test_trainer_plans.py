@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, DialogPhase
 from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, DialogPhase
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
 from kernel_lsp.rewrite.engine import EngineSession

@@ -231,7 +231,7 @@ def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
     """The compact form's words, this trainer's checkpoint, the shipped policy's own runtime."""
     from kernel_lsp.agents.backbones.small import shape, tensors
     from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network
-    from kernel_lsp.agents.compact import tokenizer
+    from kernel_lsp.agents.prompt_encoding import tokenizer
     from trainer import batches, models
 
     def row(number: int) -> str:

@@ -14,7 +14,7 @@ import talks
 import tiny_policy
 
 from kernel_lsp.agents.backbones.small.runtime import ModelReply, Runtime
-from kernel_lsp.agents.compact import Dialog, grammar
+from kernel_lsp.agents.prompt_encoding import Dialog, grammar
 
 pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(900)]
 

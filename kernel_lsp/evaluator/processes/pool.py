@@ -20,7 +20,7 @@ from kernel_lsp import process, scratch
 from kernel_lsp.confinement import BOOTSTRAP
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes.warm import QUIET, UnfitInterpreter, ZygoteClient, warm_up
-from kernel_lsp.evaluator.sharing.manners import Manners
+from kernel_lsp.evaluator.sharing.device_lock import Manners
 from kernel_lsp.evaluator.sharing.quiet import Quiet
 from kernel_lsp.process import Child, Confinement, Limits
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten

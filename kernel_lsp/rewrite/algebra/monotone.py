@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.facts.transfer_functions import clamp_bounds
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
-from kernel_lsp.rewrite.transfer import clamp_bounds
 
 aten = torch.ops.aten
 CLAMPS = (aten.clamp, aten.clip, aten.hardtanh, aten.relu6, aten.clamp_min, aten.clamp_max)

@@ -15,11 +15,11 @@ from typing import Any
 from torch import fx
 
 from kernel_lsp.rewrite.algebra.convolution import Convolution
-from kernel_lsp.rewrite.codegen.body import Body, UniqueNames
-from kernel_lsp.rewrite.codegen.conv_tail import operand_kind
-from kernel_lsp.rewrite.codegen.grow import convex
-from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply, load
-from kernel_lsp.rewrite.codegen.pointwise import (
+from kernel_lsp.rewrite.codegen.convolution.tail import operand_kind
+from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.core.grow import convex
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load
+from kernel_lsp.rewrite.codegen.pointwise.operations import (
     FLOATS,
     argument_nodes,
     dtype_name,

@@ -16,8 +16,8 @@ from torch import fx
 
 from kernel_lsp.rewrite.algebra.convolution import Convolution, ConvolutionDim, aten
 from kernel_lsp.rewrite.algebra.phase_tail import LoweredTail, lower_tail
-from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.codegen.source import module, wrap_items
+from kernel_lsp.rewrite.codegen.core.launching import unique_name
+from kernel_lsp.rewrite.codegen.core.source import module, wrap_items
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from kernel_lsp.rewrite.algebra.convolution import Convolution, ConvolutionDim
-from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.codegen.source import IMPORTS, next_power_of_two
+from kernel_lsp.rewrite.codegen.core.launching import unique_name
+from kernel_lsp.rewrite.codegen.core.source import IMPORTS, next_power_of_two
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import cutting, heuristics
+from kernel_lsp.rewrite.kernels import block_visibility, heuristics
 from kernel_lsp.rewrite.kernels.grids import (
     OF_GRID,
     OF_LOOP,
@@ -24,8 +24,8 @@ from kernel_lsp.rewrite.kernels.grids import (
     own_extent,
     parts,
 )
+from kernel_lsp.rewrite.kernels.hoisting import FREE, HELD, Moving
 from kernel_lsp.rewrite.kernels.launched import Blocks
-from kernel_lsp.rewrite.kernels.moving import FREE, HELD, Moving
 from kernel_lsp.rewrite.kernels.source import (
     Function,
     assignments,
@@ -89,7 +89,7 @@ def adjustable(kernel: KernelState) -> list[BlockParameter]:
         moving = Moving(kernel.function, name)
         if not _moves(kernel.function, moving):
             continue
-        if cutting.find_visible_size(kernel, name, of_grid=why == OF_GRID) is not None:
+        if block_visibility.find_visible_size(kernel, name, of_grid=why == OF_GRID) is not None:
             continue
         masked, least = _is_masked(kernel.function, name, moving), _least(kernel)
         if kernel.source.configs() is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import deciding, launchers, places
+from kernel_lsp.rewrite.kernels import launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.source import find_assignments, sources
 from kernel_lsp.rewrite.kernels.terms import Atom, Terms
 from kernel_lsp.rewrite.kernels.tiles import MemoryTile, Tiles
@@ -106,14 +106,14 @@ def _unit(kernel: KernelState, stride: Terms) -> str | None:
     match list(stride.items()):
         case [((Atom(kind="name", key=name),), 1)]:
             seen = {(one.arguments | one.constants).get(name) for one in kernel.launched}
-            return deciding.given_text(kernel, name) if seen == {1} else None
+            return launch_constants.given_text(kernel, name) if seen == {1} else None
     return None
 
 
 def _number(kernel: KernelState, name: str) -> str | None:
     """A parameter that is a whole number, in the launcher's words."""
     whole = all(type((one.arguments | one.constants).get(name)) is int for one in kernel.launched)
-    return deciding.given_text(kernel, name) if whole else None
+    return launch_constants.given_text(kernel, name) if whole else None
 
 
 def _launcher_text(kernel: KernelState, number: Terms) -> str | None:
@@ -130,7 +130,7 @@ def _launcher_text(kernel: KernelState, number: Terms) -> str | None:
 def _size(kernel: KernelState, block: ast.expr) -> str | None:
     """Of a block, as the launcher says it."""
     if isinstance(block, ast.Name) and block.id in kernel.source.constexprs():
-        return deciding.given_text(kernel, block.id)
+        return launch_constants.given_text(kernel, block.id)
     return str(block.value) if isinstance(block, ast.Constant) and type(block.value) is int else None
 
 

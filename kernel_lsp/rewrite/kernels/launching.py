@@ -21,17 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, TargetKind, Workload
+from kernel_lsp.rewrite.capture.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.kernels.fake_device import Guessing, on_a_gpu
 from kernel_lsp.rewrite.kernels.heuristics import ObservedArguments
 from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
-from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
-from kernel_lsp.rewrite.loading import (
-    OnCpu,
-    construct,
-    conversions,
-    execute,
-    lookup,
-    make_arguments,
-)
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 

@@ -33,11 +33,11 @@ from kernel_lsp.records import (
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END
+from kernel_lsp.rewrite.kernels.launch_view import describe_launch
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
-from kernel_lsp.rewrite.kernels.nearly import nearly
+from kernel_lsp.rewrite.kernels.near_misses import nearly
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.told import describe_launch
 from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState
 from kernel_lsp.rewrite.scripts import load_skills
 

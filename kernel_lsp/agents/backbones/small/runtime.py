@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import process, scratch
-from kernel_lsp.agents.compact import TOKENS, WORDS, Dialog, grammar, launching, weighing
-from kernel_lsp.agents.compact.tokenizer import CONTEXT
+from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, grammar, launching, value_model
+from kernel_lsp.agents.prompt_encoding.tokenizer import CONTEXT
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
@@ -95,7 +95,7 @@ class Runtime:
 
     async def reply(
         self,
-        talk: Dialog | weighing.PlanQuestion | launching.LaunchQuestion,
+        talk: Dialog | value_model.PlanQuestion | launching.LaunchQuestion,
         among: grammar.GrammarNode | None = None,
         *,
         temperature: float = 0.0,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.agents.compact import END, PAD, TOKENS, WORDS
-from kernel_lsp.agents.compact.tokenizer import CONTEXT
+from kernel_lsp.agents.prompt_encoding import END, PAD, TOKENS, WORDS
+from kernel_lsp.agents.prompt_encoding.tokenizer import CONTEXT
 
 MULTIPLE = 64
 """The vocabulary is padded to it: tensor cores want round sizes."""

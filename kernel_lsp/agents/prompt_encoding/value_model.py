@@ -1,0 +1,139 @@
+"""The question how much faster a course is than the rule's first: two plans beside each other, and one word.
+
+    question = Question(situation, before, rule, course)
+    said = await runtime.reply(question)        one of 33 words, each with its probability
+    expected(choice.words, choice.logprobs)    ln of the expected gain
+
+Whoever names steps one by one cannot know what the program will look like in the end; here it is told, by the
+engine's estimates (records.CallCost). The words are those of a talk (vocabulary.py), so one model does both.
+Shorter than a talk: of 385 measured programs a small model learned more of 70 words than of 270.
+Not covered: which courses there are; measuring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp.agents.prompt_encoding import telling, words
+from kernel_lsp.agents.prompt_encoding.grammar import END, GrammarNode
+from kernel_lsp.agents.prompt_encoding.telling import Situation
+from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
+from kernel_lsp.records import CallCost, OperationRole, Site
+
+MOST_NAMES = 48
+"""Operations that are named."""
+MOST_GAIN = 16
+"""Eighths of the binary logarithm: beyond four times everything is alike."""
+LEAST_LEFT = 0.02
+GAINS = tuple(f"g{step}" for step in range(-MOST_GAIN, MOST_GAIN + 1))
+OFFER = GrammarNode(dict.fromkeys(GAINS, END))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeighedPlan:
+    """A course as it is told."""
+
+    skills: tuple[str, ...]
+    cost: CallCost
+    """Of the program that it leads to, without what is wrapped around that."""
+    left: float
+    """Estimated share of the time that its sites leave."""
+    wrapped: bool
+
+    @property
+    def call_s(self) -> float:
+        return self.cost.replayed_s if self.wrapped else max(self.cost.host_s, self.cost.device_s)
+
+
+def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
+    """``sites``: where its steps were applied, in order."""
+    left = math.prod(1.0 - min(1.0, max(0.0, site.benefit or 0.0)) for site in sites)
+    skills = tuple(site.skill for site in sites)
+    return WeighedPlan(
+        skills=skills, cost=cost, left=max(LEAST_LEFT, left), wrapped=any(site.wraps for site in sites)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanQuestion:
+    """See the top of the file. Like a talk whose turn is the model's."""
+
+    situation: Situation
+    before: CallCost
+    """Of the program as it is."""
+    rule: WeighedPlan
+    course: WeighedPlan
+    words: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self._told()))
+
+    @property
+    def tokens(self) -> list[int]:
+        return [TOKENS[word] for word in self.words]
+
+    @property
+    def offer(self) -> GrammarNode:
+        return OFFER
+
+    def _told(self) -> Iterable[str]:
+        calls = [one for one in self.situation.graph.operations if one.role is OperationRole.CALL]
+        before, rule, course = self.before, self.rule, self.course
+        yield from telling.device(self.situation)
+        yield "operations"
+        for call in calls[:MOST_NAMES]:
+            yield from words.name(call.op)
+        yield "given"
+        yield from (_time(before.host_s), _time(before.device_s), _count(before.launches))
+        yield _gain(before.host_s, before.device_s)
+        for mark, one in (("again", rule), ("then", course)):
+            yield mark
+            yield from _names(one.skills)
+            yield "stop"
+            yield _count(one.cost.launches)
+            yield from _ratios(before, max(before.host_s, before.device_s), one)
+        yield "gone"
+        yield from _names([skill for skill in rule.skills if skill not in course.skills])
+        yield "more"
+        yield from _names([skill for skill in course.skills if skill not in rule.skills])
+        yield "got"
+        yield from _ratios(rule.cost, rule.call_s, course, rule.left)
+
+
+def _ratios(before: CallCost, call_s: float, now: WeighedPlan, left: float = 1.0) -> Iterable[str]:
+    """How many times less the call takes, the host, the device; and how much less is left."""
+    yield _gain(call_s, now.call_s)
+    yield _gain(before.host_s, now.cost.host_s)
+    yield _gain(before.device_s, now.cost.device_s)
+    yield _gain(left, now.left)
+
+
+def _gain(before: float, now: float) -> str:
+    return words.gain(before / now if now > 0.0 else None)
+
+
+def _time(seconds: float) -> str:
+    return words.size(round(seconds * 1e9))[0]
+
+
+def _count(launches: int) -> str:
+    return words.number(launches)[0]
+
+
+def _names(skills: Iterable[str]) -> Iterable[str]:
+    return (word for skill in skills for word in telling.skill(skill))
+
+
+def word(gain: float) -> str:
+    """The answer for a measured ln(gain)."""
+    step = round(8 * gain / math.log(2))
+    return f"g{max(-MOST_GAIN, min(MOST_GAIN, step))}"
+
+
+def expected_gain(offered: Sequence[str], logprobs: Sequence[float]) -> float:
+    """ln of the gain that these probabilities of the words expect."""
+    weights = [math.exp(value) for value in logprobs]
+    steps = (int(one[1:]) * weight for one, weight in zip(offered, weights, strict=True))
+    return math.fsum(steps) / math.fsum(weights) * math.log(2) / 8

@@ -1,0 +1,1 @@
+"""A program and a workload in, a graph out, and everything that keeps a program from being one."""

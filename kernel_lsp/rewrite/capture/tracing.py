@@ -1,0 +1,427 @@
+"""A program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
+
+`capture(program, workload, device) -> Graph` has the target and its inputs under FakeTensorMode and exports
+with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d, aten.layer_norm …
+whole. A slice's definitions are run and its module is built (loading.py); a program with a home is
+opened there, with the object and the arguments of a recorded call (recorded.py), in the setting of the
+program (answers.py, autocast.py). Everything is captured on a fake CPU: ``device`` is a label, because
+fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13. observing.py sees what its forward
+reads.
+
+Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
+Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
+a guard could not compare. In-place ops on fresh tensors become ordinary ops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import traceback
+import warnings
+from dataclasses import replace
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import Home, Program, TargetKind, Workload
+from kernel_lsp.rewrite.capture import refusals
+from kernel_lsp.rewrite.capture.answers import Answers, is_program
+from kernel_lsp.rewrite.capture.autocast import Autocast
+from kernel_lsp.rewrite.capture.canonical import unify
+from kernel_lsp.rewrite.capture.cleanup import clean
+from kernel_lsp.rewrite.capture.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.capture.observing import (
+    UNKNOWN,
+    attribute,
+    module_calls,
+    observe_module,
+    observed_objects,
+)
+from kernel_lsp.rewrite.capture.questions import (
+    by_batch,
+    changes_gradients,
+    definitions_of,
+    hides_gradients,
+    unanswerable,
+)
+from kernel_lsp.rewrite.capture.recorded import (
+    Argument,
+    Call,
+    Leaf,
+    leaves_of,
+    named_call,
+    objects_in,
+    open_recorded,
+    same_kind,
+    take_apart,
+)
+from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
+from kernel_lsp.rewrite.live import fake_tensors, values_at
+from kernel_lsp.rewrite.outlining import outline
+from kernel_lsp.rewrite.printing import guard
+from kernel_lsp.snapshots import sources
+
+
+def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
+    """The target's graph for one workload. ``batch`` replaces the size of dimension 0 of the first
+    tensor input, and of every input that shares it (to see whether a rewrite depends on it).
+
+    Raises CaptureError with cause and remedy.
+    """
+    if program.home is not None:
+        return _capture_recorded(program, program.home, workload, device, batch)
+    if program.missing:
+        raise CaptureError(
+            f"{', '.join(program.missing)} is used but not defined in this file",
+            "import or define it in the same file",
+        )
+    if (question := unanswerable(program.source, device)) is not None:
+        raise CaptureError(
+            f"{program.entry} asks for {question}, which is answered differently while a graph is captured",
+            "split the function at that question",
+        )
+    namespace = execute(program.source)
+    target = lookup(namespace, program)
+    on_cpu = OnCpu()
+    with FakeTensorMode(allow_non_fake_inputs=True), on_cpu, conversions(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        args, kwargs = make_arguments(namespace, workload)
+        module = construct(target, namespace, workload) if program.kind is TargetKind.MODULE else None
+        function = target if module is None else module.forward
+        call = _bind(function, args, kwargs, batch)
+        refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, on_cpu.places)
+        if module is not None:
+            refusals.of_module(program.entry, module)
+            if workload.training is not None:
+                module.train(workload.training)
+        callee = _Function(target, tuple(call.kwargs)) if module is None else module
+        effects = refusals.Effects(program.entry, namespace, module)
+        graph = _export(program, callee, module, call, device, effects)
+        graph.gradients = _records_gradients(module, call, workload)
+        hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
+        graph.origin = replace(graph.origin, hides_gradients=hidden)
+        refusals.one_device(program.entry, on_cpu.named)
+        return graph
+
+
+def _capture_recorded(
+    program: Program, home: Home, workload: Workload, device: str, batch: int | None
+) -> Graph:
+    """Raises CaptureError."""
+    setting, mode = workload.setting, FakeTensorMode(allow_non_fake_inputs=True)
+    method, live = "forward", None
+    if program.part is not None:
+        outlined = outline(program.source, program.entry, program.part)
+        method, program = outlined.method, replace(program, source=outlined.text)
+        live = values_at(program, method, setting, device)
+        setting = live.setting
+        sources.unload(home.path)
+    autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
+    answers = Answers(device, setting, autocast)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        opened, maker = open_recorded(home, program.source, mode)
+        module = opened.target if isinstance(opened.target, torch.nn.Module) else None
+        if module is not None and live is not None:  # under the one name that torch.export looks for
+            vars(module)["forward"] = MethodType(_named_forward(getattr(type(module), method)), module)
+        function = opened.target if module is None else module.forward
+        with mode:
+            tensors = _with_batch(list(opened.tensors), batch)
+        if live is None:
+            call = named_call(function, *opened.bind(tensors))
+        else:
+            given = pytree.tree_flatten(fake_tensors(live, mode))
+            with mode:
+                leaves = _with_batch(given[0], batch)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
+        refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
+        if module is not None:
+            refusals.of_module(program.entry, module)
+        inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
+        answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
+        if module is None and call.args:
+            raise CaptureError(
+                f"{program.entry} takes *args or arguments without a name", "name the parameters"
+            )
+        callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
+        effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
+        answers.derivatives = effects.derivatives
+        with mode, answers, autocast, autocast.watching(), answers.watching():
+            graph = _export(program, callee, module, call, device, effects)
+        answers.refuse(program.entry)
+    for condition in call.conditions:
+        graph.require(condition, "the call that was recorded")
+    for condition, reason in answers.requirements.items():
+        graph.require(condition, reason)
+    trained = [*tensors, *(module.parameters() if module is not None else ())]
+    graph.gradients = setting.gradients is not False and any(tensor.requires_grad for tensor in trained)
+    graph.autocast = setting.autocast
+    functions = list(definitions_of(answers.codes.values()))
+    hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
+    graph.origin = replace(
+        graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions), method=method
+    )
+    if live is not None and outlined.outputs:
+        _require_plain_results(program.entry, graph)
+    refusals.one_device(program.entry, answers.named)
+    return graph
+
+
+def _require_plain_results(entry: str, graph: Graph) -> None:
+    """Somebody else may hold the list that statements hand on; a graph makes a new one."""
+    specs = [graph.output_spec]
+    while specs:
+        spec = specs.pop()
+        if spec is None or spec.is_leaf():
+            continue
+        if spec.type is not tuple:
+            raise CaptureError(
+                f"a part of {entry} hands on a {spec.type.__name__}", "hand on tensors and tuples of them"
+            )
+        children = getattr(spec, "children", None)
+        specs += children() if callable(children) else spec.children_specs
+
+
+def _export(
+    program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects
+) -> Graph:
+    """What torch.export makes of one call, as a graph. Raises CaptureError."""
+    reads: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    called: list[tuple[str, bool]] = []
+    things = objects_in(call)
+    seen = observe_module(module, reads, called, effects.set)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        for watching in (seen, observed_objects(things, asked, effects.set_of), effects.watched()):
+            stack.enter_context(watching)
+        take_apart((call.args, call.kwargs))
+        leaves = leaves_of(call)
+        changes = stack.enter_context(refusals.changed_arguments(callee))
+        try:
+            exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
+        except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
+            raise _explain(program.entry, error) from error
+    effects.refuse()
+    if changes:
+        raise CaptureError(
+            f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
+            "return the new value, or make the parts around it targets",
+        )
+    graph = _graph(program, module, exported, leaves, device, (reads, called))
+    for source, thing in things:
+        graph.require(same_kind(source, thing), "the call that was recorded")
+    for source, value in asked.items():
+        if value is UNKNOWN:
+            raise _unreadable(program.entry, source)
+        graph.require(guard.equals(source, value), "the target reads it")
+    return graph
+
+
+def _unreadable(entry: str, source: str) -> CaptureError:
+    return CaptureError(
+        f"{entry} reads {source}, an object whose content cannot be checked before each call",
+        "keep what forward needs as numbers, strings, tuples or dicts",
+    )
+
+
+def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
+    """As the evaluator decides it: a workload in train mode with something to train, or inputs that
+    require gradients."""
+    if workload.setting.gradients is False or workload.setting.inference:
+        return False
+    leaves = pytree.tree_leaves((call.args, call.kwargs))
+    trained = workload.training is True and module is not None
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or (
+        trained and any(parameter.requires_grad for parameter in module.parameters())
+    )
+
+
+def _graph(program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any) -> Graph:
+    reads, called = seen
+    signature, fxgraph = exported.graph_signature, exported.graph
+    by_name = {node.name: node for node in fxgraph.nodes}
+    state, constants, user = {}, {}, []
+    for spec in signature.input_specs:
+        kind, node = spec.kind.name, by_name.get(spec.arg.name)
+        if kind == "USER_INPUT":
+            user.append(node)
+        elif kind in ("PARAMETER", "BUFFER") or attribute(module, spec.target) is not None:
+            state[node] = spec.target
+        else:
+            constants[node] = exported.constants[spec.target]
+    if any(spec.kind.name != "USER_OUTPUT" for spec in signature.output_specs):
+        raise CaptureError(
+            f"{program.entry} changes a buffer or an input in place", "return the new value instead"
+        )
+    if (odd := next((path for path, value in reads.items() if value is UNKNOWN), None)) is not None:
+        raise _unreadable(program.entry, f"self.{odd}")
+    inputs = _inputs(leaves, user)
+    graph = Graph(
+        fxgraph,
+        inputs=inputs,
+        state=state,
+        constants=constants,
+        training=bool(module.training) if module is not None else False,
+        device=device,
+        origin=CaptureOrigin(
+            program=program.source, entry=program.entry, module=module, path=_path_of(program)
+        ),
+        output_spec=exported.call_spec.out_spec,
+    )
+    refusals.of_graph(program.entry, graph)
+    clean(graph)
+    unify(graph)
+    graph.origin = CaptureOrigin(
+        program=program.source,
+        entry=program.entry,
+        module=module,
+        path=_path_of(program),
+        calls=module_calls(graph, module, called),
+        reads=tuple(sorted(reads.items())),
+        nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
+        pristine=graph.copy(),
+    )
+    return graph
+
+
+def _path_of(program: Program) -> str | None:
+    return program.home.path if program.home is not None else None
+
+
+def shape_of_call(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with nodes replaced by names: comparable between copies of a graph."""
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: f"%{n.name}")
+    return tuple(args), dict(kwargs)
+
+
+# --- arguments ---------------------------------------------------------------------------
+
+
+def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | None) -> Call:
+    """The call of a slice: every argument by its name."""
+    try:
+        signature = inspect.signature(function)
+        filled = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise CaptureError(f"the workload does not fit the signature: {error}") from error
+    parameters = signature.parameters
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
+        raise CaptureError("*args and **kwargs in the signature are not supported", "name the parameters")
+    filled.apply_defaults()  # baked into the graph, so the guard has to know them
+    leaves, spec = pytree.tree_flatten(dict(filled.arguments))
+    bound = dict(pytree.tree_unflatten(_with_batch(leaves, batch), spec))
+    arguments = [
+        Argument(
+            source=name, value=value, has_default=parameters[name].default is not inspect.Parameter.empty
+        )
+        for name, value in bound.items()
+    ]
+    return Call(args=(), kwargs=bound, arguments=tuple(arguments))
+
+
+def _with_batch(leaves: list[Any], batch: int | None) -> list[Any]:
+    """The leaves of the arguments with another batch size, where they have one."""
+    size = next((t.shape[0] for t in leaves if isinstance(t, torch.Tensor) and t.dim()), None)
+    if batch is None or size is None:
+        return leaves
+    return [
+        t.new_empty((batch, *t.shape[1:]), requires_grad=t.requires_grad)
+        if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size
+        else t
+        for t in leaves
+    ]
+
+
+def _inputs(leaves: list[Leaf], user: list[fx.Node | None]) -> list[Input]:
+    return [
+        Input(
+            source=leaf.source,
+            parameter=leaf.argument.source,
+            value=leaf.value,
+            node=node if isinstance(leaf.value, torch.Tensor) else None,
+            may_be_absent=bool(leaf.containers) or leaf.argument.has_default,
+            containers=leaf.containers,
+        )
+        for leaf, node in zip(leaves, user, strict=True)
+    ]
+
+
+class _Function(torch.nn.Module):
+    """A function target in the shape torch.export wants."""
+
+    def __init__(self, function: Any, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.function = _as_forward(function)
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+        self.__signature__ = inspect.Signature(parameters)
+
+    def forward(self, **kwargs: Any) -> Any:
+        return self.function(**kwargs)
+
+
+def _as_forward(function: Any) -> Any:
+    """The same function under the one name whose frames torch.export keeps in its stack traces: they say
+    which statement made a node. Decorated functions stay as they are."""
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_name != function.__name__ or not is_program(code.co_filename):
+        return function
+    return _named_forward(function)
+
+
+def _named_forward(function: FunctionType) -> FunctionType:
+    named = FunctionType(
+        function.__code__.replace(co_name="forward"),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    named.__kwdefaults__ = function.__kwdefaults__
+    return named
+
+
+TRACER = {
+    ".numpy() is not supported": ("leaves torch by .numpy()", "do that part outside of the target"),
+    "no fake impl": ("calls an operator that has no rule for shapes", "add one: torch.library.register_fake"),
+    "not a known type": ("returns an object of its own", "return a tensor, tuple, list or dict of them"),
+    "maximum recursion depth": ("calls itself without end", "run it once to see where"),
+}
+"""What torch.export says -> what that means, and the way out."""
+
+
+def _explain(entry: str, error: BaseException) -> CaptureError:
+    """The tracer's exception as one sentence, with the usual way out."""
+    kind, text, line = type(error).__name__, str(error).strip().split("\n")[0][:300], _place_of(error)
+    if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
+        return CaptureError(
+            f"{entry} decides by tensor values, which a graph cannot express{f': `{line}`' if line else ''}",
+            "move the branch, .item() or int(tensor) out of forward",
+        )
+    if isinstance(error, SystemExit):
+        return CaptureError(f"{entry} ends the process", "raise an exception instead")
+    where = f" at `{line}`" if line else ""
+    for words, (meaning, remedy) in TRACER.items():
+        if words in text:
+            return CaptureError(f"{entry} {meaning}{where}", remedy)
+    if any("/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+        return CaptureError(
+            f"{entry} launches a Triton kernel itself{where}, which a graph of torch cannot hold",
+            "optimize that kernel (FILE::kernel), launched by a function with a workload above it",
+        )
+    return CaptureError(
+        f"{entry} could not be traced{where}: {kind}: {text}", "run it once to see the full error"
+    )
+
+
+def _place_of(error: BaseException) -> str:
+    """The line of the program's code that raised it; empty when it was none of its own."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_program(f.filename)]
+    return (frames[-1].line or "").strip() if frames else ""

@@ -1,0 +1,170 @@
+"""Which way scores take from the first product of an attention to the second, and which label has which role.
+
+A way is found backwards from the second product, through softmax; each node on it is read by the next one
+alone. Roles follow from the labels: keys are what softmax runs over and the second product sums, queries have
+scores of their own, and everything else that scores have leads. Not covered: keys or features in two parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.attention.axes import (
+    REGROUPS,
+    TURNS,
+    Dim,
+    Dims,
+    Label,
+    LabeledProduct,
+    factors_of,
+    finest,
+    flat,
+    move_dims,
+    product,
+)
+from kernel_lsp.rewrite.codegen.core import chain
+from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, is_pointwise, op_name
+from kernel_lsp.rewrite.graph import Graph, argument
+
+CASTS = ("to", "_to_copy", "type_as")
+SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
+HANDED_ON = (*CASTS, "dropout", "contiguous", "clone", "alias", "detach", "expand")
+LONGEST = 2 * chain.MAX_NODES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spine:
+    """The way from the first product to the second, each read by the next one alone."""
+
+    nodes: tuple[fx.Node, ...]
+    """Both products included."""
+    softmax: fx.Node
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roles:
+    """What each label is. ``lead`` are heads, batches and whatever else has attention of its own."""
+
+    lead: Dim
+    query: Label
+    key: Label
+    inner: Label
+    value: Label
+    first: LabeledProduct
+    second: LabeledProduct
+    turned: bool
+    """Queries are the second factor of the first product."""
+    weights_at: int
+    """Which factor of the second product the weights are."""
+    dims: dict[fx.Node, Dims]
+    """Of every node of the spine."""
+
+
+def spine_of(graph: Graph, out: fx.Node) -> Spine | None:
+    for node in factors_of(out) or () if op_name(out) != "baddbmm" else ():
+        after, reader = list[fx.Node](), out
+        while op_name(node) not in SOFTMAX and graph.only_user(node) is reader and _hands_on(node):
+            after.append(node)
+            node, reader = node.args[0], node
+        if op_name(node) in SOFTMAX and graph.only_user(node) is reader:
+            before = _from_product(graph, node.args[0], node, LONGEST)
+            if before is not None:
+                return Spine(nodes=(*before, node, *reversed(after), out), softmax=node)
+    return None
+
+
+def _hands_on(node: fx.Node) -> bool:
+    """Between softmax and the second product nothing is computed, but NaN may be made 0."""
+    name = op_name(node)
+    same = name in (
+        "to",
+        "_to_copy",
+        "type_as",
+        "dropout",
+        "contiguous",
+        "clone",
+        "alias",
+        "detach",
+        "expand",
+    )
+    same = same and is_pointwise(node) and node.meta["val"].shape == node.args[0].meta["val"].shape
+    return same or name == "nan_to_num" or name in (*TURNS, *REGROUPS, "unsqueeze")
+
+
+def _from_product(graph: Graph, node: fx.Node, reader: fx.Node, steps: int) -> list[fx.Node] | None:
+    """The nodes from a product to this one."""
+    if steps == 0 or not isinstance(node, fx.Node) or graph.only_user(node) is not reader:
+        return None
+    if factors_of(node) is not None:
+        return [node]
+    if op_name(node) in (*TURNS, *REGROUPS, "unsqueeze"):
+        ways = [node.args[0]]
+    elif is_pointwise(node):
+        count = node.meta["val"].numel()
+        ways = [arg for _, arg in argument_nodes(node) if arg.meta["val"].numel() == count]
+    else:
+        return None
+    for way in ways:
+        if (found := _from_product(graph, way, node, steps - 1)) is not None:
+            return [*found, node]
+    return None
+
+
+def roles_of(graph: Graph, spine: Spine) -> Roles | None:
+    first, last = spine.nodes[0], spine.nodes[-1]
+    scores = product(first)
+    dims = None if scores is None else _follow_spine(spine, scores)
+    factors = factors_of(last)
+    if scores is None or dims is None or factors is None:
+        return None
+    at = int(factors[0] is not spine.nodes[-2])
+    weighed = product(last, (at, dims[spine.nodes[-2]]))
+    if weighed is None or factors[0] is factors[1]:
+        return None
+    return _assign_roles(spine, scores, weighed, dims, at)
+
+
+def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] | None:
+    found = {spine.nodes[0]: scores.out}
+    for node, previous in zip(spine.nodes[1:-1], spine.nodes, strict=False):
+        dims: Dims | None = found[previous]
+        assert dims is not None
+        if op_name(node) in (*TURNS, *REGROUPS, "unsqueeze"):
+            dims = move_dims(node, dims)
+        elif node.meta["val"].shape != previous.meta["val"].shape:
+            return None
+        if dims is None:
+            return None
+        found[node] = dims
+    return found
+
+
+def _assign_roles(
+    spine: Spine, scores: LabeledProduct, weighed: LabeledProduct, dims: dict[fx.Node, Dims], at: int
+) -> Roles | None:
+    soft = dims[spine.softmax]
+    keys = finest(soft[int(argument(spine.softmax, "dim")) % len(soft)])
+    left, right, points, result = (flat(item) for item in (*scores.factors, scores.out, weighed.out))
+    values = flat(weighed.factors[1 - at])
+    if len(keys) != 1 or (keys[0] in left) == (keys[0] in right):
+        return None
+    key, turned = keys[0], keys[0] in left
+    own, other = (right, left) if turned else (left, right)
+    rows = [label for label in flat(soft) if label in own and label not in (*other, *values)]
+    inner = [label for label in own if label not in points]
+    value = [label for label in values if label not in points]
+    if not rows or len(inner) != 1 or len(value) != 1 or key not in values or key in result:
+        return None
+    query = max(reversed(rows), key=lambda label: label.size)
+    lead = tuple(label for label in flat(soft) if label not in (key, query))
+    # Nothing may be summed but the keys and what the scores are products over, and nothing repeated.
+    alike = set(result) == {*lead, query, value[0]} and len(set(points)) == len(points) == len(lead) + 2
+    known = set(other) <= {*lead, key, inner[0]} and set(own) <= {*lead, query, inner[0]}
+    if not alike or not known or not set(values) <= {*lead, key, value[0]} or inner[0] not in other:
+        return None
+    return Roles(
+        lead=lead, query=query, key=key, inner=inner[0], value=value[0], first=scores, second=weighed,
+        turned=turned, weights_at=at, dims=dims,
+    )  # fmt: skip

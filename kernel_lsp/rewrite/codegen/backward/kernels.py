@@ -1,0 +1,400 @@
+"""A generated kernel's backward: a second kernel that recomputes the forward from its inputs, and the
+`torch.autograd.Function` that ties both together.
+
+`differentiable(graph, nodes, lowered, emit) -> Generated | None` renames the forward launcher to
+``<name>_forward``, derives ``<name>_backward`` (derive.py) and emits a function ``<name>`` in front of them.
+Gradients of operands that are broadcast are finished by ``sum`` in PyTorch, as eager does. Under
+``create_graph=True`` the gradient is taken through the PyTorch operations instead, which have derivatives of
+their own. Not covered: several passes over very long rows, bool outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.backward import derive
+from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core.body import UniqueNames
+from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Operand, Output, Region, Value, load, topological
+from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
+from kernel_lsp.rewrite.codegen.core.space import WEIGHTS
+from kernel_lsp.rewrite.codegen.core.strides import inverse
+from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.reduction import persistent
+from kernel_lsp.rewrite.generated import GeneratedSource
+from kernel_lsp.rewrite.graph import Graph, argument
+from kernel_lsp.rewrite.printing import guard
+from kernel_lsp.rewrite.printing.calls import Printer
+
+Emit: TypeAlias = Callable[[Region, str], "GeneratedSource | None"]
+"""(region, summary) -> kernels and launcher, or None where no template fits."""
+SEVERED = ("detach",)
+"""Pointwise here, but no gradient flows back through them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gradient:
+    """How one operand's gradient comes out of the backward kernel."""
+
+    operand: Operand
+    stored: str
+    """The kernel's output; or a tensor that is there already."""
+    finish: str
+    """Python expression in the backward method."""
+
+    @property
+    def is_summed(self) -> bool:
+        """PyTorch reads what is stored once more."""
+        return ".sum(" in self.finish
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackwardPlan:
+    region: Region
+    gradients: tuple[Gradient, ...]
+    seeds: tuple[Operand, ...]
+
+
+def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> BackwardPlan | None:
+    """None when some operation has no derivative here, or a gradient has no operand to go to."""
+    wanted = wanted_operands(graph, lowered)
+    if not wanted or not _is_covered(graph, nodes, lowered):
+        return None
+    region, taken = lowered.region, UniqueNames([o.name for o in lowered.region.operands])
+    rows = _trailing(region, wanted)
+    values = [output.value for output in region.outputs]
+    if rows != region.reduced:
+        values = _rebase(values, rows)
+    row_axes = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
+    seeds: dict[Value, Value] = {}
+    operands: list[Operand] = []
+    for output, value in zip(region.outputs, values, strict=True):
+        axes = row_axes if output.rowwise else tuple(range(len(region.dims)))
+        seed = Operand(name=taken.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=axes)
+        operands.append(seed)
+        incoming = load(seed, rowwise=output.rowwise)
+        seeds[value] = derive.total(seeds.get(value), incoming)
+    try:
+        found = derive.gradients(values, seeds, wanted)
+    except derive.Underivable:
+        return None
+    made = _outputs(region, rows, found, taken)
+    outputs = tuple({output.name: output for output, _ in made if output is not None}.values())
+    backward = Region(name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows)
+    if not by_rows(backward):
+        backward = _flatten_region(backward)
+    order = _needed_operands(backward, (*region.operands, *operands))
+    return BackwardPlan(
+        region=replace(backward, order=order), gradients=tuple(g for _, g in made), seeds=tuple(operands)
+    )
+
+
+def differentiable(
+    graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, forward: GeneratedSource, emit: Emit
+) -> GeneratedSource | None:
+    """``forward`` is the kernel of ``lowered`` with its launcher under the region's name."""
+    planned = plan(graph, nodes, lowered)
+    if planned is None:
+        return None
+    name, kernels, numbers = lowered.region.name, list[str](), forward.numbers
+    if planned.region.outputs:
+        made = emit(planned.region, f"Gradients of {name}.")
+        if made is None:
+            return None
+        kernels, numbers = [_without_known(made.definitions, forward.definitions)], numbers + made.numbers
+    definitions = [
+        forward.definitions.replace(f"def {name}(", f"def {name}_forward("),
+        *kernels,
+        reference_source(nodes, lowered, f"{name}_eager"),
+        _function(planned, lowered, forward.summary),
+    ]
+    return replace(
+        forward,
+        definitions="\n\n".join(text.strip("\n") + "\n" for text in definitions),
+        numbers=tuple(dict.fromkeys(numbers)),
+        supports_autograd=True,
+    )
+
+
+# --- which operands --------------------------------------------------------------------------
+
+
+def wanted_operands(graph: Graph, lowered: LoweredRegion) -> list[Operand]:
+    """Float operands that something trained flows into, in the launcher's order."""
+    pairs = zip(lowered.region.operands, lowered.inputs, strict=True)
+    return [operand for operand, node in pairs if operand.dtype in derive.FLOATS and graph.carries(node)]
+
+
+def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
+    """The other operands get no gradient from the kernel: the fast path ends where one asks for it."""
+    wanted = wanted_operands(graph, lowered)
+    for operand, node in zip(lowered.region.operands, lowered.inputs, strict=True):
+        if operand.dtype in derive.FLOATS and operand not in wanted:
+            for text in guard.flags(graph, node):
+                graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
+
+
+def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> bool:
+    if any(output.dtype not in derive.FLOATS for output in lowered.region.outputs):
+        return False
+    if any(op_name(node) in SEVERED for node in nodes):
+        return False
+    if not all(graph.carries(node) for node in lowered.outputs):
+        return False  # the Function marks every result as trained
+    constants = [arg for node in nodes for name, arg in argument_nodes(node) if name in _constants(node)]
+    return not any(graph.carries(arg) for arg in constants)
+
+
+def _constants(node: fx.Node) -> tuple[str, ...]:
+    """Arguments of a loss with another gradient than the formula's, or none. xlogy has a slope of its own at
+    target 0."""
+    if op_name(node) == "kl_div":
+        return () if argument(node, "log_target") else ("target",)
+    if op_name(node) == "binary_cross_entropy":
+        return ("target", "weight")
+    return WEIGHTS if op_name(node) == "binary_cross_entropy_with_logits" else ()
+
+
+# --- the backward region ---------------------------------------------------------------------
+
+
+def _trailing(region: Region, wanted: Sequence[Operand]) -> tuple[int, ...]:
+    """A pointwise region whose broadcast operands all lack the last dimension, or all have nothing else, is
+    walked by rows: their gradients are then sums over rows or columns, made on the way."""
+    if region.reduced:
+        return region.reduced
+    last = len(region.dims) - 1
+    narrow = [operand.axes for operand in wanted if len(operand.axes) < len(region.dims)]
+    by_row = all(last not in axes for axes in narrow)
+    by_column = all(axes == (last,) for axes in narrow) and persistent.fits(region, (last,))
+    return (last,) if last > 0 and narrow and (by_row or by_column) else ()
+
+
+def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
+    """The same values with other reduced dimensions; without any, nothing is rowwise."""
+    made: dict[Value, Value] = {}
+    for value in topological(roots):
+        args = tuple(made[arg] if isinstance(arg, Value) else arg for arg in value.args)
+        flags = [arg.rowwise for arg in args if isinstance(arg, Value)]
+        rowwise = bool(rows) and (
+            not set(value.operand.axes) & set(rows) if value.operand is not None else all(flags)
+        )
+        made[value] = replace(value, args=args, rowwise=rowwise)
+    return [made[root] for root in roots]
+
+
+def by_rows(region: Region) -> bool:
+    """Whether a backward is walked row by row: it reduces, or stores less than one number an element."""
+    narrow = any(output.columns or output.rowwise for output in region.outputs)
+    return narrow or any(value.op in REDUCTIONS for value in region.values)
+
+
+def _flatten_region(region: Region) -> Region:
+    """Nothing is summed: one pass over all elements, and a row's length is written out."""
+    lengths = " * ".join(region.dims[axis].name for axis in region.reduced)
+    lengths = f"({lengths})" if len(region.reduced) > 1 else lengths
+    roots = _rebase([output.value for output in region.outputs], ())
+    counted = _count_lengths(roots, lengths)
+    outputs = [replace(o, value=v) for o, v in zip(region.outputs, counted, strict=True)]
+    return replace(region, outputs=tuple(outputs), reduced=())
+
+
+def _count_lengths(roots: Sequence[Value], lengths: str) -> list[Value]:
+    made: dict[Value, Value] = {}
+    for value in topological(roots):
+        args = tuple(made[arg] if isinstance(arg, Value) else arg for arg in value.args)
+        hint = lengths if value.op == "count" else value.hint
+        made[value] = replace(value, args=args, hint=hint)
+    return [made[root] for root in roots]
+
+
+def _outputs(
+    region: Region, rows: tuple[int, ...], found: dict[Operand, Value], taken: UniqueNames
+) -> list[tuple[Output | None, Gradient]]:
+    """What the kernel stores, and each gradient from it. An incoming gradient is not stored again."""
+    made: list[tuple[Output | None, Gradient]] = []
+    kept = any(_by_columns(region, rows, o) and v.operand is None for o, v in found.items())
+    for operand, value in found.items():
+        there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
+        if there is not None and set(operand.axes) <= set(there.axes) and there.dtype == operand.dtype:
+            finish = _sum_text(region, operand, there.name, there.axes, "reshape")
+            made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
+            continue
+        output = _output(region, rows, operand, value, taken)
+        known = next((o for o, _ in made if o is not None and _same(o, output)), output)
+        axes = _axes(region, rows, known)
+        finish = _sum_text(region, operand, known.name, axes, "view")
+        finish += "" if known.dtype == operand.dtype else f".to({operand.name}.dtype)"
+        made.append((known, Gradient(operand=operand, stored=known.name, finish=finish)))
+    return made
+
+
+def _output(
+    region: Region, rows: tuple[int, ...], operand: Operand, value: Value, taken: UniqueNames
+) -> Output:
+    name = taken.fresh(f"grad_{operand.name}")
+    if len(operand.axes) == len(region.dims):  # empty_like would give a strided one its gaps
+        shape = f"{operand.name}.{'size()' if operand.inner is not None else 'shape'}"
+        return Output(name=name, value=value, dtype=operand.dtype, shape=shape)
+    if rows and not set(operand.axes) & set(rows):
+        left = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
+        if operand.axes == left:
+            return Output(
+                name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape", rowwise=True
+            )
+        return Output(name=name, value=value, dtype="float32", shape=_sizes(region, left), rowwise=True)
+    if _by_columns(region, rows, operand):
+        shape = f"(n_programs, {', '.join(region.dims[axis].source for axis in rows)})"
+        return Output(name=name, value=value, dtype="float32", shape=shape, columns=True)
+    every = tuple(range(len(region.dims)))
+    return Output(name=f"{name}_all", value=value, dtype=operand.dtype, shape=_sizes(region, every))
+
+
+def _by_columns(region: Region, rows: tuple[int, ...], operand: Operand) -> bool:
+    return operand.axes == rows and persistent.fits(region, rows)
+
+
+def _same(one: Output, other: Output) -> bool:
+    kinds = [(o.value, o.dtype, o.rowwise, o.columns) for o in (one, other)]
+    return kinds[0] == kinds[1]
+
+
+def _axes(region: Region, rows: tuple[int, ...], output: Output) -> tuple[int, ...]:
+    """Dimensions of the region that the output has; those of a row's sums stand behind the programs."""
+    if output.columns:
+        return (-1, *rows)
+    return tuple(axis for axis in range(len(region.dims)) if not output.rowwise or axis not in rows)
+
+
+def _sizes(region: Region, axes: Sequence[int]) -> str:
+    parts = [region.dims[axis].source for axis in axes]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts else "()"
+
+
+def _sum_text(region: Region, operand: Operand, text: str, axes: tuple[int, ...], view: str) -> str:
+    """A tensor over ``axes``, summed over those along which the operand is broadcast, in its shape."""
+    gone = tuple(i for i, axis in enumerate(axes) if axis not in operand.axes)
+    shape = f".{view}({operand.name}.shape)" if view == "reshape" else f".view_as({operand.name})"
+    if not gone:
+        return f"{text}{shape}" if view == "reshape" else text
+    if len(gone) == len(axes):
+        return f"{text}.sum(){shape}"
+    if -1 not in axes:
+        text += f".{view}{_sizes(region, axes)}"
+    return f"{text}.sum({gone[0] if len(gone) == 1 else gone}){shape}"
+
+
+def _needed_operands(region: Region, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+    """Operands whose values or sizes the backward reads."""
+    loaded = {value.operand for value in region.values}
+    texts = [*(dim.source for dim in region.dims), *(output.shape for output in region.outputs)]
+    return tuple(o for o in operands if o in loaded or any(guard.mentions(text, o.name) for text in texts))
+
+
+# --- source ----------------------------------------------------------------------------------
+
+
+def reference_source(nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str) -> str:
+    """The group as plain PyTorch: a function of the launcher's arguments."""
+    pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
+    names = {node: operand.name for node, operand in pairs}
+    lines = [f"def {name}({source.signature(lowered.region)}):"]
+    lines.append('    """The same in PyTorch, for gradients of gradients."""')
+    for node, view in lowered.views.items():
+        lines.append(f"    {names[node]} = {names[node]}.permute({inverse(view)})")
+    lines += statements(nodes, names)[0]
+    turned = f".permute({lowered.order})" if lowered.order else ""
+    results = ", ".join(f"{names[node]}{turned}" for node in lowered.outputs)
+    return "\n".join([*lines, f"    return {results}"])
+
+
+def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[list[str], str]:
+    """One line for each node, and the name of the last; ``names`` has the inputs and gets the results."""
+    taken, printer, lines, last = (
+        UniqueNames(names.values()),
+        Printer("torch.nn.functional", None),
+        list[str](),
+        "",
+    )
+    for node in nodes:
+        text, _ = printer.call(node, lambda item, level: names[item])
+        names[node] = last = taken.fresh(node.name)
+        lines.append(f"    {last} = {text}")
+    return lines, last
+
+
+def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> str:
+    name, arguments = lowered.region.name, source.signature(lowered.region)
+    incoming = ", ".join(seed.name for seed in planned.seeds)
+    saved = arguments if len(lowered.region.operands) > 1 else f"({arguments},)"
+    lines = [
+        f"class _{source.title(name)}(torch.autograd.Function):",
+        f'    """{summary}',
+        "",
+        "    Only the inputs are kept for the backward, which computes what lies between again.",
+        '    """',
+        "",
+        "    @staticmethod",
+        f"    def forward(ctx, {arguments}):",
+        f"        ctx.save_for_backward({arguments})",
+        f"        return {name}_forward({arguments})",
+        "",
+        "    @staticmethod",
+        f"    def backward(ctx, {incoming}):",
+        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
+        f"            return differentiate_again(ctx, {name}_eager, {incoming})",
+        f"        {saved} = ctx.saved_tensors",
+        *_result_texts(planned, lowered),
+        "",
+        "",
+        f"def {name}({arguments}):",
+        f"    return _{source.title(name)}.apply({arguments})",
+        "",
+    ]
+    return "\n".join([AGAIN, "", *lines])
+
+
+def _result_texts(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
+    region = planned.region
+    stored = ", ".join(output.name for output in region.outputs)
+    called = [operand.name for operand in region.operands]
+    by_operand = {g.operand: g.finish for g in planned.gradients}
+    results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
+    if not region.outputs:
+        return return_lines(results)
+    if len(region.outputs) == 1 and results == [region.outputs[0].name]:
+        return [source.wrap_items(f"return {region.name}(", called, ")", indent=" " * 8)]
+    return [
+        source.wrap_items(f"{stored} = {region.name}(", called, ")", indent=" " * 8),
+        *return_lines(results),
+    ]
+
+
+def return_lines(results: list[str]) -> list[str]:
+    """The return statement of a backward."""
+    flat = f"        return {', '.join(results)}"
+    if len(flat) <= source.MAX_LINE:
+        return [flat]
+    return ["        return (", *(f"            {text}," for text in results), "        )"]
+
+
+AGAIN = '''\
+def differentiate_again(ctx, eager, *grads):
+    """Gradients through PyTorch operations, so that they can be differentiated once more."""
+    inputs = [saved.view_as(saved) for saved in ctx.saved_tensors]  # each use gets a gradient of its own
+    asked = [item for item, needed in zip(inputs, ctx.needs_input_grad) if needed]
+    outputs = eager(*inputs)
+    found = iter(torch.autograd.grad(outputs, asked, grads, create_graph=True, allow_unused=True))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+'''
+
+
+def _without_known(text: str, known: str) -> str:
+    """Helpers that the forward defines are not defined twice."""
+    blocks = [block for block in text.split("@triton.jit\n") if block.strip()]
+    kept = [block for block in blocks if f"@triton.jit\n{block.strip()}" not in known]
+    return "".join(f"@triton.jit\n{block}" for block in kept)

@@ -1,0 +1,1 @@
+"""Convolutions with what follows them in one kernel."""

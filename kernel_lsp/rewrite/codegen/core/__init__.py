@@ -1,0 +1,1 @@
+"""Expression IR, lowering, launch text: what the source of every family shares."""

@@ -1,0 +1,225 @@
+"""What the fusing skills share: from a group of nodes to a match, and from a match to a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import fx
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.codegen.backward import kernels as backward
+from kernel_lsp.rewrite.codegen.backward import training
+from kernel_lsp.rewrite.codegen.core import cost, launching, strides
+from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
+from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity, lower
+from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.core.space import NORMS, RegionShape, space_of
+from kernel_lsp.rewrite.codegen.core.templates import Template, emit, template_for
+from kernel_lsp.rewrite.codegen.pointwise import gated
+from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.graph import Graph
+
+MIN_SAVING = 0.1
+"""Share of the covered operations' own time that must be saved, by the estimate, to speak up."""
+NO_BACKWARD = "this workload records gradients, and its kernel has no backward"
+GRADIENTS = {
+    False: "the dispatch guard takes the original path while gradients are recorded",
+    True: "each operation's derivative, in a backward kernel behind torch.autograd.Function",
+}
+
+
+def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[GraphMatch]:
+    """Matches around reductions of one family. ``alone``: worth a kernel without neighbors."""
+    found, taken = [], set[fx.Node]()
+    for seed in graph.nodes:
+        if seed in taken or op_name(seed) not in ops or (space := space_of(seed)) is None:
+            continue
+        nodes = grow(graph, seed, space)
+        taken.update(nodes)
+        match = match_of(graph, nodes, space, alone=alone)
+        if match is not None:
+            found.append(match)
+    return found
+
+
+def norm_matches(graph: Graph) -> list[GraphMatch]:
+    """Library norms, and RMS norm written by hand: a mean of squares that scales its own input."""
+    hand = [match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)]
+    return [*reduction_matches(graph, NORMS), *hand]
+
+
+def is_rms(graph: Graph, match: GraphMatch) -> bool:
+    """A mean of squares that scales its own input."""
+    names = {op_name(node) for node in match.nodes}
+    full = any(tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match))
+    return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
+
+
+def _scalings(graph: Graph, match: GraphMatch) -> list[tuple[fx.Node, fx.Node]]:
+    """Products and quotients of a tensor with something computed from its own mean."""
+    return [
+        (node, node.args[0] if isinstance(node.args[0], fx.Node) else node)
+        for node in match.nodes
+        if op_name(node) in ("mul", "div")
+        and len(node.all_input_nodes) == 2
+        and any(op_name(arg) in ("rsqrt", "sqrt", "pow", "reciprocal") for arg in node.all_input_nodes)
+    ]
+
+
+def pointwise_matches(graph: Graph) -> list[GraphMatch]:
+    written, parts = gated.written_out(graph) if gated.gates(graph) else (graph, {})
+    matches = [match_of(written, nodes, space) for nodes, space in pointwise_groups(written)]
+    found = [match for match in matches if match is not None]
+    return [_restore_glu(graph, match, parts) for match in found if _is_chain(match, parts)]
+
+
+def _is_chain(match: GraphMatch, parts: dict[str, str]) -> bool:
+    """More than the two parts of one glu, which is a single kernel in eager."""
+    real = [node.name for node in match.nodes if not is_identity(node) or strides.is_copy(node)]
+    return len({parts.get(name, name) for name in real}) > 1
+
+
+def _restore_glu(graph: Graph, match: GraphMatch, parts: dict[str, str]) -> GraphMatch:
+    """The match in a graph where each glu is still one operation."""
+    if not parts:
+        return match
+    names = dict.fromkeys(parts.get(node.name, node.name) for node in match.nodes)
+    nodes = tuple(graph.named(name) for name in names)
+    gates = [name for name in names if name in parts.values()]
+    return replace(match, nodes=nodes, label=graph.label(*nodes), data={**match.data, "gates": gates})
+
+
+def match_of(
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
+) -> GraphMatch | None:
+    """None when the group cannot be generated or placed. A kernel that would not pay has benefit 0."""
+    try:
+        return demanded_match(graph, nodes, space, alone=alone)
+    except Unsupported:
+        return None
+
+
+def demanded_match(
+    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
+) -> GraphMatch | None:
+    """The same; None when there is nothing to fuse. Raises Unsupported."""
+    real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
+    if not nodes or (len(real) < 2 and not alone):
+        return None
+    lowered = lower(graph, nodes, space, "fused", any_layout=True)
+    if graph.gradients and lowered.order[-1:] == (0,):  # the batch: its sums are made within one block
+        raise Unsupported("its backward would sum over a transposed batch")
+    if not lowered.inputs or not lowered.outputs:
+        return None
+    if launching.place(graph, nodes, lowered.outputs, lowered.inputs) is None:
+        raise Unsupported("a result is needed before all that it is computed from exists")
+    template = template_for(lowered.region, space)
+    fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
+    if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
+        raise Unsupported(NO_BACKWARD)
+    if graph.gradients:
+        saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
+    else:
+        saved = cost.benefit(graph, nodes, fused_s, MIN_SAVING)
+    return GraphMatch(
+        nodes=tuple(nodes),
+        label=graph.label(*nodes),
+        summary=f"fuse {_words(real)} into {'one kernel' if template.launches == 1 else 'two kernels'}",
+        benefit=saved,
+        plain=False,
+        differentiable=True,
+        data={"nodes": [node.name for node in nodes], "space": space, "parameters": template.parameters},
+    )
+
+
+def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+    """Finite search space, default first."""
+    return dict(match.data["parameters"])
+
+
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+    """Replace the match's nodes with one launch."""
+    gated.write_out(graph, match.data.get("gates", ()))
+    by_name = {node.name: node for node in graph.nodes}
+    nodes = [by_name[name] for name in match.data["nodes"] if name in by_name]
+    space: RegionShape = match.data["space"]
+    try:
+        lowered = lower(graph, nodes, space, _name(nodes), any_layout=True)
+    except Unsupported as error:
+        raise RewriteError(f"{match.label} can no longer be generated: {error}") from error
+    before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
+    if before is None:
+        raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
+    template = template_for(lowered.region, space)
+    defaults = {name: choices[0] for name, choices in template.parameters.items()}
+    known = {name: value for name, value in choice.items() if name in defaults}
+    kernel = _generate_named(graph, nodes, space, template, {**defaults, **known})
+    if graph.gradients:
+        backward.require_constants(graph, lowered)
+    inputs = [_insert_view(graph, lowered, node, before) for node in lowered.inputs]
+    checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
+    launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
+    if checked:
+        graph.caveat("a probability outside of 0 to 1 gives NaN instead of an error")
+    graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+
+
+def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:
+    view = lowered.views.get(node)
+    return strides.permute_node(graph, node, view, before) if view else node
+
+
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+    names = ", ".join(match.data["nodes"])
+    return [
+        Proof(
+            claim="the operations act element by element or along one run of dimensions",
+            holds=True,
+            because=f"shapes and schemas of {names}",
+        ),
+        Proof(claim="no path leaves the group and returns", holds=True, because="the graph's edges"),
+        Proof(claim="no gradient is lost", holds=True, because=GRADIENTS[graph.gradients]),
+    ]
+
+
+def _generate_named(
+    graph: Graph, nodes: list[fx.Node], space: RegionShape, template: Template, choice: dict[str, Any]
+) -> GeneratedSource:
+    summary = f"{_words([n for n in nodes if not is_identity(n)])[:80]} in one pass.".capitalize()
+
+    def make(name: str) -> GeneratedSource:
+        spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
+        kernel = emit(spoken.region, template, choice, summary)
+        return training.with_backward(graph, nodes, spoken, space, kernel) if graph.gradients else kernel
+
+    return launching.make_named(graph, _name(nodes), make)
+
+
+def _name(nodes: Sequence[fx.Node]) -> str:
+    words = list(dict.fromkeys(_word(node) for node in nodes if not is_identity(node)))
+    if {"mean", "rsqrt"} <= set(words):
+        words = [
+            "rms_norm",
+            *(word for word in words if word not in ("pow", "square", "mean", "add", "rsqrt")),
+        ]
+    return "fused_" + "_".join(words[:4])
+
+
+def _word(node: fx.Node) -> str:
+    return (
+        op_name(node)
+        .strip("_")
+        .replace("binary_cross_entropy_with_logits", "bce")
+        .replace("binary_cross_entropy", "bce")
+        .replace("linalg_vector_", "")
+    )
+
+
+def _words(nodes: Sequence[fx.Node]) -> str:
+    words = [_word(node) for node in nodes]
+    shown = words if len(words) <= 5 else [*words[:2], "…", *words[-2:]]
+    return ", ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]

@@ -1,0 +1,145 @@
+"""The parts that every generated module shares: kernel and launcher text around a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kernel_lsp.rewrite.codegen.core.index import sizes_in
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region
+from kernel_lsp.rewrite.codegen.core.ops import helpers_for
+from kernel_lsp.rewrite.generated import GeneratedSource
+
+IMPORTS = ("import torch", "import triton", "import triton.language as tl")
+MAX_LINE = 110
+
+
+def kernel_text(name: str, parameters: Sequence[str], doc: str, lines: Sequence[str]) -> str:
+    head = wrap_items(f"def {name}(", parameters, "):")
+    return "\n".join(["@triton.jit", head, f'    """{doc}"""', *lines, ""])
+
+
+def wrap_items(head: str, items: Sequence[str], tail: str, indent: str = "") -> str:
+    """A call or signature on one line when it fits, else one indented block of items."""
+    flat = f"{indent}{head}{', '.join(items)}{tail}"
+    if len(flat) <= MAX_LINE:
+        return flat
+    lines, current = [], ""
+    for item in items:
+        if current and len(indent) + 4 + len(current) + len(item) + 2 > MAX_LINE:
+            lines.append(current.rstrip())
+            current = ""
+        current += f"{item}, "
+    lines.append(current.rstrip())
+    return "\n".join([f"{indent}{head}", *(f"{indent}    {line}" for line in lines), f"{indent}{tail}"])
+
+
+def parameters(region: Region, text: str, *, runtime: Sequence[str]) -> list[str]:
+    """Sizes of dimensions that the kernel's text uses, as constexpr, after the runtime ones.
+
+    Sizes are constexpr because dividing by a constant is a multiplication and a shift.
+    """
+    names = [name for name in sizes_in(text, region.dims) if name not in runtime]
+    return [*(name for name in runtime), *(f"{name}: tl.constexpr" for name in names)]
+
+
+def pointers(region: Region) -> list[str]:
+    return [f"{item.name}_ptr" for item in tensors(region)]
+
+
+def tensors(region: Region) -> list[Operand | Output]:
+    """What the kernel gets pointers to: operands, then outputs."""
+    return [*region.operands, *region.outputs]
+
+
+def describe_region(summary: str, region: Region) -> str:
+    """The launcher's docstring: what it computes, and the shape of everything it reads and writes."""
+    shapes = []
+    for item in tensors(region):
+        every = range(len(region.dims)) if isinstance(item, Output) and not item.rowwise else region.row_axes
+        axes = item.axes if isinstance(item, Operand) else tuple(every)
+        share = isinstance(item, Output) and item.columns  # of the sums over all rows
+        axes = region.reduced if share else axes
+        sizes = ", ".join(region.dims[axis].name for axis in axes)
+        shape = f"({sizes}{',' if len(axes) == 1 else ''})" if axes else ""
+        shape = f"(n_programs, {sizes})" if share else shape
+        shapes.append((item.name, item.dtype, shape))
+    return "\n".join(docstring(summary, shapes))
+
+
+def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lines of it, from name, dtype and shape ("" for one number) of what the launcher reads and writes."""
+    groups: dict[str, list[str]] = {}
+    for name, dtype, shape in shapes:
+        groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
+    lines = [f"    {', '.join(names)}: {text}" for text, names in groups.items()]
+    return [f'    """{summary}', "", *lines, '    """']
+
+
+def signature(region: Region) -> str:
+    return ", ".join(operand.name for operand in region.operands)
+
+
+def make_contiguous(operands: Sequence[Operand]) -> list[str]:
+    """Kernels walk memory linearly; contiguous() returns the tensor itself when it already is."""
+    wide = [operand for operand in operands if operand.axes]
+    if not wide:
+        return []
+    left = ", ".join(operand.name for operand in wide)
+    right = ", ".join(f"{operand.name}.contiguous()" for operand in wide)
+    if len(left) + len(right) < MAX_LINE - 10:
+        return [f"    {left} = {right}"]
+    return [f"    {operand.name} = {operand.name}.contiguous()" for operand in wide]
+
+
+def size_lines(region: Region, names: Sequence[str]) -> list[str]:
+    return [f"    {dim.name} = {dim.source}" for dim in region.dims if dim.name in names]
+
+
+def allocate(output: Output, device: str) -> str:
+    if output.shape.endswith(".shape"):
+        like = output.shape.removesuffix(".shape")
+        return f"    {output.name} = torch.empty_like({like}, dtype=torch.{output.dtype})"
+    return f"    {output.name} = torch.empty({output.shape}, dtype=torch.{output.dtype}, device={device})"
+
+
+def result(region: Region) -> str:
+    return ", ".join(output.name for output in region.outputs)
+
+
+def generate_source(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> GeneratedSource:
+    return module(region.name, [*kernels, launcher], summary, numbers(region))
+
+
+def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]) -> GeneratedSource:
+    """Kernels and their launcher, behind the helpers that they call."""
+    text = "\n\n".join(parts)
+    definitions = "\n\n".join([*helpers_for(text), text])
+    return GeneratedSource(
+        name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=numbers
+    )
+
+
+def numbers(region: Region) -> tuple[float, ...]:
+    """Numbers of the program that the kernel computes with."""
+    scalars = [arg for value in region.values for arg in value.args if isinstance(arg, (int, float))]
+    return tuple(float(scalar) for scalar in scalars)
+
+
+def title(name: str) -> str:
+    """A launcher's name as part of a class's."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def blocks(size: str, block: int) -> str:
+    """Source of how many blocks cover ``size``. triton.cdiv says the same and takes the host 1.5 us: it is
+    made for kernels, and looks at every argument."""
+    return size if block == 1 else f"({size} + {block - 1}) // {block}"
+
+
+def power_of_two(size: str) -> str:
+    """Source of the power of two that covers ``size``; triton.next_power_of_2 takes 1.5 us as well."""
+    return f"1 << max({size} - 1, 0).bit_length()"
+
+
+def next_power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()

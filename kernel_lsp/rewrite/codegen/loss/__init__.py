@@ -1,0 +1,1 @@
+"""Losses that need more than a reduction: cross entropy, cosine embedding, triplet margin."""

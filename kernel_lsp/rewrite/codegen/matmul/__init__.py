@@ -1,0 +1,1 @@
+"""Matrix products with what follows them in one kernel."""

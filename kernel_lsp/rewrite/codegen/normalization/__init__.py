@@ -1,0 +1,1 @@
+"""Batch norm in train mode, forward and backward."""

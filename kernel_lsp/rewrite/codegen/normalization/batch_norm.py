@@ -1,0 +1,140 @@
+"""Batch norm in train mode with the pointwise work behind it: one pass for statistics, one for all the rest.
+
+Eager reads the input for its statistics, reads it again to normalize, writes, and each activation, residual
+or scale behind it moves the tensor once more. Here one kernel leaves mean and 1 / sqrt(var + eps) by channel
+and brings the running statistics up to date as eager does (momentum, unbiased variance), and one pass
+normalizes and does the rest. The backward is two passes: two sums by channel, then all gradients.
+Covered: contiguous floats [N, C] and [N, C, ...], with weight and bias or without both. Not covered:
+statistics across devices, operands of the tail that are broadcast and trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite.codegen.core import cost, launching, source
+from kernel_lsp.rewrite.codegen.core.lower import is_identity
+from kernel_lsp.rewrite.codegen.normalization import batch_norm_backward
+from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion, parts_of
+from kernel_lsp.rewrite.codegen.pointwise import flat
+from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.reduction import channels
+from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
+
+aten = torch.ops.aten
+PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048], "num_warps": [4, 8]}
+MIN_SAVING = 0.1
+
+
+def matches(graph: Graph) -> list[GraphMatch]:
+    found = []
+    for node in graph.nodes:
+        parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
+        if parts is None or (graph.gradients and not batch_norm_backward.is_trainable(graph, parts)):
+            continue
+        words = [op_name(n) for n in parts.nodes[1:] if not is_identity(n)]
+        tail = f" with {', '.join(words)}" if words else ""
+        found.append(
+            GraphMatch(
+                nodes=parts.nodes,
+                label=graph.label(*parts.nodes),
+                summary=f"batch norm in train mode{tail} in two passes",
+                benefit=_benefit(graph, parts),
+                plain=False,
+                differentiable=True,
+                data={"norm": node.name},
+            )
+        )
+    return found
+
+
+def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
+    """Eager's batch norm reads twice and writes once; its backward reads twice two tensors and writes one."""
+    moved, rate = cost.bytes_of(parts.norm), cost.rates(graph)
+    eager_s = 3.0 * moved / rate.bytes_per_s + 2 * rate.overhead_s
+    eager_s += sum(cost.eager_seconds(graph, node) for node in parts.nodes[1:])
+    region = parts.lowered.region
+    ours = cost.region_seconds(graph, region, 3, 1.0) + moved / rate.bytes_per_s
+    if graph.gradients:
+        eager_s += 5.0 * moved / rate.bytes_per_s
+        eager_s += sum(cost.trained_seconds(graph, n) - cost.eager_seconds(graph, n) for n in parts.nodes[1:])
+        ours += 5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S + cost.AUTOGRAD_OVERHEAD_S
+    if ours > eager_s * (1.0 - MIN_SAVING):
+        return 0.0
+    each = cost.trained_seconds if graph.gradients else cost.eager_seconds
+    return round((eager_s - ours) / max(sum(each(graph, n) for n in graph.nodes), eager_s), 4)
+
+
+# --- source ----------------------------------------------------------------------------------
+
+
+def rewrite(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+    norm = graph.named(match.data["norm"])
+    parts = parts_of(graph, norm)
+    if parts is None:
+        raise RewriteError(f"{match.label} can no longer be generated")
+    by_name = {node.name: node for node in graph.nodes}
+    outputs = [by_name.get(node.name, norm) for node in parts.lowered.outputs]
+    arguments = [node for _, node in parts.given] + _running(norm)
+    before = launching.place(graph, parts.nodes, outputs, arguments)
+    if before is None:
+        raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
+    kernel = _generate(graph, parts, choice)
+    for old, new in zip(outputs, launching.results(graph, kernel, arguments, outputs, before), strict=True):
+        old.replace_all_uses_with(new)
+    graph.drop_unused()
+    if norm in graph.nodes:  # with running statistics it has an effect, and the kernel now has it
+        graph.fx.erase_node(norm)
+    graph.caveat("batch norm and what follows stay in float32 until the result is stored")
+
+
+def _running(norm: fx.Node) -> list[fx.Node]:
+    found = [argument(norm, "running_mean"), argument(norm, "running_var")]
+    return [node for node in found if node is not None]
+
+
+def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> GeneratedSource:
+    name = launching.unique_name(graph, f"fused_{parts.lowered.region.name}")
+    region = replace(parts.lowered.region, name=f"{name}_apply")
+    norm, running = parts.norm, _running(parts.norm)
+    summary = f"{name.replace('_', ' ').capitalize()} in one pass over given statistics."
+    forward = flat.emit(region, choice, summary)
+    momentum = float(argument(norm, "momentum")) if running else None
+    statistics = channels.statistics(
+        parts.layout, f"{name}_statistics", parts.x, float(argument(norm, "eps")), momentum
+    )
+    pieces = [statistics, forward.definitions]
+    if graph.gradients:
+        pieces += batch_norm_backward.pieces(graph, parts, name)
+    pieces.append(_launcher(graph, parts, name))
+    return replace(
+        forward,
+        name=name,
+        definitions="\n\n".join(piece.strip("\n") + "\n" for piece in pieces),
+        summary=f"{name.replace('_', ' ')} in two passes",
+        supports_autograd=graph.gradients,
+        has_effect=bool(running),
+    )
+
+
+def _launcher(graph: Graph, parts: BatchNormRegion, name: str) -> str:
+    given = [operand.name for operand, _ in parts.given]
+    running = ["running_mean", "running_var"] if _running(parts.norm) else []
+    every = ", ".join(o.name for o in parts.lowered.region.operands)
+    last = f"_{source.title(name)}.apply({every})" if graph.gradients else f"{name}_apply({every})"
+    x = f"{parts.x.name}.detach()" if graph.gradients else parts.x.name
+    return "\n".join(
+        [
+            f"def {name}({', '.join([*given, *running])}):",
+            f'    """{name.replace("_", " ").capitalize()}: batch statistics, then one pass."""',
+            f"    mean, rstd = {name}_statistics({', '.join([x, *running])})",
+            f"    return {last}",
+            "",
+        ]
+    ).replace("mean, rstd =", f"{parts.mean.name}, {parts.rstd.name} =")

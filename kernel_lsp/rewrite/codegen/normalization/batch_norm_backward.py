@@ -1,0 +1,195 @@
+"""The backward of batch norm in train mode and its tail: two sums by channel, then all gradients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite.codegen.backward import derive
+from kernel_lsp.rewrite.codegen.backward import kernels as backward
+from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core.body import UniqueNames
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region, Value, apply, load, topological
+from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion
+from kernel_lsp.rewrite.codegen.pointwise import flat
+from kernel_lsp.rewrite.codegen.reduction import channels
+from kernel_lsp.rewrite.graph import Graph, argument
+
+
+def is_trainable(graph: Graph, parts: BatchNormRegion) -> bool:
+    return not graph.origin.hides_gradients and _plan_backward(graph, parts) is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    sums: tuple[Value, Value]
+    region: Region
+    finish: dict[Operand, str]
+    seeds: tuple[Operand, ...]
+
+
+def _plan_backward(graph: Graph, parts: BatchNormRegion) -> Planned | None:
+    """The gradient at the norm's result from the tail, and everything else from its two sums by channel."""
+    region = parts.lowered.region
+    wanted = [
+        operand for operand, node in parts.given if operand.dtype in derive.FLOATS and graph.carries(node)
+    ]
+    names = UniqueNames([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
+    cut = load(Operand(name="normalized", dtype="float32", axes=parts.x.axes))
+    roots = _substitute([o.value for o in region.outputs], {parts.affine: cut})
+    seeds: dict[Value, Value] = {}
+    incoming = []
+    for output, root in zip(region.outputs, roots, strict=True):
+        if output.dtype not in derive.FLOATS:
+            return None
+        seed = Operand(name=names.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=parts.x.axes)
+        incoming.append(seed)
+        seeds[root] = derive.total(seeds.get(root), load(seed))
+    affine = {
+        o for o, node in parts.given if node in (argument(parts.norm, "weight"), argument(parts.norm, "bias"))
+    }
+    assert cut.operand is not None
+    beside = [o for o in wanted if o not in affine and o is not parts.x]
+    if any(len(o.axes) != len(region.dims) for o in beside) or not wanted:
+        return None
+    try:
+        tape = derive.tape(roots, seeds)
+    except derive.Underivable:
+        return None
+    if cut.operand not in tape or any(operand not in tape for operand in beside):
+        return None
+    back = {cut: parts.affine}
+    found = {operand: _substitute([value], back)[0] for operand, value in tape.items()}
+    return _with_sums(parts, found, found[cut.operand], affine, beside, tuple(incoming))
+
+
+def _with_sums(
+    parts: BatchNormRegion,
+    found: dict[Operand, Value],
+    grad: Value,
+    affine: set[Operand],
+    beside: list[Operand],
+    seeds: tuple[Operand, ...],
+) -> Planned:
+    region = parts.lowered.region
+    product = apply("mul", grad, parts.normed, hint="grad_times_normed")
+    totals = [
+        Operand(name=name, dtype="float32", axes=parts.mean.axes) for name in ("sum_grad", "sum_grad_normed")
+    ]
+    lengths = " * ".join(d.name for i, d in enumerate(region.dims) if i != parts.layout.channel)
+    count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
+    along = apply("mul", parts.normed, load(totals[1]), hint="along_normed")
+    shared = apply("add", load(totals[0]), along, hint="grad_of_statistics")
+    inner = apply("sub", grad, apply("div", shared, count, hint="mean_grad"), hint="centered_grad")
+    scale = load(parts.rstd)
+    weight = next(
+        (
+            v
+            for v in topological([parts.affine])
+            if v.operand is not None and v.operand.name == _weight(parts)
+        ),
+        None,
+    )
+    scale = apply("mul", scale, weight, hint="scale") if weight is not None else scale
+    grad_x = derive.total(found.get(parts.x), apply("mul", inner, scale, hint=f"grad_{parts.x.name}"))
+    outputs, finish = [], dict[Operand, str]()
+    for operand, value in [(parts.x, grad_x), *((o, found[o]) for o in beside)]:
+        if value.operand is not None and value.operand.dtype == operand.dtype:
+            finish[operand] = f"{value.operand.name}.reshape({operand.name}.shape)"
+            continue
+        name = f"grad_{operand.name}"
+        outputs.append(Output(name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape"))
+        finish[operand] = name
+    for operand in affine:
+        total = "sum_grad_normed" if operand.name == _weight(parts) else "sum_grad"
+        finish[operand] = f"{total}.to({operand.name}.dtype)"
+    made = Region(name="", dims=region.dims, outputs=tuple(outputs))
+    return Planned(sums=(grad, product), region=made, finish=finish, seeds=seeds)
+
+
+def _weight(parts: BatchNormRegion) -> str:
+    weight = argument(parts.norm, "weight")
+    return next((operand.name for operand, node in parts.given if weight is not None and node is weight), "")
+
+
+def _substitute(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
+    made = dict(new)
+    for value in topological(roots):
+        if value not in made:
+            args = tuple(made.get(arg, arg) if isinstance(arg, Value) else arg for arg in value.args)
+            made[value] = value if args == value.args else replace(value, args=args)
+    return [made[root] for root in roots]
+
+
+def pieces(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
+    """Source of the backward's kernels, of eager's twin, and of the Function that has them."""
+    planned = _plan_backward(graph, parts)
+    if planned is None:
+        raise RewriteError(f"{name} has no backward", "keep the original path while training")
+    needed = _operands(planned.sums)
+    sums = channels.sums(parts.layout, f"{name}_sums", planned.sums, needed)
+    region = replace(planned.region, name=f"{name}_backward")
+    last = flat.emit(region, {"BLOCK_SIZE": 1024, "num_warps": 4}, f"Gradients of {name}.")
+    return [sums, last.definitions, _eager(parts, name), _function(parts, planned, name, needed, region)]
+
+
+def _operands(roots: Sequence[Value]) -> list[Operand]:
+    """What the values read, the tensor that has all dimensions first: sizes come from it."""
+    found = [value.operand for value in topological(roots) if value.operand is not None]
+    return sorted(dict.fromkeys(found), key=lambda operand: -len(operand.axes))
+
+
+def _eager(parts: BatchNormRegion, name: str) -> str:
+    """Plain PyTorch on batch statistics, running ones left alone, for gradients of gradients."""
+    norm = parts.norm
+    names: dict[Any, str] = {node: operand.name for operand, node in parts.given}
+    weight, bias = (names.get(argument(norm, key), "None") for key in ("weight", "bias"))
+    given = ", ".join(operand.name for operand in parts.lowered.region.operands)
+    x, eps = names[norm.args[0]], argument(norm, "eps")
+    lines = [
+        f"def {name}_eager({given}):",
+        '    """The same in PyTorch, for gradients of gradients; the statistics are made again."""',
+        "    normalized = torch.nn.functional.batch_norm(",
+        f"        {x}, None, None, {weight}, {bias}, training=True, eps={eps!r}",
+        "    )",
+    ]
+    names[norm] = "normalized"
+    text, last = backward.statements(parts.nodes[1:], names)
+    outputs = [names[n] for n in parts.nodes if n.name in {o.name for o in parts.lowered.outputs}]
+    return "\n".join([*lines, *text, f"    return {', '.join(outputs or [last or 'normalized'])}"])
+
+
+def _function(
+    parts: BatchNormRegion, planned: Planned, name: str, needed: list[Operand], region: Region
+) -> str:
+    arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
+    incoming = ", ".join(seed.name for seed in planned.seeds)
+    pad = " " * 8
+    stored = ", ".join(output.name for output in region.outputs)
+    results = [planned.finish.get(operand, "None") for operand in parts.lowered.region.operands]
+    lines = [
+        f"class _{source.title(name)}(torch.autograd.Function):",
+        f'    """{name.replace("_", " ").capitalize()}, given the statistics of the batch.',
+        "",
+        "    Inputs and statistics are kept for the backward. It takes two passes: sums by channel of the",
+        "    gradient and of the gradient times the normalized input, then all gradients at once.",
+        '    """',
+        "",
+        "    @staticmethod",
+        f"    def forward(ctx, {arguments}):",
+        f"        ctx.save_for_backward({arguments})",
+        f"        return {name}_apply({arguments})",
+        "",
+        "    @staticmethod",
+        f"    def backward(ctx, {incoming}):",
+        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
+        f"            return differentiate_again(ctx, {name}_eager, {incoming})",
+        f"        {arguments} = ctx.saved_tensors",
+        source.wrap_items(f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad),
+        source.wrap_items(f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad),
+        *backward.return_lines(results),
+        "",
+    ]
+    return "\n".join([backward.AGAIN, "", *lines])

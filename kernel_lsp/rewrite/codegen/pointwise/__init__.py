@@ -1,0 +1,1 @@
+"""Element by element: operations as values of the IR, and the templates that visit every element."""

@@ -1,0 +1,1 @@
+"""Pools with the pointwise work around them."""

@@ -1,0 +1,1 @@
+"""Loops over time as one kernel that keeps the state in registers."""

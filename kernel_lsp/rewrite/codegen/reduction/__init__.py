@@ -1,0 +1,1 @@
+"""Sums, softmax and norms over rows, columns and channels: operations and templates."""

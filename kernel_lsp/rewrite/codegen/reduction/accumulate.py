@@ -1,0 +1,162 @@
+"""Reductions in three steps: lanes that accumulate, an update for each block, and a finish.
+
+A lane is one slot of a vector that walks along the reduced dimensions; lanes never talk to each
+other before the finish, so a loop has no barriers. Two launches that need a reduction of partial
+results use the same lanes: the second loads what the first finished. No atomics anywhere: the
+order of additions depends on sizes only, so results are the same on each run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.codegen.core.body import Body
+from kernel_lsp.rewrite.codegen.core.ir import Region, Value, is_careful
+
+MINUS_INFINITY, INFINITY = 'float("-inf")', 'float("inf")'
+IDENTITY = {"sum": "0.0", "max": MINUS_INFINITY, "min": INFINITY, "prod": "1.0"}
+
+LANES: dict[str, tuple[tuple[str, str], ...]] = {
+    "sum": (("sum", "0.0"),),
+    "max": (("max", MINUS_INFINITY),),
+    "min": (("min", INFINITY),),
+    "prod": (("prod", "1.0"),),
+    "moments": (("count", "0.0"), ("mean", "0.0"), ("m2", "0.0")),
+    "softmax_stats": (("max", MINUS_INFINITY), ("sum", "0.0")),
+}
+"""Reduction -> suffix and identity of each lane vector; also the layout of partial results."""
+
+
+PIVOTS = ("max", "min", "softmax_stats")
+"""Reductions whose result is one of the values that they reduce."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReductionAxis:
+    """How a block is reduced: one row (a vector) or several (a matrix with rows first)."""
+
+    shape: str
+    index: int
+    keep: str = ""
+
+    def call(self, name: str, text: str) -> str:
+        return f"tl.{name}({text}, axis={self.index}){self.keep}"
+
+    def combine(self, function: str, text: str) -> str:
+        return f"tl.reduce({text}, {self.index}, {function}){self.keep}"
+
+    def reduced(self, kind: str, text: str) -> str:
+        combine = {"max": "_nan_max", "min": "_nan_min", "prod": "_product"}
+        return self.call("sum", text) if kind == "sum" else self.combine(combine[kind], text)
+
+
+VECTOR = ReductionAxis(shape="[BLOCK_SIZE]", index=0)
+MATRIX = ReductionAxis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=1, keep="[:, None]")
+
+
+def whole(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
+    """A reduction whose row is one block."""
+    (arg,) = value.values
+    x, hint = body.text(arg), value.hint or value.op
+    if value.op == "moments":
+        mean = body.define("mean", axis.call("sum", f"tl.where(mask, {x}, 0.0)") + " / n_cols")
+        body.define("centered", f"{x} - {mean}")
+        centered = body.define("centered", f"{x} - {mean}")
+        inside = f"tl.where(mask, {centered} * {centered}, 0.0)"
+        return mean, body.define("m2", axis.call("sum", inside))
+    if value.op == "softmax_stats":
+        row_max = body.define("row_max", axis.call("max", f"tl.where(mask, {x}, {MINUS_INFINITY})"))
+        exponential = body.define("exp", f"{_exp(value)}({body.define('shifted', f'{x} - {row_max}')})")
+        return row_max, body.define("row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)"))
+    return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
+
+
+def partial(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
+    """What one block leaves of a longer row, in the order of LANES; moments are not covered."""
+    if value.op != "softmax_stats":
+        return whole(body, value, axis)
+    (arg,) = value.values
+    kept = body.define("kept", f"tl.where(mask, {body.text(arg)}, {MINUS_INFINITY})")
+    row_max = body.define("row_max", axis.call("max", kept))
+    # A block of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
+    pivot = body.define("pivot", f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})")
+    return row_max, body.define("row_sum", axis.call("sum", f"{_exp(value)}({kept} - {pivot})"))
+
+
+def _exp(stats: Value) -> str:
+    """The function that ``softmax_stats`` adds up."""
+    return "_expf" if is_careful(stats) else "tl.exp"
+
+
+def launch_options(region: Region) -> list[str]:
+    """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to one
+    multiply-add, the product that is subtracted from is not the one whose maximum was taken, and logits of
+    20000 put each row of a softmax off by 5e-4 of its RMS (H200)."""
+    pivots = (value.values[0] for value in region.values if value.op in PIVOTS)
+    computed = any(x.operand is None for x in pivots)
+    full = any(not output.rowwise for output in region.outputs)
+    return ["enable_fp_fusion=False"] if computed and full else []
+
+
+def declare(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
+    """Lane vectors with their identities, before the loop."""
+    return tuple(
+        body.assign(f"lane_{suffix}", f"tl.full({axis.shape}, {identity}, tl.float32)")
+        for suffix, identity in LANES[value.op]
+    )
+
+
+def update(body: Body, value: Value, lanes: tuple[str, ...]) -> None:
+    """Fold one block into the lanes."""
+    (arg,) = value.values
+    x = body.text(arg)
+    if value.op == "moments":
+        return _welford(body, lanes, str(x))
+    if value.op == "softmax_stats":
+        return _online(body, lanes, str(x), _exp(value))
+    (lane,) = lanes
+    kept = f"tl.where(mask, {x}, {IDENTITY[value.op]})"
+    step = {"sum": f"{lane} + {kept}", "prod": f"{lane} * {kept}"}
+    body.add(f"{lane} = {step.get(value.op, f'_nan_{value.op}({lane}, {kept})')}")
+    return None
+
+
+def finish(body: Body, value: Value, lanes: tuple[str, ...], axis: ReductionAxis) -> tuple[str, ...]:
+    """One result for each row; for moments the count comes third."""
+    if value.op == "moments":
+        count, mean, m2 = lanes
+        total = body.define("count", axis.call("sum", count))
+        center = body.define("mean", f"{axis.call('sum', f'{mean} * {count}')} / {total}")
+        spread = f"{m2} + {count} * ({mean} - {center}) * ({mean} - {center})"
+        return center, body.define("m2", axis.call("sum", spread)), total
+    if value.op == "softmax_stats":
+        row_max = body.define("row_max", axis.call("max", lanes[0]))
+        # A row (or lane) of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
+        pivot = f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})"
+        weight = f"{_exp(value)}({lanes[0]} - {body.define('pivot', pivot)})"
+        return row_max, body.define("row_sum", axis.call("sum", f"{lanes[1]} * {weight}"))
+    return (body.define(value.hint or value.op, axis.reduced(value.op, lanes[0])),)
+
+
+def partial_names(value: Value, results: tuple[str, ...]) -> tuple[str, ...]:
+    """Finished results in the order of LANES."""
+    return (results[2], results[0], results[1]) if value.op == "moments" else results
+
+
+def _welford(body: Body, lanes: tuple[str, ...], x: str) -> None:
+    """Mean and squared deviations lane by lane: no cancellation, no second pass over memory."""
+    count, mean, m2 = lanes
+    body.add(f"{count} += tl.where(mask, 1.0, 0.0)")
+    delta = body.assign("delta", f"tl.where(mask, {x} - {mean}, 0.0)")
+    body.add(f"{mean} += {delta} / tl.maximum({count}, 1.0)")
+    body.add(f"{m2} += {delta} * tl.where(mask, {x} - {mean}, 0.0)")
+
+
+def _online(body: Body, lanes: tuple[str, ...], x: str, exp: str) -> None:
+    """Running maximum and rescaled sum of exponentials (Milakov and Gimelshein, 2018)."""
+    top, total = lanes
+    kept = body.assign("kept", f"tl.where(mask, {x}, {MINUS_INFINITY})")
+    new = body.assign("new_max", f"tl.maximum({top}, {kept})")
+    pivot = body.assign("pivot", f"tl.where({new} == {MINUS_INFINITY}, 0.0, {new})")
+    body.add(f"{total} = {total} * {exp}({top} - {pivot}) + {exp}({kept} - {pivot})")
+    body.add(f"{top} = {new}")

@@ -1,0 +1,254 @@
+"""Row regions: each program reduces whole rows and writes what depends on them.
+
+A row that fits in one block is read once and stays in registers. A longer one is walked in
+blocks, once for each level of reductions and once more for the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
+from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
+from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Operand, Output, Region, Value
+from kernel_lsp.rewrite.codegen.reduction import accumulate
+from kernel_lsp.rewrite.generated import GeneratedSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowLayout:
+    """One row for each program, or a tile of several."""
+
+    region: Region
+    tiled: bool
+    looped: bool
+
+    @property
+    def row(self) -> str:
+        return "rows" if self.tiled else "row"
+
+    @property
+    def axis(self) -> accumulate.ReductionAxis:
+        return accumulate.MATRIX if self.tiled else accumulate.VECTOR
+
+    @property
+    def spaces(self) -> list[IndexSpace]:
+        region = self.region
+        return [
+            IndexSpace(variable=self.row, axes=region.row_axes),
+            IndexSpace(variable="cols", axes=region.reduced),
+        ]
+
+    def address(self, name: str, axes: tuple[int, ...]) -> str:
+        operand = Operand(name=name, dtype="float32", axes=axes)
+        text = offset(operand, self.region.dims, self.spaces)
+        return f"{name}_ptr + {text}" if text else f"{name}_ptr"
+
+    def mask(self, axes: tuple[int, ...]) -> str:
+        by_row = self.tiled and any(axis in self.region.row_axes for axis in axes)
+        by_col = any(axis in self.region.reduced for axis in axes)
+        if by_row and by_col:
+            return "mask"
+        if by_row:
+            return "rows < n_rows"
+        return ("cols < n_cols" if self.tiled else "mask") if by_col else ""
+
+    def load(self, operand: Operand) -> str:
+        mask = self.mask(operand.axes)
+        return f"tl.load({self.address(operand.name, operand.axes)}{f', mask={mask}' if mask else ''})"
+
+    def store(self, output: Output, text: str) -> str:
+        axes = self.region.row_axes if output.rowwise else tuple(range(len(self.region.dims)))
+        mask = self.mask(axes)
+        where = self.address(output.name, axes)
+        return f"tl.store({where}, {text}{f', mask={mask}' if mask else ''})"
+
+
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
+    """Kernel and launcher for a region whose rows are reduced by one program each.
+
+    ``choice``: BLOCK_SIZE (columns; the launcher rounds up itself when a row is one block),
+    BLOCK_ROWS, num_warps, and ``looped``.
+    """
+    layout = RowLayout(region=region, tiled=choice["BLOCK_ROWS"] > 1, looped=choice["looped"])
+    lines = _prologue(layout)
+    lines += _loop_lines(layout) if layout.looped else _one_block(layout)
+    text = "\n".join(lines)
+    sizes = [name for name in sizes_in(text, region.dims) if name not in ("n_rows", "n_cols")]
+    header = _header(layout, sizes, text)
+    kernel = source.kernel_text(f"_{region.name}_kernel", header, _doc(layout), lines)
+    return source.generate_source(region, [kernel], _launcher(layout, choice, header, summary), summary)
+
+
+def _doc(layout: RowLayout) -> str:
+    if layout.tiled:
+        return "Each program handles BLOCK_ROWS rows."
+    return (
+        "Each program handles one row, a block at a time."
+        if layout.looped
+        else "Each program handles one row."
+    )
+
+
+def _prologue(layout: RowLayout) -> list[str]:
+    if not layout.tiled:
+        return ["    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31"]
+    return [
+        "    start_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS  # int64: offsets can pass 2**31",
+        "    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None]",
+    ]
+
+
+def _columns(layout: RowLayout, start: str) -> list[str]:
+    columns = f"{start}tl.arange(0, BLOCK_SIZE)" + ("[None, :]" if layout.tiled else "")
+    mask = "(rows < n_rows) & (cols < n_cols)" if layout.tiled else "cols < n_cols"
+    reason = "the last block is not full" if layout.looped else "BLOCK_SIZE is rounded up to a power of two"
+    return [f"cols = {columns}", f"mask = {mask}  # {reason}"]
+
+
+def body_of(layout: RowLayout) -> Body:
+    names = UniqueNames([*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"])
+    return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
+
+
+def _one_block(layout: RowLayout) -> list[str]:
+    body = body_of(layout)
+    for line in _columns(layout, ""):
+        body.add(line)
+    body.need(*(output.value for output in layout.region.outputs))
+    for output in layout.region.outputs:
+        body.add(layout.store(output, str(body.text(output.value))))
+    return body.lines
+
+
+def _loop_lines(layout: RowLayout) -> list[str]:
+    region, body = layout.region, body_of(layout)
+    for level in levels(region.values):
+        hoist(body, [value.values[0] for value in level])
+        lanes = {value: accumulate.declare(body, value, layout.axis) for value in level}
+        inner = _open_loop(layout, body)
+        for value in level:
+            accumulate.update(inner, value, lanes[value])
+        body.lines += inner.lines
+        for value in level:
+            close(body, value, accumulate.finish(body, value, lanes[value], layout.axis))
+    _write(layout, body)
+    return body.lines
+
+
+def _open_loop(layout: RowLayout, body: Body) -> Body:
+    body.add("for start in range(0, n_cols, BLOCK_SIZE):")
+    inner = body.inner()
+    for line in _columns(layout, "start + "):
+        inner.add(line)
+    return inner
+
+
+def _write(layout: RowLayout, body: Body) -> None:
+    rowwise = [output for output in layout.region.outputs if output.rowwise]
+    full = [output for output in layout.region.outputs if not output.rowwise]
+    for output in rowwise:
+        body.add(layout.store(output, str(body.text(output.value))))
+    if full:
+        hoist(body, [output.value for output in full])
+        inner = _open_loop(layout, body)
+        inner.need(*(output.value for output in full))
+        for output in full:
+            inner.add(layout.store(output, str(inner.text(output.value))))
+        body.lines += inner.lines
+
+
+def levels(values: tuple[Value, ...]) -> list[list[Value]]:
+    """Reductions in the order of passes: those of a level need only the levels before it."""
+    depth: dict[Value, int] = {}
+    for value in values:
+        below = max((depth[arg] for arg in value.values), default=0)
+        depth[value] = below + (value.op in REDUCTIONS)
+    deepest = max(depth.values(), default=0)
+    return [
+        [value for value in values if value.op in REDUCTIONS and depth[value] == level]
+        for level in range(1, deepest + 1)
+    ]
+
+
+def hoist(body: Body, roots: list[Value]) -> None:
+    """Emit before the loop whatever is the same for the whole row."""
+    seen: set[Value] = set()
+
+    def visit(value: Value) -> Iterator[Value]:
+        if value in seen or value in body.known:
+            return
+        seen.add(value)
+        if value.rowwise:
+            yield value
+            return
+        for arg in value.values:
+            yield from visit(arg)
+
+    for root in roots:
+        body.need(*visit(root))
+
+
+def close(body: Body, value: Value, results: tuple[str, ...]) -> None:
+    """Make a finished reduction known."""
+    body.pairs[value] = results
+    body.known[value] = results[0]
+
+
+def _header(layout: RowLayout, sizes: list[str], text: str) -> list[str]:
+    rows = ["n_rows"] if "n_rows" in text else []
+    blocks = ["BLOCK_ROWS: tl.constexpr"] if layout.tiled else []
+    return [
+        *source.pointers(layout.region),
+        *rows,
+        "n_cols",
+        *(f"{name}: tl.constexpr" for name in sizes),
+        *blocks,
+        "BLOCK_SIZE: tl.constexpr",
+    ]
+
+
+def size_lines(region: Region, needed: list[str]) -> list[str]:
+    """Sizes in the launcher; n_rows and n_cols are products unless a dimension has that name."""
+    own = {dim.name for dim in region.dims}
+    products = {
+        "n_rows": product(region.row_axes, region.dims) or "1",
+        "n_cols": product(region.reduced, region.dims),
+    }
+    lines = [
+        f"    {dim.name} = {dim.source}"
+        for dim in region.dims
+        if dim.name in needed or dim.name not in products
+    ]
+    for name, text in products.items():
+        if name not in own:
+            lines.append(f"    {name} = {text}")
+        elif name not in needed:
+            dim = next(dim for dim in region.dims if dim.name == name)
+            lines.append(f"    {name} = {dim.source}")
+    return lines
+
+
+def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
+    region = layout.region
+    names = [item.split(":")[0].removesuffix("_ptr") for item in header]
+    block = str(choice["BLOCK_SIZE"]) if layout.looped else source.power_of_two("n_cols")
+    values = {"BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}", "BLOCK_SIZE": f"BLOCK_SIZE={block}"}
+    arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
+    arguments += accumulate.launch_options(region)
+    programs = source.blocks("n_rows", choice["BLOCK_ROWS"])
+    lines = [
+        f"def {region.name}({source.signature(region)}):",
+        source.describe_region(summary, region),
+        *source.make_contiguous(region.operands),
+        *size_lines(region, ["n_rows", "n_cols"]),
+        *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
+        "    if n_rows > 0:  # a grid of zero programs cannot be launched",
+        source.wrap_items(f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "),
+        f"    return {source.result(region)}",
+        "",
+    ]
+    return "\n".join(lines)

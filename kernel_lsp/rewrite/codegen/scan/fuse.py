@@ -1,0 +1,291 @@
+"""Cumulative sums and products: which nodes one kernel takes, and when that pays.
+
+Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor shifted
+by leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both sides; float32,
+bfloat16 and float16 accumulate in float32, whole numbers and truth values in int64. Not covered: cummax,
+cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only. The source is
+`scan_source.py`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.devices import REFERENCE
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.codegen.core import chain, cost, launching
+from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
+from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.scan import source as scan_source
+from kernel_lsp.rewrite.cost import operations as base_cost
+from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.graph import Graph, argument
+
+SCANS = {"cumsum": "sum", "cumprod": "prod"}
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+FEW_LINES = REFERENCE.processors
+"""Fewer lines than a GPU has multiprocessors: one program for each would leave some idle."""
+EAGER_SHARE = 0.3
+"""Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension and along a
+middle one); with few lines it is less, in proportion; one line goes to CUB, which is at copy speed."""
+MIN_SAVING = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scan(chain.Surrounded):
+    """One scan in the graph and what is fused with it. ``seed`` is the cumsum or cumprod node, ``result`` its
+    value at unflipped places: the seed, or the flip behind it."""
+
+    root: fx.Node
+    """What is scanned: pointwise of operands, at unflipped places."""
+    shift: int
+    """Zeros in front of ``root`` along the dimension."""
+    sizes: tuple[int, ...]
+    dim: int
+    reverse: bool
+    inner: tuple[fx.Node, ...]
+    """flips, cats and pads that the kernel's indices replace."""
+
+    @property
+    def nodes(self) -> tuple[fx.Node, ...]:
+        tail = () if self.result is self.seed else (self.result,)
+        return tuple(dict.fromkeys([*self.prologue, *self.inner, self.seed, *tail, *self.epilogue]))
+
+    @property
+    def lines(self) -> int:
+        return math.prod(self.sizes) // self.sizes[self.dim]
+
+    @property
+    def n_inner(self) -> int:
+        return math.prod(self.sizes[self.dim + 1 :])
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """Dimensions before, of and after the scan."""
+        rank = len(self.sizes)
+        return [list(range(self.dim)), [self.dim], list(range(self.dim + 1, rank))]
+
+
+def matches(graph: Graph) -> list[GraphMatch]:
+    found = [find(graph, node) for node in graph.nodes if op_name(node) in SCANS]
+    return [_match(graph, scan) for scan in found if scan is not None]
+
+
+def find(graph: Graph, seed: fx.Node) -> Scan | None:
+    """None when the scan is of a kind that is not generated."""
+    value = seed.args[0].meta.get("val")
+    out = seed.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor) or value.dim() == 0:
+        return None
+    natural = torch.int64 if value.dtype in WHOLE else value.dtype
+    if value.dtype not in (*FLOATS, *WHOLE) or out.dtype != natural or value.numel() == 0:
+        return None
+    if not out.is_contiguous():  # the kernel's result is: strides would change
+        return None
+    if argument(seed, "dtype") not in (None, natural):
+        return None
+    dim = int(argument(seed, "dim")) % value.dim()
+    if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
+        return None
+    result, root, inner = _find_flips(graph, seed, dim)
+    shift, rest = (0, root) if inner else _find_shift(graph, seed, root, dim)
+    if shift and (found := _with_neighbors(graph, seed, result, rest, shift, dim, [root])) is not None:
+        return found
+    return _with_neighbors(graph, seed, result, root, 0, dim, inner)
+
+
+def _find_flips(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
+    """flip, scan, flip along one dimension is a scan from the end."""
+    first, last = seed.args[0], graph.only_user(seed)
+    if last is None or not (_flips(first, dim) and _flips(last, dim)) or graph.only_user(first) is not seed:
+        return seed, first, []
+    return last, first.args[0], [first]
+
+
+def _flips(node: Any, dim: int) -> bool:
+    if op_name(node) != "flip":
+        return False
+    rank = node.meta["val"].dim()
+    return [int(d) % rank for d in argument(node, "dims")] == [dim]
+
+
+def _find_shift(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int, fx.Node]:
+    """Zeros in front of a tensor along the dimension, by cat or pad, and the tensor; only in sums."""
+    if op_name(seed) != "cumsum" or graph.only_user(root) is not seed:
+        return 0, root
+    if op_name(root) in ("pad", "constant_pad_nd"):
+        return _leading_zeros(root, dim), root.args[0]
+    if op_name(root) != "cat" or int(argument(root, "dim", 0)) % root.meta["val"].dim() != dim:
+        return 0, root
+    zeros, *others = root.args[0]
+    rest = others[0] if len(others) == 1 else root
+    if rest is root or graph.fact(zeros).const != 0.0 or rest.meta["val"].dtype != root.meta["val"].dtype:
+        return 0, root
+    return int(zeros.meta["val"].shape[dim]), rest
+
+
+def _leading_zeros(root: fx.Node, dim: int) -> int:
+    """How many zeros a pad puts in front of the dimension; 0 when it does anything else."""
+    amounts, rank = [int(n) for n in argument(root, "pad")], root.meta["val"].dim()
+    at = 2 * (rank - 1 - dim)  # pairs of (front, back) from the last dimension on
+    plain = argument(root, "mode", "constant") in (None, "constant") and not argument(root, "value", 0)
+    alone = plain and at < len(amounts) and all(not n for i, n in enumerate(amounts) if i != at)
+    return max(0, amounts[at]) if alone else 0
+
+
+def _with_neighbors(
+    graph: Graph, seed: fx.Node, result: fx.Node, root: fx.Node, shift: int, dim: int, inner: list[fx.Node]
+) -> Scan | None:
+    sizes = tuple(seed.meta["val"].shape)
+    bare = Scan(
+        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
+        reverse=result is not seed, inner=tuple(inner),
+    )  # fmt: skip
+    tail = chain.after(graph, result, locator(bare, shifted=False))
+    inside = {seed, *inner, *(() if shift else tail)}
+    head = chain.before(graph, root, inside, locator(bare, shifted=True))
+    if root not in head and locator(bare, shifted=True)(root) is None:
+        return None
+    return Scan(
+        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
+        reverse=bare.reverse, inner=tuple(inner), prologue=tuple(head), epilogue=tuple(tail),
+    )  # fmt: skip
+
+
+def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...] | None]:
+    """Where operands lie; before the scan they are shorter by the shift."""
+    sizes = list(scan.sizes)
+    if shifted:
+        sizes[scan.dim] -= scan.shift
+
+    def locate(node: fx.Node) -> tuple[int, ...] | None:
+        axes = chain.grouped_axes(sizes, scan.groups, node)
+        return axes if node.meta["val"].dtype in (*FLOATS, *WHOLE) else None
+
+    return locate
+
+
+# --- what it is worth --------------------------------------------------------------------
+
+
+def _match(graph: Graph, scan: Scan) -> GraphMatch:
+    return GraphMatch(
+        nodes=scan.nodes,
+        label=graph.label(*scan.nodes),
+        summary=_summary(scan),
+        benefit=_benefit(graph, scan),
+        plain=False,
+        data={"seed": scan.seed.name, "parameters": parameters(scan)},
+    )
+
+
+def _summary(scan: Scan) -> str:
+    way = " from the end" if scan.reverse else ""
+    return f"compute the {op_name(scan.seed)}{way}{scan.beside} in one pass"
+
+
+def _benefit(graph: Graph, scan: Scan) -> float:
+    rates = base_cost.rates(graph)
+    eager_s = sum(cost.eager_seconds(graph, node) for node in scan.nodes)
+    moved = cost.eager_seconds(graph, scan.seed) - rates.overhead_s
+    eager_s += moved * (1.0 / _eager_share(scan) - 1.0)
+    operands = _operands(graph, scan)
+    passes = 2.0 if split(scan) else 1.0
+    fused = sum(_bytes(node) for node in operands) * passes + _bytes(scan.last)
+    fused_s = fused / (0.85 * rates.bytes_per_s) + (2 if split(scan) else 1) * cost.TRITON_OVERHEAD_S
+    if fused_s > eager_s * (1.0 - MIN_SAVING):
+        return 0.0
+    total = max(base_cost.total(graph), sum(cost.eager_seconds(graph, node) for node in graph.nodes), eager_s)
+    return round((eager_s - fused_s) / total, 4)
+
+
+def _eager_share(scan: Scan) -> float:
+    if scan.lines == 1:
+        return 1.0
+    return EAGER_SHARE * min(1.0, scan.lines / FEW_LINES)
+
+
+def _operands(graph: Graph, scan: Scan) -> list[fx.Node]:
+    inside = set(scan.nodes)
+    reads = [arg for node in scan.nodes for arg in node.all_input_nodes if arg not in inside]
+    return list(dict.fromkeys(reads))
+
+
+def _bytes(node: fx.Node) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.element_size())
+
+
+def split(scan: Scan) -> bool:
+    """Few long lines: each is shared by several programs."""
+    length = scan.sizes[scan.dim]
+    return scan.n_inner == 1 and scan.lines < FEW_LINES and length >= 2**15 and not scan.shift
+
+
+def parameters(scan: Scan) -> dict[str, list[Any]]:
+    length, wide = scan.sizes[scan.dim], next_power_of_two(scan.sizes[scan.dim])
+    if scan.n_inner > 1:
+        block = min(wide, 32)
+        return {
+            "BLOCK_SIZE": list(dict.fromkeys([block, min(wide, 64)])),
+            "BLOCK_LINES": [32, 64],
+            "num_warps": [4, 8],
+        }
+    if split(scan):
+        return {"BLOCK_SIZE": [4096, 2048], "BLOCK_LINES": [1], "num_warps": [8, 4]}
+    if length <= 1024:
+        tile = max(1, min(1024 // wide, next_power_of_two(max(1, scan.lines // FEW_LINES))))
+        return {
+            "BLOCK_SIZE": [wide],
+            "BLOCK_LINES": list(dict.fromkeys([tile, max(1, tile // 2)])),
+            "num_warps": [4, 2],
+        }
+    blocks = list(dict.fromkeys([min(wide, size) for size in (4096, 2048, 8192)]))
+    return {"BLOCK_SIZE": blocks, "BLOCK_LINES": [1], "num_warps": [8, 4, 16]}
+
+
+# --- applying it -------------------------------------------------------------------------
+
+
+def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+    scan = find(graph, graph.named(match.data["seed"]))
+    assert scan is not None
+    value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
+    found = [
+        Proof(claim="the dtype is torch's own", holds=True, because=f"{value.dtype} in, {out.dtype} out"),
+        Proof(claim="nobody else reads what is no longer written", holds=True, because="the graph's edges"),
+        Proof(
+            claim="no gradient is lost", holds=True,
+            because="the dispatch guard takes the original path while gradients are recorded",
+        ),
+    ]  # fmt: skip
+    if scan.shift:
+        found.append(Proof(claim="what is put in front is zero", holds=True, because="its values are known"))
+    return found
+
+
+def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+    scan = find(graph, graph.named(match.data["seed"]))
+    if scan is None:
+        raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")
+    defaults = {name: choices[0] for name, choices in parameters(scan).items()}
+    known = {name: value for name, value in choice.items() if name in defaults}
+    name = launching.unique_name(graph, _name(scan))
+    kernel, inputs = scan_source.emit(graph, scan, {**defaults, **known}, name, split(scan))
+    launching.launch(graph, kernel, inputs, [scan.last], scan.last)
+    if scan.seed.meta["val"].dtype in FLOATS:
+        graph.caveat("running sums are added in another order, in float32")
+
+
+def _name(scan: Scan) -> str:
+    words = chain.words(scan.prologue)
+    words += ["reverse"] * scan.reverse + ["exclusive"] * bool(scan.shift) + [op_name(scan.seed)]
+    words += chain.words(scan.epilogue)
+    return "fused_" + "_".join(dict.fromkeys(words)) if len(words) > 1 else f"blocked_{words[0]}"

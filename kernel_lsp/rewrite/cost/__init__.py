@@ -1,0 +1,1 @@
+"""Estimates of time: of one operation, and of a whole call with its launches."""

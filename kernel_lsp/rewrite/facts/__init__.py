@@ -1,0 +1,1 @@
+"""What is proved about tensors: abstract interpretation with one transfer function per operation."""

@@ -1,0 +1,1 @@
+"""Loops over time: found in the unrolled graph, taken apart, and rewritten."""

@@ -1,0 +1,147 @@
+"""Loops over torch's recurrent cells whose steps hold nothing that depends on a state but these cells.
+
+`cell_loops(graph) -> list[CellLoop]`. Each cell of a step (`nn.LSTMCell`, `GRUCell`, `RNNCell`; one or
+several upon each other) hands its own state to itself in the next step; everything else of the step is known
+for all steps at once, before the cells or behind them (spreading.py).
+Not covered: a state that anything else reads before the cell does (masks, attention, the output as the next
+input), and the memory of an LSTM where more of it is read than the last step's.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, is_op
+from kernel_lsp.rewrite.loops.spreading import spreads
+from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
+
+aten = torch.ops.aten
+LAYERS = {
+    aten.lstm_cell: "lstm", aten.gru_cell: "gru", aten.rnn_tanh_cell: "rnn_tanh",
+    aten.rnn_relu_cell: "rnn_relu",
+}  # fmt: skip
+"""A cell -> the library's function for all steps: the same equations and the same layout of weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentCell:
+    """One cell of a step, and where its states are among the operations of the step."""
+
+    node: fx.Node
+    layer: str
+    weights: tuple[fx.Node, ...]
+    """Of the input, of the state; then their biases, or nothing."""
+    states: tuple[int, ...]
+    """Operations that yield the new state, and of an LSTM its new memory."""
+    initial: tuple[fx.Node, ...]
+    """What stands for them before the first step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellLoop:
+    loop: UnrolledLoop
+    cells: tuple[RecurrentCell, ...]
+    """In the order of a step."""
+    spread: tuple[fx.Node, ...]
+    """Other operations of step 1, in order."""
+    dim: int
+    """Where the steps lie in the tensors of all steps."""
+
+    def label(self, graph: Graph) -> str:
+        return graph.label(self.cells[0].node, self.loop.steps[-1][-1])
+
+
+def is_cell(node: fx.Node) -> bool:
+    return is_op(node, *LAYERS)
+
+
+def complete(graph: Graph) -> None:
+    """In place: both results of every LSTM cell. The last memory is mostly read by nobody, and a last step
+    with one operation less would not be one of the loop."""
+    for node in graph.nodes:
+        if is_op(node, aten.lstm_cell):
+            parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+            if 0 in parts and 1 not in parts:
+                graph.call(operator.getitem, (node, 1), before=parts[0].next)
+            elif 1 in parts and 0 not in parts:
+                graph.call(operator.getitem, (node, 0), before=parts[1])
+
+
+def cell_loops(graph: Graph) -> list[CellLoop]:
+    """Of a graph that may get more nodes by it."""
+    complete(graph)
+    return [found for loop in loops_of(graph) if (found := cells_of(graph, loop)) is not None]
+
+
+def cells_of(graph: Graph, loop: UnrolledLoop) -> CellLoop | None:
+    """With the steps in the dimension in which the program has them, where its operations allow that."""
+    if not any(is_cell(node) for node in loop.steps[1]):
+        return None
+    for dim in loop.dims:
+        if (found := _describe_loop(graph, loop, dim)) is not None:
+            return found
+    return None
+
+
+def _describe_loop(graph: Graph, loop: UnrolledLoop, dim: int) -> CellLoop | None:
+    step = loop.steps[1]
+    every = {node for walk in loop.walks for node in walk.slices[1]}
+    changing = {*every, *step, *loop.steps[0]}
+    cells, spread, memories = list[RecurrentCell](), list[fx.Node](), set[fx.Node]()
+    for node in step:
+        if is_cell(node):
+            if (cell := _cell(graph, loop, node, every, changing)) is None:
+                return None
+            cells.append(cell)
+            every.add(step[cell.states[0]])
+            memories.update(step[index] for index in cell.states[1:])
+        elif node in every or node in memories:
+            continue  # a part of a cell's results
+        elif spreads(graph, node, every, changing, dim):
+            every.add(node)
+            spread.append(node)
+        else:
+            return None
+    if any(
+        step[index] not in every and (each or step[index] not in memories) for index, each in loop.results
+    ):
+        return None
+    return CellLoop(loop=loop, cells=tuple(cells), spread=tuple(spread), dim=dim)
+
+
+def _cell(
+    graph: Graph, loop: UnrolledLoop, node: fx.Node, every: set[fx.Node], changing: set[fx.Node]
+) -> RecurrentCell | None:
+    """None unless it reads its own state of the step before, and an input that is known for all steps."""
+    given, held, *weights = node.args
+    weights = [item for item in weights if item is not None]
+    states = _states(loop, node)
+    before = {loop.steps[0][index]: initial for initial, index in loop.carried}
+    own = [loop.steps[0][index] for index in states]
+    if list(held if isinstance(held, (list, tuple)) else [held]) != own or not own:
+        return None
+    plain = not node.kwargs and len(weights) in (2, 4) and changing.isdisjoint(weights)
+    values = [graph.val(item) for item in (given, *weights, *(before[item] for item in own))]
+    if given not in every or not plain or len({value.dtype for value in values}) != 1:
+        return None
+    return RecurrentCell(
+        node=node,
+        layer=next(layer for op, layer in LAYERS.items() if is_op(node, op)),
+        weights=tuple(weights),
+        states=tuple(states),
+        initial=tuple(before[item] for item in own),
+    )
+
+
+def _states(loop: UnrolledLoop, node: fx.Node) -> list[int]:
+    """Operations of a step that are the cell's new states; nothing where a part of them is never read."""
+    step = loop.steps[1]
+    if not is_op(node, aten.lstm_cell):
+        return [step.index(node)]
+    parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    inside = all(part in step for part in parts.values())
+    return [step.index(parts[number]) for number in (0, 1)] if inside and len(parts) == 2 else []

@@ -1,0 +1,253 @@
+"""The statements of a rewritten graph: one per step, with the person's own names, comments and layers.
+
+`Writer(graph, place).statements()` is the body of the fast path; `helper_source` a function around constant
+nodes. Names are naming.py's, calls are printing.py's. Not covered: the guard in front (emit.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite.capture.observing import module_path
+from kernel_lsp.rewrite.capture.tracing import shape_of_call
+from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
+from kernel_lsp.rewrite.printing import guard
+from kernel_lsp.rewrite.printing.calls import ATOM, Printer
+from kernel_lsp.rewrite.printing.naming import Statements
+from kernel_lsp.rewrite.printing.place import TargetPlace
+
+LINE_LENGTH = 100
+INLINE_LENGTH = 60
+
+
+class StatementWriter:
+    """One statement per node, single-use helpers of the same statement inlined."""
+
+    def __init__(self, graph: Graph, place: TargetPlace) -> None:
+        self.graph = graph
+        self.place = place
+        self.nodes = graph.nodes
+        tensors = [item.source for item in graph.inputs if item.node is not None]
+        functional = place.functional or "F"
+        self.printer = Printer(functional, f"{tensors[0]}.device" if tensors else None)
+        self.statements_of = Statements(graph.origin.program, place.name, graph.origin.path)
+        self.captured = graph.captured
+        self.names: dict[fx.Node, str] = {}
+        self.holders: dict[str, fx.Node] = {}
+        self.pending: dict[fx.Node, tuple[str, int]] = {}
+        self.read_by: dict[fx.Node, set[fx.Node]] = {}
+        """Inlined node -> the named values its source mentions."""
+        self.by_name = {node.name: node for node in self.nodes}
+        self.left = {node: len(node.users) for node in graph.fx.nodes}
+        """Readers that are not printed yet; at zero, the value's name is free again."""
+        self.return_notes: list[str] = []
+        self.untouched: set[str] = set()
+        """Captured nodes that are printed exactly as the person's code would run them."""
+        self.calls = self._module_calls()
+        for item in graph.inputs:
+            if item.node is not None:
+                self.names[item.node] = item.source
+                self.holders[item.source] = item.node
+
+    def statements(self) -> list[str]:
+        lines: list[str] = []
+        for node in self.nodes:
+            lines += self._statement(node)
+        result = self._return()
+        return [*lines, *self.return_notes, result]
+
+    def _statement(self, node: fx.Node) -> list[str]:
+        call = self.calls.get(node.name)
+        if call is not None and node.name != call.result:
+            return []
+        if call is not None:
+            text, level = f"{guard.self_path(call.path)}({self._argument_of(call)})", ATOM
+        else:
+            self._mark_layer(node)
+            text, level = self.printer.call(node, self._operand)
+            if _same(node, self.graph) and (module_path(node) is None or not _is_modal(node)):
+                self.untouched.add(node.name)
+        for item in call.nodes if call is not None else (node.name,):
+            for read in self.by_name[item].all_input_nodes:
+                self.left[read] -= 1
+        notes = [line for note in self.graph.notes.get(node.name, ()) for line in comment(note)]
+        returned = list(node.users) == [self.graph.output]
+        if (returned or not notes) and self._may_inline(node, text):
+            self.return_notes += notes
+            self.pending[node] = text, level
+            self.read_by[node] = {n for a in node.all_input_nodes for n in self.read_by.get(a, {a})}
+            return []
+        if not node.users:
+            return [*notes, text]
+        return [*notes, f"{self._name(node)} = {text}"]
+
+    def _argument_of(self, call: ModuleCall) -> str:
+        inside = set(call.nodes)
+        for name in call.nodes:
+            for arg in self.by_name[name].all_input_nodes:
+                if arg.name not in inside and arg not in self.graph.state:
+                    return self._operand(arg, 0)
+        raise RewriteError(f"{call.path} has lost its input")
+
+    def _operand(self, node: fx.Node, level: int) -> str:
+        """The source of a value, in parentheses when it binds less tightly than ``level``."""
+        if node in self.graph.state:
+            return guard.self_path(self.graph.state[node])
+        if node in self.graph.constants:
+            return self._constant(self.graph.constants[node])
+        if node in self.pending:
+            text, own = self.pending[node]
+            return f"({text})" if own < level else text
+        return self.names[node]
+
+    def _constant(self, tensor: torch.Tensor) -> str:
+        if tensor.numel() > 64:
+            raise RewriteError(f"a constant of {tensor.numel()} numbers in forward cannot be written out")
+        device = f", device={self.printer.device}" if self.printer.device else ""
+        return f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}{device})"
+
+    def _may_inline(self, node: fx.Node, text: str) -> bool:
+        users = list(node.users)
+        if len(users) != 1 or has_effect(node) or is_random(node):
+            return False
+        if isinstance(self.graph.val(node), (tuple, list)):
+            return True
+        limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
+        launched = "generated" in node.meta and users[0].op == "output"  # its name says what it returns
+        if launched:
+            return True
+        if len(text) > limit or node.meta.get("name"):
+            return False
+        own = self.statements_of.key(node)
+        if own is None:  # made by a rewrite
+            return True
+        if users[0].op == "output":
+            return own[2] is None
+        return own == self.statements_of.key(users[0]) or _is_getitem(node)
+
+    def _name(self, node: fx.Node) -> str:
+        wish = self.statements_of.wish(node, self.captured)
+        name, number = wish, 1
+        while not self._free(name):
+            number += 1
+            name = f"{wish}_{number}"
+        self.names[node], self.holders[name] = name, node
+        return name
+
+    def _free(self, name: str) -> bool:
+        """Unused, or held by a value that nothing below reads any more."""
+        holder = self.holders.get(name)
+        if holder is None:
+            return name not in self.place.taken or name in self._locals()
+        waiting = (reads for node, reads in self.read_by.items() if self.left[node])
+        return self.left[holder] == 0 and not any(holder in reads for reads in waiting)
+
+    def _locals(self) -> set[str]:
+        stores = (n for n in ast.walk(self.place.function) if isinstance(n, ast.Name))
+        return {n.id for n in stores if isinstance(n.ctx, ast.Store)}
+
+    def _return(self) -> str:
+        leaves = [
+            self._operand(value, 0) if isinstance(value, fx.Node) else guard.literal(value)
+            for value in self.graph.outputs
+        ]
+        return f"return {_structure(leaves, self.graph.output_spec)}"
+
+    def _mark_layer(self, node: fx.Node) -> None:
+        path = module_path(node)
+        if path is not None and self.graph.origin.module is not None:
+            layer = self.graph.origin.module.get_submodule(path)
+            node.meta["layer"] = guard.self_path(path), layer
+
+    def _module_calls(self) -> dict[str, ModuleCall]:
+        """Layers whose nodes are all still there, unchanged but for what flows in, and read by no other."""
+        found: dict[str, ModuleCall] = {}
+        for call in self.graph.origin.calls:
+            nodes = [node for name in call.nodes if (node := self.by_name.get(name)) is not None]
+            is_whole = len(nodes) == len(call.nodes)
+            if is_whole and all(self._belongs(node, call, set(nodes)) for node in nodes):
+                found.update(dict.fromkeys(call.nodes, call))
+                self.untouched.update(call.nodes)
+        return found
+
+    def _belongs(self, node: fx.Node, call: ModuleCall, inside: set[fx.Node]) -> bool:
+        """The node is as captured; only the call's result has notes, and readers outside: a cast that
+        autocast makes within one layer may be read by another since."""
+        if node.name == call.result:
+            return _same(node, self.graph, but=call.argument)
+        is_private = inside.issuperset(node.users) and node.name not in self.graph.notes
+        return is_private and _same(node, self.graph, but=call.argument)
+
+
+def _same(node: fx.Node, graph: Graph, but: str | None = None) -> bool:
+    """The node is as captured; the value called ``but`` may have been replaced by another."""
+    was = graph.origin.nodes.get(node.name)
+    if was is None or was[0] is not node.target:
+        return False
+    args, kwargs = shape_of_call(node)
+    return all(
+        now == then or then == f"%{but}"
+        for now, then in zip((*args, *kwargs.values()), (*was[1], *was[2].values()), strict=True)
+    )
+
+
+def _is_modal(node: fx.Node) -> bool:
+    packet = getattr(node.target, "overloadpacket", None)
+    return packet in guard.MODAL
+
+
+def _is_getitem(node: fx.Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def helper_source(
+    graph: Graph, nodes: Sequence[fx.Node], name: str, *, decorators: Sequence[str] = ()
+) -> str:
+    """A function of ``device`` that computes the last of ``nodes``, which read nothing but each other."""
+    printer, names = Printer("F", "device"), dict[fx.Node, str]()
+    lines = [*decorators, f"def {name}(device):"]
+    for node in nodes:
+        text, _ = printer.call(node, lambda item, level: names[item])
+        stem = graph.variable(node)
+        taken = set(names.values())
+        names[node] = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, 999))) if n not in taken)
+        lines.append(f"    return {text}" if node is nodes[-1] else f"    {names[node]} = {text}")
+    return "\n".join(lines)
+
+
+def _structure(leaves: list[str], spec: Any) -> str:
+    """The return value as source; containers are rebuilt from their pytree."""
+    value = pytree.tree_unflatten(leaves, spec)
+    text = _container(value)
+    return text[1:-1] if isinstance(value, tuple) and len(value) > 1 else text
+
+
+def _container(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_container(item)}" for key, item in value.items()) + "}"
+    if type(value) is list:
+        return f"[{', '.join(map(_container, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_container, value))}{',' if len(value) == 1 else ''})"
+    raise RewriteError(f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict")
+
+
+def comment(note: str) -> list[str]:
+    """The note in lines of a comment."""
+    lines, line = [], ""
+    for word in note.split():
+        if line and len(line) + len(word) > 88:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    return [f"# {text}" for text in (*lines, line)]
