@@ -68,7 +68,11 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"load average: {load:.2f} on {os.cpu_count()} cores")
     if arguments.out:
-        facts = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": round(load, 2)}
+        facts = {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "load_average": round(load, 2),
+        }
         facts |= {"python": platform.python_version(), "jobs": arguments.jobs}
         row: dict[str, Any] = {"files": len(results), "seconds": round(seconds, 1)}
         row |= {"cpu_seconds": round(cpu_seconds, 1), "exceptions": 0, "bar_seconds": 60}
@@ -97,7 +101,8 @@ def _package(name: str) -> Path:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and its ended children; far from the wall clock times jobs on a busy machine."""
+    """Of this process and its ended children; far from the wall clock times jobs on a busy
+    machine."""
     return sum(os.times()[:4])
 
 
@@ -134,11 +139,16 @@ def _print_open(text: str) -> None:
     for name, ms in times.items():
         median, p99 = statistics.median(ms), statistics.quantiles(ms, n=100)[98]
         num_lines = text.count("\n")
-        print(f"opening {num_lines} lines, {name}: median {median:.1f} ms, p99 {p99:.1f} ms (n=100)")
+        print(
+            f"opening {num_lines} lines, {name}: median {median:.1f} ms, p99 {p99:.1f} ms (n=100)"
+        )
 
 
 def _source(num_lines: int) -> str:
-    head = "import math\n\nimport torch\nfrom torch import nn\n\n\ndef scale(x, by):\n    return x * by\n"
+    head = (
+        "import math\n\nimport torch\nfrom torch import nn\n\n\ndef scale(x, by):\n    return "
+        "x * by\n"
+    )
     blocks = (BLOCK.format(i=i) for i in range(num_lines // BLOCK.count("\n")))
     return head + "".join(blocks)
 
@@ -147,7 +157,9 @@ def _print_places(results: list[tuple[Path, Analysis]], rule: str) -> None:
     for path, analysis in results:
         for finding in analysis.findings:
             if finding.rule == rule:
-                line = path.read_text(errors="replace").splitlines()[finding.data["line"] - 1].strip()
+                line = (
+                    path.read_text(errors="replace").splitlines()[finding.data["line"] - 1].strip()
+                )
                 print(f"{path}:{finding.data['line']}: {line[:120]}")
 
 

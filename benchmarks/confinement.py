@@ -1,11 +1,12 @@
-"""What confinement costs and holds on this machine: starting a child, and the escape corpus as a table.
+"""What confinement costs and holds on this machine: starting a child, and the escape corpus as a
+table.
 
     python -m benchmarks.confinement [--rounds 20] [--json FILE]
 
-Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and without
-confining itself, in turns, the median of each; and of a program by the entry, against the same one without.
-The corpus is tests/adversarial/escapes: how many of its cases got out, by user and by what confines.
-"""
+Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and
+without confining itself, in turns, the median of each; and of a program by the entry, against the
+same one without. The corpus is tests/adversarial/escapes: how many of its cases got out, by user
+and by what confines."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ WITHOUT: tuple[tuple[str, ...], ...] = ((), ("namespaces",), ("landlock",))
 
 
 def forked_ms(folder: Path, *, confined: bool) -> float:
-    """From the fork to the end of the child, which becomes a tree of its own where it is confined."""
+    """From the fork to the end of the child, which becomes a tree of its own where it is
+    confined."""
     begun = time.perf_counter()
     guardian = os.fork()
     if guardian == 0:
@@ -54,7 +56,9 @@ async def started_ms(folder: Path, *, confined: bool) -> float:
         )
         process = started.process
     else:
-        process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     await process.communicate()
     return (time.perf_counter() - begun) * 1e3
 
@@ -85,7 +89,9 @@ def escapes() -> list[dict[str, Any]]:
                 rows.append(row(who, "nothing of the corpus", without, results, got_out, layers))
             for off, shown in world.groups().items():
                 chosen = [
-                    one for one in shown if world.possible(one, made) and (who == "root" or not one.root)
+                    one
+                    for one in shown
+                    if world.possible(one, made) and (who == "root" or not one.root)
                 ]
                 if chosen:
                     got_out, layers, results = world.escaped(made, chosen, without=off)

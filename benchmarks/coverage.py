@@ -1,11 +1,11 @@
-"""What the engine finds in every task: no GPU, no timing, nothing of the programs' size is allocated.
+"""What the engine finds in every task: no GPU, no timing, nothing of the programs' size is
+allocated.
 
     python -m benchmarks.coverage [ROOT] [--filter RE] [--silent] [--time-s 2]
 
-Per family how many programs have a place where a skill applies with all preconditions proved and a saving
-by the cost model, how many have none, and which could not be captured and why. It says what may be offered,
-never that it is right or faster: that is `kernel-lsp bench`'s to say.
-"""
+Per family how many programs have a place where a skill applies with all preconditions proved and a
+saving by the cost model, how many have none, and which could not be captured and why. It says what
+may be offered, never that it is right or faster: that is `kernel-lsp bench`'s to say."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def table(lines: dict[str, Line]) -> Iterator[str]:
         line = lines[group]
         counts = Counter(skill for task in line.found for skill in task.skills)
         skills = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-        numbers = f"{len(line.found):6}{len(line.matched):8}{len(line.silent):7}{len(line.refused):8}"
+        numbers = (
+            f"{len(line.found):6}{len(line.matched):8}{len(line.silent):7}{len(line.refused):8}"
+        )
         yield f"{group:28}{numbers}  {skills}"
 
 
@@ -94,8 +96,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("root", nargs="?", type=Path, default=TASKS)
     parser.add_argument("--filter", default="", help="only tasks whose path matches")
-    parser.add_argument("--silent", action="store_true", help="name every task where nothing applies")
-    parser.add_argument("--time-s", type=float, default=5.0, help="name tasks that took longer to read")
+    parser.add_argument(
+        "--silent", action="store_true", help="name every task where nothing applies"
+    )
+    parser.add_argument(
+        "--time-s", type=float, default=5.0, help="name tasks that took longer to read"
+    )
     options = parser.parse_args()
     skills = [s for s in skillbook.load([skillbook.built_in_folder()]).skills if s.executable]
     paths = [p for p in sorted(options.root.rglob("*.py")) if re.search(options.filter, str(p))]

@@ -1,10 +1,11 @@
-"""How quick and how small the language server is: python benchmarks/editor.py [--out FILE] [--times N]
+"""How quick and how small the language server is: python benchmarks/editor.py [--out FILE]
+[--times N]
 
-Measures one real server over stdio and prints a table with the bar of each row. Reads are timed while a
-job runs in a host that never answers (tests/e2e/fault_host.py), so that the numbers do not depend on the
-example; ends of jobs are timed on a real job, from the request to the last of its processes. Byte code is
-cached, as in any installation. Not covered: how long a measurement of a kernel takes.
-"""
+Measures one real server over stdio and prints a table with the bar of each row. Reads are timed
+while a job runs in a host that never answers (tests/e2e/fault_host.py), so that the numbers do not
+depend on the example; ends of jobs are timed on a real job, from the request to the last of its
+processes. Byte code is cached, as in any installation. Not covered: how long a measurement of a
+kernel takes."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Client:
         self.folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kernel_lsp.server"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=environment,
         )  # fmt: skip
         self._number = 0
 
@@ -105,7 +107,8 @@ class Client:
 
     def start(self) -> None:
         self.ask(
-            "initialize", {"processId": os.getpid(), "rootUri": self.folder.as_uri(), "capabilities": {}}
+            "initialize",
+            {"processId": os.getpid(), "rootUri": self.folder.as_uri(), "capabilities": {}},
         )
         self.notify("initialized", {})
 
@@ -164,7 +167,14 @@ def start_up(folder: Path, times: int) -> list[Row]:
         client.start()
         taken.append((time.perf_counter() - started) * 1000)
         client.stop()
-    return [Row(what="spawn to initialize reply, median", value=statistics.median(taken), unit="ms", bar=400)]
+    return [
+        Row(
+            what="spawn to initialize reply, median",
+            value=statistics.median(taken),
+            unit="ms",
+            bar=400,
+        )
+    ]
 
 
 def first_hints(folder: Path, lines: int, bar: float, times: int) -> list[Row]:
@@ -189,7 +199,10 @@ def reads(client: Client, uri: str, times: int) -> list[Row]:
     zone = {"start": place["position"], "end": place["position"]}
     requests = {
         "hover": ("textDocument/hover", place),
-        "codeAction": ("textDocument/codeAction", {**place, "range": zone, "context": {"diagnostics": []}}),
+        "codeAction": (
+            "textDocument/codeAction",
+            {**place, "range": zone, "context": {"diagnostics": []}},
+        ),
         "codeLens": ("textDocument/codeLens", {"textDocument": {"uri": uri}}),
     }
     rows = []
@@ -212,7 +225,9 @@ def start_job(client: Client, uri: str) -> tuple[int, int]:
     file = client.folder / "data" / "events.jsonl.pids"
     file.unlink(missing_ok=True)
     arguments = [{"uri": uri, "qualname": "Model0"}]
-    client.ask("workspace/executeCommand", {"command": "kernel-lsp.benchmark", "arguments": arguments})
+    client.ask(
+        "workspace/executeCommand", {"command": "kernel-lsp.benchmark", "arguments": arguments}
+    )
     seconds_until(lambda: file.exists() and file.read_text().endswith("\n"))
     host, child = file.read_text().split()
     return int(host), int(child)
@@ -266,7 +281,9 @@ def judged(folder: Path) -> tuple[Client, list[psutil.Process]]:
     uri = client.open(REAL)
     client.wait_for("textDocument/publishDiagnostics")
     arguments = [{"uri": uri, "qualname": "Model"}]
-    client.ask("workspace/executeCommand", {"command": "kernel-lsp.benchmark", "arguments": arguments})
+    client.ask(
+        "workspace/executeCommand", {"command": "kernel-lsp.benchmark", "arguments": arguments}
+    )
     server = psutil.Process(client.process.pid)
     below: list[psutil.Process] = []
 
@@ -342,7 +359,11 @@ def main() -> None:
     if arguments.out:
         facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
         facts |= {"python": platform.python_version(), "load_average": round(load, 2)}
-        body = {"schema_version": 1, "environment": facts, "rows": [{**asdict(r), "ok": r.ok} for r in rows]}
+        body = {
+            "schema_version": 1,
+            "environment": facts,
+            "rows": [{**asdict(r), "ok": r.ok} for r in rows],
+        }
         arguments.out.write_text(json.dumps(body, indent=1) + "\n")
     sys.exit(0 if all(row.ok for row in rows) else 1)
 

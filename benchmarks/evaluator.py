@@ -126,7 +126,10 @@ def main() -> None:
     print(f"cancel to dead                  {float(result['cancel_to_dead_s']):.3f} s")  # type: ignore[arg-type]
     print("each program against itself: eager / candidate, 99 % interval")
     for row in result["trials"]:  # type: ignore[attr-defined]
-        print(f"  {row['workload']:20} {row['status']:10} {_interval(row['speedup']):22} {row['detail']}")
+        print(
+            f"  {row['workload']:20} {row['status']:10} {_interval(row['speedup']):22} "
+            f"{row['detail']}"
+        )
     if options.out:
         options.out.write_text(json.dumps(result, indent=1))
 

@@ -27,7 +27,16 @@ COLLAPSES = ("matmul_then_sum", "singleton_reductions", "diagonal_matmul")
 def optimize(path: Path, device: str) -> tuple[dict[str, Any], float | None, float]:
     """(the command's JSON, seconds to the first verified rewrite, seconds in all)."""
     with tempfile.TemporaryDirectory() as data, tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, "-m", "kernel_lsp", "optimize", str(path), "--json", "--device", device]
+        command = [
+            sys.executable,
+            "-m",
+            "kernel_lsp",
+            "optimize",
+            str(path),
+            "--json",
+            "--device",
+            device,
+        ]
         start, first, said = time.monotonic(), None, []
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.PIPE, text=True, env=environment(data)
@@ -50,7 +59,9 @@ def environment(data: str) -> dict[str, str]:
     return {**os.environ, "KERNEL_LSP_DATA_DIR": data}
 
 
-def rows(name: str, result: dict[str, Any], first: float | None, seconds: float) -> list[dict[str, Any]]:
+def rows(
+    name: str, result: dict[str, Any], first: float | None, seconds: float
+) -> list[dict[str, Any]]:
     return [row(name, outcome, first, seconds) for outcome in result["outcomes"]]
 
 
@@ -79,7 +90,10 @@ def row(name: str, outcome: dict[str, Any], first: float | None, seconds: float)
 
 
 def show(table: list[dict[str, Any]]) -> None:
-    print(f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [99 % interval]")
+    print(
+        f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [99 % "
+        f"interval]"
+    )
     for entry in table:
         first = "-" if entry["first_s"] is None else f"{entry['first_s']:.1f}"
         speedups = ", ".join(
@@ -87,7 +101,9 @@ def show(table: list[dict[str, Any]]) -> None:
             for base, i in entry.get("speedups", {}).items()
         )
         text = speedups or entry.get("note") or ""
-        print(f"{entry['example']:24} {entry['verdict']:9} {first:>8} {entry['seconds']:7.1f}  {text}")
+        print(
+            f"{entry['example']:24} {entry['verdict']:9} {first:>8} {entry['seconds']:7.1f}  {text}"
+        )
 
 
 def main() -> None:
@@ -108,10 +124,16 @@ def main() -> None:
     collapses = [e for e in table if e["example"] in COLLAPSES and e.get("speedups")]
     worst = min((min(i["low"] for i in e["speedups"].values()) for e in collapses), default=None)
     slowest = max((e["first_s"] for e in table if e["first_s"] is not None), default=None)
-    print(f"\ncollapse examples, worst lower bound: {worst and round(worst, 2)}x (bar {BAR_SPEEDUP}x)")
-    print(f"slowest first verified rewrite: {slowest and round(slowest, 1)} s (bar {BAR_SECONDS} s)")
+    print(
+        f"\ncollapse examples, worst lower bound: {worst and round(worst, 2)}x (bar {BAR_SPEEDUP}x)"
+    )
+    print(
+        f"slowest first verified rewrite: {slowest and round(slowest, 1)} s (bar {BAR_SECONDS} s)"
+    )
     if options.out:
-        options.out.write_text(json.dumps({"date": date.today().isoformat(), "rows": table}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"date": date.today().isoformat(), "rows": table}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
     python benchmarks/findings.py FOLDER --verdicts benchmarks/results/findings-2026-11-21.json
 
 --family KL2 (Triton, the default) or KL3 (training and inference scripts, less the packages' own tests).
-Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one with many,
-and the rest of --size from what is left. Prints the table of verdicts and what has none; --out writes both.
-Bar: 90 % true, in the sample and when each rule counts by its number of findings.
-"""
+Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one
+with many, and the rest of --size from what is left. Prints the table of verdicts and what has
+none; --out writes both. Bar: 90 % true, in the sample and when each rule counts by its number of
+findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ def main() -> None:
     table = _table(rows, judged)
     _print_table(table, judged)
     if arguments.out:
-        body = {"schema_version": 1, "packages": _packages(arguments.folder), "seed": arguments.seed}
+        body = {
+            "schema_version": 1,
+            "packages": _packages(arguments.folder),
+            "seed": arguments.seed,
+        }
         body |= {"num_findings": len(rows), "by_rule": table, "sample": judged}
         arguments.out.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
@@ -52,8 +56,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--size", type=int, default=150)
     parser.add_argument("--per-rule", type=int, default=8)
-    parser.add_argument("--show", action="store_true", help="print the code of each sampled finding")
-    parser.add_argument("--verdicts", type=Path, help="JSON written by --out, with verdict and why filled in")
+    parser.add_argument(
+        "--show", action="store_true", help="print the code of each sampled finding"
+    )
+    parser.add_argument(
+        "--verdicts", type=Path, help="JSON written by --out, with verdict and why filled in"
+    )
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -70,7 +78,11 @@ def _findings(folder: Path, family: str) -> list[Row]:
 
 
 def _row(path: Path, finding: Finding) -> Row:
-    place = {"file": path.as_posix(), "line": finding.data["line"], "column": finding.data["column"]}
+    place = {
+        "file": path.as_posix(),
+        "line": finding.data["line"],
+        "column": finding.data["column"],
+    }
     return {"rule": finding.rule} | place | {"target": finding.target, "message": finding.message}
 
 
@@ -94,7 +106,11 @@ def _verdicts(path: Path | None) -> dict[tuple[str, str, int, int], Row]:
     if path is None:
         return {}
     rows = json.loads(path.read_text())["sample"]
-    return {_key(row): {"verdict": row["verdict"], "why": row["why"]} for row in rows if "verdict" in row}
+    return {
+        _key(row): {"verdict": row["verdict"], "why": row["why"]}
+        for row in rows
+        if "verdict" in row
+    }
 
 
 def _table(rows: list[Row], judged: list[Row]) -> dict[str, Row]:
@@ -119,7 +135,8 @@ def _print_table(table: dict[str, Row], judged: list[Row]) -> None:
         expected = sum(c["findings"] * c["true"] / c["judged"] for c in known)
         share = expected / _total(known, "findings")
         print(
-            f"true: {num_true / num_judged:.1%} of the sample, {share:.1%} with rules by number of findings"
+            f"true: {num_true / num_judged:.1%} of the sample, {share:.1%} with rules by number "
+            f"of findings"
         )
     for row in judged:
         if "verdict" not in row:
@@ -139,7 +156,8 @@ def _print_code(folder: Path, row: Row) -> None:
 
 
 def _packages(folder: Path) -> list[str]:
-    """Names and versions, from the folders that a wheel brings along or that a source distribution is."""
+    """Names and versions, from the folders that a wheel brings along or that a source distribution
+    is."""
     wheels = [p.name.removesuffix(".dist-info") for p in folder.glob("*.dist-info")]
     return sorted(name.replace("-", " ") for name in wheels or [p.name for p in folder.iterdir()])
 

@@ -1,11 +1,11 @@
-"""From nothing to the first verified rewrite on the screen: python benchmarks/first_minutes.py [--out FILE]
+"""From nothing to the first verified rewrite on the screen: python benchmarks/first_minutes.py
+[--out FILE]
 
-The commands of docs/how-to/neovim.md, as they stand and in their order, by a person with an empty home: a
-clone of HEAD, a fresh environment for the tools, another for the project with torch, nothing in pip's cache,
-no verdict known. Then Neovim with the page's settings opens the page's example, and the rewrite is applied
-(tests/e2e/neovim_story.lua). Times are of the machine alone. Not covered: reading, installing Python and the
-editor, and how far the package index is away.
-"""
+The commands of docs/how-to/neovim.md, as they stand and in their order, by a person with an empty
+home: a clone of HEAD, a fresh environment for the tools, another for the project with torch,
+nothing in pip's cache, no verdict known. Then Neovim with the page's settings opens the page's
+example, and the rewrite is applied (tests/e2e/neovim_story.lua). Times are of the machine alone.
+Not covered: reading, installing Python and the editor, and how far the package index is away."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def _live(base: Path) -> list[Step]:
 
 
 def _person(home: Path, scratch: Path) -> dict[str, str]:
-    """The environment of somebody who never ran anything of ours, with the tools' environment active."""
+    """The environment of somebody who never ran anything of ours, with the tools' environment
+    active."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -116,7 +117,12 @@ def _person(home: Path, scratch: Path) -> dict[str, str]:
         "HOME": str(home),
         "TMPDIR": str(scratch),
         "PATH": os.pathsep.join(
-            [str(home / "tools/bin"), str(Path(sys.executable).resolve().parent), "/usr/bin", "/bin"]
+            [
+                str(home / "tools/bin"),
+                str(Path(sys.executable).resolve().parent),
+                "/usr/bin",
+                "/bin",
+            ]
         ),
         "KERNEL_LSP_DEVICE": "cpu",
         "PIP_NO_CACHE_DIR": "1",
@@ -140,7 +146,9 @@ def _edit(settings: Path, project: Path, environment: dict[str, str], clock: Clo
         "-c",
         f"luafile {STORY}",
     ]
-    with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as editor:
+    with subprocess.Popen(
+        command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True
+    ) as editor:
         assert editor.stdout is not None
         said = []
         for line in editor.stdout:
@@ -155,8 +163,12 @@ def _edit(settings: Path, project: Path, environment: dict[str, str], clock: Clo
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0 and not command[-1].startswith("kernel-lsp doctor"):  # which misses a GPU
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0 and not command[-1].startswith(
+        "kernel-lsp doctor"
+    ):  # which misses a GPU
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 

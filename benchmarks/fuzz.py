@@ -1,10 +1,11 @@
 """Draw at least 10,000 inputs of each kind in tests/unit/test_fuzz.py, and note how it went.
 
-    python benchmarks/fuzz.py [--inputs 10000] [--only json_rpc] [--out benchmarks/results/fuzz-DATE.json]
+    python benchmarks/fuzz.py [--inputs 10000] [--only json_rpc] [--out
+    benchmarks/results/fuzz-DATE.json]
 
-Written are per kind the inputs, the seconds and whether all passed, and of the server its largest memory and
-its slowest hover (milliseconds; above 100 ms asked again, since other programs take time too).
-"""
+Written are per kind the inputs, the seconds and whether all passed, and of the server its largest
+memory and its slowest hover (milliseconds; above 100 ms asked again, since other programs take
+time too)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ def fuzz(kind: str, inputs: int) -> dict[str, object]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=0"]
         begin = time.monotonic()
         done = subprocess.run(
-            [*command, f"{TESTS}::test_{kind}"], env=environment, cwd=ROOT, capture_output=True, text=True
+            [*command, f"{TESTS}::test_{kind}"],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
         )
         row: dict[str, object] = {
             "kind": kind,

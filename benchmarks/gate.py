@@ -1,14 +1,14 @@
-"""The bars of the gate, on a CUDA device or a CPU: attacks, false claims, repeats, rate, cost, faults.
+"""The bars of the gate, on a CUDA device or a CPU: attacks, false claims, repeats, rate, cost,
+faults.
 
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
     PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json   # goes on
 
 `--seconds` is the time of the whole run, of which every part has its share; what does not fit is
-said to be missing and never counted as good. The JSON file is written after every part, and parts of
-an earlier run that are not run again stay in it with their own date and versions. Standard library
-on this side; torch is imported by the children only.
-"""
+said to be missing and never counted as good. The JSON file is written after every part, and parts
+of an earlier run that are not run again stay in it with their own date and versions. Standard
+library on this side; torch is imported by the children only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ async def run(
     result = _earlier(out, device)
     memory = leftovers.device_mib()
     with tempfile.TemporaryDirectory() as cache, leftovers.own_folder() as folder:
-        async with Gate(cache=Path(cache)) as gate:  # as in the product; no text is judged twice here
+        async with Gate(
+            cache=Path(cache)
+        ) as gate:  # as in the product; no text is judged twice here
             bench = Bench(device=device, evaluate=gate.evaluate, lanes=max(2, min(16, CORES)))
             about = await _about(bench)
             _print_head(about)
@@ -57,7 +59,9 @@ async def run(
                 if name == MUTANTS:
                     known = _known(result, seed)
                     keep = functools.partial(_keep, result, {**about, "seed": seed}, out, start)
-                    part = await mutation.judge(bench, share, seed=seed, limit=limit, known=known, keep=keep)
+                    part = await mutation.judge(
+                        bench, share, seed=seed, limit=limit, known=known, keep=keep
+                    )
                 else:
                     part = await _measure(name, bench, share, folder)
                 stored = _stored(part, time.monotonic() - start)
@@ -68,10 +72,16 @@ async def run(
     result["parts"]["leaks"] = {**about, **_stored(left, 0.0)}
     _print_part("leaks", left, 0.0)
     _write(out, result)
-    return all(row["met"] is not False for name in (*parts, "leaks") for row in result["parts"][name]["rows"])
+    return all(
+        row["met"] is not False
+        for name in (*parts, "leaks")
+        for row in result["parts"][name]["rows"]
+    )
 
 
-def _keep(result: dict[str, Any], about: dict[str, Any], out: Path | None, start: float, part: Part) -> None:
+def _keep(
+    result: dict[str, Any], about: dict[str, Any], out: Path | None, start: float, part: Part
+) -> None:
     """A long part is written as it goes."""
     result["parts"][MUTANTS] = {**about, **_stored(part, time.monotonic() - start)}
     _write(out, result)
@@ -102,10 +112,13 @@ async def _measure(name: str, bench: Bench, seconds: float, folder: Path) -> Par
 
 
 async def _about(bench: Bench) -> dict[str, Any]:
-    """Device, versions and load, from one evaluation; it also shows that the gate works here at all."""
+    """Device, versions and load, from one evaluation; it also shows that the gate works here at
+    all."""
     judged = await bench.judge("first", bench.request(TASK.reference, TASK.candidate))
     if judged.evaluation is None or judged.status != "passed":
-        raise SystemExit(f"the gate does not judge a right candidate here: {judged.status}: {judged.detail}")
+        raise SystemExit(
+            f"the gate does not judge a right candidate here: {judged.status}: {judged.detail}"
+        )
     return {
         "device": bench.device,
         "device_name": judged.evaluation.device_name,
@@ -121,14 +134,32 @@ async def _about(bench: Bench) -> dict[str, Any]:
 async def _left(folder: Path, memory_before: int | None) -> Part:
     """What is still there once the gate is closed."""
     await asyncio.sleep(SETTLE_S)
-    running, kept, memory = leftovers.processes(folder), leftovers.folders(folder), leftovers.device_mib()
+    running, kept, memory = (
+        leftovers.processes(folder),
+        leftovers.folders(folder),
+        leftovers.device_mib(),
+    )
     rows = [
-        Row(what="processes after the gate is closed", bar="0", measured=str(len(running)), met=not running),
-        Row(what="scratch folders after the gate is closed", bar="0", measured=str(len(kept)), met=not kept),
+        Row(
+            what="processes after the gate is closed",
+            bar="0",
+            measured=str(len(running)),
+            met=not running,
+        ),
+        Row(
+            what="scratch folders after the gate is closed",
+            bar="0",
+            measured=str(len(kept)),
+            met=not kept,
+        ),
     ]
     if memory is not None and memory_before is not None:
         more = memory - memory_before
-        rows.append(Row(what="device memory still taken", bar="0 MiB", measured=f"{more} MiB", met=more <= 0))
+        rows.append(
+            Row(
+                what="device memory still taken", bar="0 MiB", measured=f"{more} MiB", met=more <= 0
+            )
+        )
     return Part(rows=rows, notes=[*running, *kept])
 
 
@@ -153,7 +184,9 @@ def _write(out: Path | None, result: dict[str, Any]) -> None:
 
 def _print_head(about: dict[str, Any]) -> None:
     environment, name = about["environment"], about["device_name"] or about["device"]
-    versions = ", ".join(f"{k} {environment[k]}" for k in ("torch", "triton", "python") if k in environment)
+    versions = ", ".join(
+        f"{k} {environment[k]}" for k in ("torch", "triton", "python") if k in environment
+    )
     print(f"device    {name}, {about['cores']} cores, load {about['load']:.1f}")
     print(f"versions  {versions}, driver {environment.get('driver_version', 'none')}")
     print(f"sandbox   {environment.get('sandbox')}; {about['lanes']} candidates at a time")
@@ -180,13 +213,18 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(SHARES), help="names with commas between them")
     parser.add_argument("--seconds", type=float, help="of the whole run")
     parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--seed", type=int, default=0, help="of the generated candidates (part mutants)")
-    parser.add_argument("--limit", type=int, help="generated candidates of this run, then it goes on later")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the generated candidates (part mutants)"
+    )
+    parser.add_argument(
+        "--limit", type=int, help="generated candidates of this run, then it goes on later"
+    )
     options = parser.parse_args()
     parts = options.parts.split(",")
     if unknown := set(parts) - {*SHARES, MUTANTS}:
         parser.error(
-            f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, {MUTANTS})"
+            f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, "
+            f"{MUTANTS})"
         )
     seconds = options.seconds or DEFAULT_S[options.device]
     work = run(options.device, parts, seconds, options.out, seed=options.seed, limit=options.limit)

@@ -1,13 +1,14 @@
-"""How long a device stands idle while a slow language model proposes: a whole search, judged by the gate.
+"""How long a device stands idle while a slow language model proposes: a whole search, judged by
+the gate.
 
     PYTHONPATH=. python3 benchmarks/idle.py --device cuda --seconds 90 --out idle-h200-DATE.json
 
-The model is the tests' scripted server (tests/unit/scripted_model.py): 8 replies in flight, 2 s each, every
-one a call drawn from its schema. Printed: the share of the time between the first and the last judgement in
-which none was under way although a candidate waited for one (the bar: under 10 %), the same whether or not
-one waited, and how busy the driver says that the device was (NVML, sampled; compiling a candidate is no work
-of the device). Not covered: a model on the GPU that judges, with which judging takes turns on purpose.
-"""
+The model is the tests' scripted server (tests/unit/scripted_model.py): 8 replies in flight, 2 s
+each, every one a call drawn from its schema. Printed: the share of the time between the first and
+the last judgement in which none was under way although a candidate waited for one (the bar: under
+10 %), the same whether or not one waited, and how busy the driver says that the device was (NVML,
+sampled; compiling a candidate is no work of the device). Not covered: a model on the GPU that
+judges, with which judging takes turns on purpose."""
 
 from __future__ import annotations
 
@@ -34,7 +35,15 @@ from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.tournament import Tournament
-from kernel_lsp.records import Candidate, Job, Outcome, SearchBudget, SearchJudgement, SearchMode, SearchPlan
+from kernel_lsp.records import (
+    Candidate,
+    Job,
+    Outcome,
+    SearchBudget,
+    SearchJudgement,
+    SearchMode,
+    SearchPlan,
+)
 from kernel_lsp.search.loop import SearchLoop
 
 TASKS = Path(__file__).resolve().parent / "tasks"
@@ -71,16 +80,22 @@ class Watch:
         last = max((place for place, one in enumerate(self.seen) if one[1]), default=-1)
         looked = [one for one in self.seen[: last + 1] if one[2] or not waiting]
         spent = sum(seconds for seconds, _, _ in looked)
-        return sum(seconds for seconds, running, _ in looked if not running) / spent if spent else None
+        return (
+            sum(seconds for seconds, running, _ in looked if not running) / spent if spent else None
+        )
 
 
 def busy_percent() -> int | None:
-    with contextlib.suppress(Exception):  # no NVML, no number: this one is only told beside the others
+    with contextlib.suppress(
+        Exception
+    ):  # no NVML, no number: this one is only told beside the others
         import pynvml
 
         pynvml.nvmlInit()
         first = int(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0])
-        return int(pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(first)).gpu)
+        return int(
+            pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(first)).gpu
+        )
     return None
 
 
@@ -93,7 +108,8 @@ def device_name(device: str) -> str:
 
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """The product's own search and judge, looked at; the quick search before them is not counted."""
+    """The product's own search and judge, looked at; the quick search before them is not
+    counted."""
     judge, run = Tournament.judged, SearchLoop.run
 
     async def judged(self: Tournament, candidate: Candidate, *, full: bool) -> SearchJudgement:
@@ -125,7 +141,8 @@ async def sampling(watch: Watch) -> AsyncIterator[None]:
 
 async def search(path: Path, device: str, seconds: float, watch: Watch) -> Outcome:
     plan = SearchPlan(
-        mode=SearchMode.BEST, budget=SearchBudget(candidates=100_000, seconds=seconds, stagnation=100_000)
+        mode=SearchMode.BEST,
+        budget=SearchBudget(candidates=100_000, seconds=seconds, stagnation=100_000),
     )
     os.environ.setdefault("KERNEL_LSP_API_KEY", "none")  # no keyring is asked
     async with ScriptedModel([Say(tool="apply_skill", delay_s=REPLY_S)]) as server:
@@ -139,7 +156,11 @@ async def search(path: Path, device: str, seconds: float, watch: Watch) -> Outco
             )
             pipeline = Pipeline(settings)
             job = Job(
-                text=read_source(path).text, path=str(path), qualname="Model", device=device, search=plan
+                text=read_source(path).text,
+                path=str(path),
+                qualname="Model",
+                device=device,
+                search=plan,
             )
             try:
                 with watched(watch):
@@ -159,7 +180,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     watch = Watch()
-    outcome = asyncio.run(search(TASKS / f"{options.task}.py", options.device, options.seconds, watch))
+    outcome = asyncio.run(
+        search(TASKS / f"{options.task}.py", options.device, options.seconds, watch)
+    )
     found = outcome.search
     assert found is not None
     told = {

@@ -2,11 +2,11 @@
 
     PYTHONPATH=. python3 benchmarks/kernels.py --out results.json [--only softmax] [--seconds 200]
 
-Each row goes the way a user's file goes: capture, match, apply, write source, run it. Results are checked
-against a float64 oracle before anything is timed. Times are CUDA events, providers interleaved, L2 flushed
-before each rep; GB/s counts each input and output once. A failing row is reported and the rest goes on.
-Not covered: launch overhead on an idle CPU (the flush hides it), gradients.
-"""
+Each row goes the way a user's file goes: capture, match, apply, write source, run it. Results are
+checked against a float64 oracle before anything is timed. Times are CUDA events, providers
+interleaved, L2 flushed before each rep; GB/s counts each input and output once. A failing row is
+reported and the rest goes on. Not covered: launch overhead on an idle CPU (the flush hides it),
+gradients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class Case:
     """Expressions of get_inputs()."""
 
     def program(self, dtype: str) -> str:
-        return f"{HEAD.format(dtype=dtype)}{self.body}\n\ndef get_inputs():\n    return [{self.inputs}]\n"
+        return (
+            f"{HEAD.format(dtype=dtype)}{self.body}\n\ndef get_inputs():\n    return "
+            f"[{self.inputs}]\n"
+        )
 
 
 def _forward(expression: str, arguments: str = "x", init: str = "") -> str:
@@ -67,7 +70,9 @@ def _randn(*sizes: int) -> str:
     return f"torch.randn({', '.join(map(str, sizes))}, dtype=DTYPE)"
 
 
-def _case(name: str, skill: str, expression: str, arguments: str, inputs: list[str], init: str = "") -> Case:
+def _case(
+    name: str, skill: str, expression: str, arguments: str, inputs: list[str], init: str = ""
+) -> Case:
     body = _forward(expression, arguments, init)
     return Case(name=name, skill=skill, body=body, inputs=", ".join(inputs))
 
@@ -92,7 +97,9 @@ CASES = (
         [_randn(64, 256, 56, 56)],
         SCALE.format(256),
     ),
-    _case("softsign 8192x8192", "fused-pointwise", "x / (1 + torch.abs(x))", "x", [_randn(8192, 8192)]),
+    _case(
+        "softsign 8192x8192", "fused-pointwise", "x / (1 + torch.abs(x))", "x", [_randn(8192, 8192)]
+    ),
     _case(
         "softmax scale mask 16x16x1024x1024",
         "fused-row-softmax",
@@ -186,14 +193,17 @@ CASES = (
 
 
 def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
-    """The program with the skill applied at its first site. Raises RuntimeError when it has none."""
+    """The program with the skill applied at its first site. Raises RuntimeError when it has
+    none."""
     folder = ROOT / "skills" / case.skill
     skill = Skill(
         name=case.skill, description="", scope="graph", tags=(), version=1, body="",
         path=str(folder), executable=True,
     )  # fmt: skip
     program = Program(source=case.program(dtype), entry="Model", kind=TargetKind.MODULE)
-    workload = Workload(name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False))
+    workload = Workload(
+        name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+    )
     session = EngineSession(program, workload, device, [skill])
     matches = session.rewrites[case.skill].match(session.graph)
     if not matches:
@@ -295,7 +305,8 @@ def show(row: dict[str, Any]) -> str:
         return f"{row['case']:<42} {row['dtype']:<9} ERROR {row['error'][:200]}"
     ms = row["median_ms"]
     return (
-        f"{row['case']:<42} {row['dtype']:<9} {ms['eager']:>8.3f} {ms.get('compile', float('nan')):>8.3f}"
+        f"{row['case']:<42} {row['dtype']:<9} {ms['eager']:>8.3f} "
+        f"{ms.get('compile', float('nan')):>8.3f}"
         f" {ms['candidate']:>8.3f} {row['speedup_eager']:>6.2f}x {row['speedup_best']:>6.2f}x"
         f" {row['gb_per_s']:>6.0f} {row['share_of_copy']:>5.0%}"
         f"  {row['candidate_error']:.1e} / {row['eager_error']:.1e}"
@@ -306,12 +317,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="part of a case's name")
-    parser.add_argument("--seconds", type=float, default=200, help="torch.compile is skipped after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=200, help="torch.compile is skipped after this time"
+    )
     options = parser.parse_args()
     started, rows = time.monotonic(), []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"medians of {NUM_REPS} reps in ms, L2 flushed before each")
-    print(f"{'case':<42} {'dtype':<9} {'eager':>8} {'compile':>8} {'ours':>8} {'eager':>7} {'best':>7}"
+    print(f"{'case':<42} {'dtype':<9} {'eager':>8} {'compile':>8} {'ours':>8} {'eager':>7} "
+          f"{'best':>7}"
           f" {'GB/s':>6} {'copy':>5}  error ours / eager")  # fmt: skip
     for case in CASES:
         for dtype in ("float32", "bfloat16") if options.only in case.name else ():

@@ -1,14 +1,15 @@
 """Lineages of the five experts: what each step gains, and whether a fresh process sees the same.
 
-    PYTHONPATH=. python3 benchmarks/lineage.py --device cuda --limit-s 480 --out lineage-h200-DATE.json
+    PYTHONPATH=. python3 benchmarks/lineage.py --device cuda --limit-s 480 --out
+    lineage-h200-DATE.json
 
-Every expert of benchmarks/experts is walked back, all in one process, so that one is compiled while another
-is timed. Then a fresh process judges each accepted step again. Everything judged lies under --data, so a run
-that was stopped, also by --limit-s, goes on with the same command. Two files are written: --out, and beside
-it the whole records (``….records.json``), from which drafts can be made elsewhere. On a CPU the interpreter
-judges small shapes: nothing has an effect, nothing is reproduced.
-Not covered: whether the skills help on other kernels (trainer/LOG.md: they hardly do).
-"""
+Every expert of benchmarks/experts is walked back, all in one process, so that one is compiled
+while another is timed. Then a fresh process judges each accepted step again. Everything judged
+lies under --data, so a run that was stopped, also by --limit-s, goes on with the same command. Two
+files are written: --out, and beside it the whole records (``….records.json``), from which drafts
+can be made elsewhere. On a CPU the interpreter judges small shapes: nothing has an effect, nothing
+is reproduced. Not covered: whether the skills help on other kernels (trainer/LOG.md: they hardly
+do)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ SMALL = {
     "scan": "gate=f32[2,50,24] x=f32[2,50,24]",
     "softmax": "x=bf16[3,20000]",
 }
-"""For the interpreter. Sizes in one workload differ: the gate changes a batch wherever its size stands."""
+"""For the interpreter. Sizes in one workload differ: the gate changes a batch wherever its size
+stands."""
 SAME = 0.02
 """Two measurements of one ratio differ by about this much beyond their intervals."""
 LEAST_STEPS = 4
@@ -63,7 +65,9 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
     async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
-        walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
+        walk = walking.LineageWalk(
+            on=on, judgements=Judgements(on.place), report=_reporter(path.stem)
+        )
         found = await lessons.learn(walk, await walk.run())
         kept.write(on.place, found, presenting.markdown(found))
     print(f"{presenting.brief(found)}\n     in {time.monotonic() - begun:.0f} s\n", flush=True)
@@ -73,7 +77,9 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
 async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
     """Every accepted step and the whole, judged anew; child's hash -> judgement."""
     async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
-        known = next((one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None)
+        known = next(
+            (one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None
+        )
         if known is None:
             return {}
         walk = walking.LineageWalk(
@@ -95,7 +101,8 @@ def _reporter(name: str) -> environment.Report:
 
 
 async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> dict[str, Any]:
-    """The work on every expert, ``--lanes`` at a time, as long as the time lasts; what failed is said."""
+    """The work on every expert, ``--lanes`` at a time, as long as the time lasts; what failed is
+    said."""
     found, end = dict[str, Any](), time.monotonic() + options.limit_s
     settings = replace(config.load(None)[0], data_dir=str(options.data))
     pipeline = Pipeline(settings)
@@ -138,7 +145,9 @@ def row(one: Lineage, fresh: dict[str, Judgement]) -> dict[str, Any]:
         "rejected": len(one.avoided),
         "finished": one.finished,
         "steps": steps,
-        "avoided": [f"{step.operator} {step.parameters}: {step.reason[:160]}" for step in one.avoided],
+        "avoided": [
+            f"{step.operator} {step.parameters}: {step.reason[:160]}" for step in one.avoided
+        ],
         "whole": _ends(one.whole.effect if one.whole else None),
         "skills": {skill.name: [skill.standing, skill.how] for skill in one.skills},
     }
@@ -157,7 +166,9 @@ def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
         if one.hardware.split(":")[0] == device
     }
     anew = {
-        path.stem: _anew(options.data / f"again-{path.stem}.json") for path in experts if path.stem in known
+        path.stem: _anew(options.data / f"again-{path.stem}.json")
+        for path in experts
+        if path.stem in known
     }
     rows = {name: row(known[name], fresh) for name, fresh in anew.items()}
     steps = [step for one in rows.values() for step in one["steps"]]
@@ -182,7 +193,9 @@ def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
 def _anew(path: Path) -> dict[str, Judgement]:
     if not path.exists():
         return {}
-    return {key: wire.from_json(Judgement, data) for key, data in json.loads(path.read_text()).items()}
+    return {
+        key: wire.from_json(Judgement, data) for key, data in json.loads(path.read_text()).items()
+    }
 
 
 def show(found: dict[str, Any]) -> None:
@@ -197,7 +210,8 @@ def show(found: dict[str, Any]) -> None:
 
 
 def recheck(options: argparse.Namespace, experts: list[Path]) -> None:
-    """In this process, which has timed nothing before. Each expert's file is written when it is done."""
+    """In this process, which has timed nothing before. Each expert's file is written when it is
+    done."""
 
     async def kept_again(pipeline: Pipeline, path: Path, device: str) -> None:
         judgements = await again(pipeline, path, device)
@@ -212,10 +226,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--limit-s", type=float, default=480, help="stops then, and goes on next time (480)")
+    parser.add_argument(
+        "--limit-s", type=float, default=480, help="stops then, and goes on next time (480)"
+    )
     parser.add_argument("--lanes", type=int, default=5, help="experts at a time (5; 1 on a CPU)")
     parser.add_argument("--only", default="", help="experts by name, with commas; default: all")
-    parser.add_argument("--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what is kept")
+    parser.add_argument(
+        "--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what is kept"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--recheck", action="store_true", help="only judge again, in this process")
     options = parser.parse_args()

@@ -1,16 +1,16 @@
-"""How fast the shipped policy suggests, and what it costs: on this machine's CPU, with its real child.
+"""How fast the shipped policy suggests, and what it costs: on this machine's CPU, with its real
+child.
 
     python benchmarks/policy.py                      a random model of the shipped size
     python benchmarks/policy.py --model FOLDER       a checkpoint
     … --kernels DIR      a policy for Triton kernels, on those of trainer.generated_kernels
     python benchmarks/policy.py --out FILE           also as text to keep
 
-A suggestion: a whole first course for a program of benchmarks/tasks (skills selected, steps named with their
-parameters, stop), from the request to the last word, with the engine's answers between the steps left out
-(they are told apart) and the child warm; of a kernel all questions that its first course takes. Memory: the
-child's private memory over a process that has torch alone. Bars: p50 of 150 ms on two cores, 300 MB, 60 MB
-on disk.
-"""
+A suggestion: a whole first course for a program of benchmarks/tasks (skills selected, steps named
+with their parameters, stop), from the request to the last word, with the engine's answers between
+the steps left out (they are told apart) and the child warm; of a kernel all questions that its
+first course takes. Memory: the child's private memory over a process that has torch alone. Bars:
+p50 of 150 ms on two cores, 300 MB, 60 MB on disk."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def shuffled(folder: Path) -> list[Path]:
 async def suggested(
     task: str, source: str, engine: Engine, runtime: Runtime, skills: list[Skill], rounds: int
 ) -> list[Suggestion]:
-    """The first course for a task, some times; the first round is cold for this task and counts too."""
+    """The first course for a task, some times; the first round is cold for this task and counts
+    too."""
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     workload = Workload(name="bench", origin=WorkloadOrigin.GET_INPUTS)
     try:
@@ -187,7 +188,8 @@ async def one(
 async def of_kernel(
     file: Path, engine: Engine, runtime: Runtime, skills: list[Skill], rounds: int
 ) -> list[Suggestion]:
-    """The same for a file with one Triton kernel; what the policy is not asked for is the engine's time."""
+    """The same for a file with one Triton kernel; what the policy is not asked for is the engine's
+    time."""
     (task,) = (one for one in tasks.load(file.parent).tasks if one.path == file)
     capture = await engine.open(task.program, task.workload, "cuda", skills)
     found = []
@@ -247,7 +249,9 @@ async def viewed_by(engine: Engine, talk: Dialog) -> Viewed | None:
 async def beyond_torch(runtime: Runtime) -> float:
     """MB of private memory of the child more than of a process that has imported torch."""
     code = "import torch, sys; torch.ones(2) @ torch.ones(2); print(flush=True); sys.stdin.read()"
-    plain = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    plain = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
     try:
         assert plain.stdout is not None and runtime._child is not None
         await plain.stdout.readline()
@@ -295,8 +299,18 @@ def report(folder: Path, found: list[Suggestion], memory_mb: float, start_s: flo
             "",
             True,
         ),
-        ("steps of a suggestion, mean", f"{statistics.fmean(o.steps for o in found):.1f}", "", True),
-        ("words of an opening, median / most", f"{opening[len(opening) // 2]} / {opening[-1]}", "", True),
+        (
+            "steps of a suggestion, mean",
+            f"{statistics.fmean(o.steps for o in found):.1f}",
+            "",
+            True,
+        ),
+        (
+            "words of an opening, median / most",
+            f"{opening[len(opening) // 2]} / {opening[-1]}",
+            "",
+            True,
+        ),
     ]
     head = [
         f"policy of {size:.1f} million parameters, {len(found)} suggestions for"

@@ -1,15 +1,15 @@
-"""Every combination of parameters of 20 rewritten tasks, timed on a GPU: what benchmarks/search.py replays.
+"""Every combination of parameters of 20 rewritten tasks, timed on a GPU: what benchmarks/search.py
+replays.
 
     PYTHONPATH=. python3 benchmarks/record_spaces.py --out spaces-h200-DATE.json --limit-s 340
 
-Of each task the planner's first course with 40 to 400 combinations (product over all of its steps) is taken.
-The engine makes every combination, the gate's tuner compiles, tries and times it: all of a task with the same
-number of interleaved rounds in one process, caches flushed, so that near ones are not apart by accident. What
-does not compile, does not run or is wrong is recorded with its reason. Combinations with one id are one
-program. The file is written after every task;
-with --limit-s no task is begun that would not end in time, and what runs at the limit is given up.
-Not covered: full judgements (a combination's values are only near the reference's), other devices.
-"""
+Of each task the planner's first course with 40 to 400 combinations (product over all of its steps)
+is taken. The engine makes every combination, the gate's tuner compiles, tries and times it: all of
+a task with the same number of interleaved rounds in one process, caches flushed, so that near ones
+are not apart by accident. What does not compile, does not run or is wrong is recorded with its
+reason. Combinations with one id are one program. The file is written after every task; with
+--limit-s no task is begun that would not end in time, and what runs at the limit is given up. Not
+covered: full judgements (a combination's values are only near the reference's), other devices."""
 
 from __future__ import annotations
 
@@ -81,12 +81,15 @@ NAMES = (
     "chains/linear_narrow_hardswish_bias",
     "operators/attention_linear",
 )
-"""More than 20, because a space changes with its skill and a task may not run; the first 20 that do count."""
+"""More than 20, because a space changes with its skill and a task may not run; the first 20 that
+do count."""
 BATCH = 32
-"""Variants that are compiled in one request: their kernels in 16 threads, within the tuner's time limit."""
+"""Variants that are compiled in one request: their kernels in 16 threads, within the tuner's time
+limit."""
 ROUNDS, TIMED_S = 15, 12.0
 EXPECTED_S = 45.0
-"""What a task takes at most on an H200 with three beside each other, at a guess; later the longest so far."""
+"""What a task takes at most on an H200 with three beside each other, at a guess; later the longest
+so far."""
 
 
 @dataclass(kw_only=True)
@@ -127,7 +130,11 @@ async def _course(one: Opened) -> Course:
     planner = Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
     count = 0
     async for course in planner.courses(one.sites, triton=one.bench.device == "cuda"):
-        if SMALLEST <= math.prod(len(c) for axes in _axes(course) for c in axes.values()) <= LARGEST:
+        if (
+            SMALLEST
+            <= math.prod(len(c) for axes in _axes(course) for c in axes.values())
+            <= LARGEST
+        ):
             return course
         count += 1
         if count == MOST_COURSES:
@@ -141,9 +148,12 @@ def _axes(course: Course) -> list[dict[str, Sequence[Any]]]:
 
 
 async def _combinations(one: Opened, course: Course) -> Any:
-    """Candidates for all combinations that the engine makes: the largest step's in one request each."""
+    """Candidates for all combinations that the engine makes: the largest step's in one request
+    each."""
     axes = _axes(course)
-    largest = max(range(len(axes)), key=lambda place: math.prod(len(c) for c in axes[place].values()))
+    largest = max(
+        range(len(axes)), key=lambda place: math.prod(len(c) for c in axes[place].values())
+    )
     others = [place for place in range(len(axes)) if place != largest]
     for chosen in product(*(list(_choices(axes[place])) for place in others)):
         steps = list(course.steps)
@@ -185,17 +195,30 @@ async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict
             raise KernelLspError(f"no combination runs: {reason}")
         known = await tuner.timed(names, ROUNDS, TIMED_S)
     axes = [
-        {"step": place, "skill": site.skill, "site": site.site, "name": name, "choices": list(choices)}
+        {
+            "step": place,
+            "skill": site.skill,
+            "site": site.site,
+            "name": name,
+            "choices": list(choices),
+        }
         for place, (site, found) in enumerate(zip(course.sites, _axes(course), strict=True))
         for name, choices in found.items()
     ]
     return {
         "summary": course.candidate.summary,
-        "steps": [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in course.steps],
+        "steps": [
+            {"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in course.steps
+        ],
         "axes": axes,
         "original_ms": known.median_ms[ORIGINAL],
         "combinations": [
-            [_point(c.steps, axes), c.id[:12], known.median_ms.get(c.id), known.dropped.get(c.id, "")]
+            [
+                _point(c.steps, axes),
+                c.id[:12],
+                known.median_ms.get(c.id),
+                known.dropped.get(c.id, ""),
+            ]
             for c in made
         ],
     }
@@ -264,7 +287,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--limit-s", type=float, default=340.0, help="of the whole run")
-    parser.add_argument("--lanes", type=int, default=3, help="tasks beside each other (timing is exclusive)")
+    parser.add_argument(
+        "--lanes", type=int, default=3, help="tasks beside each other (timing is exclusive)"
+    )
     parser.add_argument("--only", default="", help="regular expression on names of tasks")
     parser.add_argument("--most", type=int, default=ENOUGH, help="tasks to record")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

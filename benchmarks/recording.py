@@ -1,16 +1,17 @@
-"""What ``kernel-lsp record`` costs: small training loops, alone and recorded, two processes taking turns.
+"""What ``kernel-lsp record`` costs: small training loops, alone and recorded, two processes taking
+turns.
 
     python benchmarks/recording.py                       every loop, on the GPU if there is one
     python benchmarks/recording.py --device cpu --rounds 40 --out results.json
     python benchmarks/recording.py --limit-s 60          of each loop; told is what was measured until then
 
-The two train on the same core, a block of steps at a time, and neither does anything in the other's turn:
-what else happens on the machine meets both. A round is two blocks of each (A B B A), its number the time of
-a step recorded over alone, each the mean of a block's quicker half. Told is the median over the rounds with
-its interval of 95 % (order statistics), by the clock and by the processes' own time. Bar: 5 % (issue 8). That
-the recorder's own bound counts the other's turns too can only raise the numbers, by 1 % at most.
-The loops are unkind on purpose: modules so small that a call of one takes some 50 us.
-"""
+The two train on the same core, a block of steps at a time, and neither does anything in the
+other's turn: what else happens on the machine meets both. A round is two blocks of each (A B B A),
+its number the time of a step recorded over alone, each the mean of a block's quicker half. Told is
+the median over the rounds with its interval of 95 % (order statistics), by the clock and by the
+processes' own time. Bar: 5 % (issue 8). That the recorder's own bound counts the other's turns too
+can only raise the numbers, by 1 % at most. The loops are unkind on purpose: modules so small that
+a call of one takes some 50 us."""
 
 from __future__ import annotations
 
@@ -70,12 +71,16 @@ def _compared(loop: str, arguments: argparse.Namespace) -> list[Times]:
             limits = (arguments.rounds, arguments.limit_s)
             threading.Thread(target=_conduct, args=(listener, found, *limits), daemon=True).start()
             alone = subprocess.Popen([*command, "--alone"])
-            done = running.run(ROOT, command, Path(folder) / "benchmark.recorded.toml", Path(folder))
+            done = running.run(
+                ROOT, command, Path(folder) / "benchmark.recorded.toml", Path(folder)
+            )
             if done.status:
                 alone.kill()
             status = alone.wait()
     if status or done.status or not done.merged.seen or done.merged.notes:
-        raise SystemExit(f"nothing was compared: exit codes {status}, {done.status}, {done.merged.notes}")
+        raise SystemExit(
+            f"nothing was compared: exit codes {status}, {done.status}, {done.merged.notes}"
+        )
     return found
 
 
@@ -87,7 +92,9 @@ def _conduct(listener: Listener, found: list[Times], rounds: int, limit_s: float
     end = time.monotonic() + limit_s
     while len(found) < rounds and time.monotonic() < end:
         blocks = [(who, _block(children[who])) for who in (ALONE, RECORDED, RECORDED, ALONE)]
-        mean = {who: _mean([block for by, block in blocks if by == who]) for who in (ALONE, RECORDED)}
+        mean = {
+            who: _mean([block for by, block in blocks if by == who]) for who in (ALONE, RECORDED)
+        }
         ratios = {clock: mean[RECORDED][clock] / mean[ALONE][clock] for clock in CLOCKS}
         found.append({**ratios, "step_ms": mean[ALONE]["wall"]})
     for connection in children.values():
@@ -112,14 +119,20 @@ def _told(loop: str, rounds: list[Times]) -> dict[str, Any]:
         f"{clock} {told[clock]['middle']:.3f} [{told[clock]['low']:.3f}, {told[clock]['high']:.3f}]"
         for clock in CLOCKS
     )
-    print(f"{loop:12} step {step:8.3f} ms   recorded/alone: {words}   {len(rounds)} rounds", flush=True)
+    print(
+        f"{loop:12} step {step:8.3f} ms   recorded/alone: {words}   {len(rounds)} rounds",
+        flush=True,
+    )
     return {**told, "step_ms": step, "rounds": rounds}
 
 
 def _median(values: list[float]) -> Times:
-    """With the order statistics around it that hold the median of what is measured in 95 of 100 cases."""
+    """With the order statistics around it that hold the median of what is measured in 95 of 100
+    cases."""
     ordered, count = sorted(values), len(values)
-    reach = math.ceil(0.98 * math.sqrt(count))  # 1.96 standard deviations of a binomial of n and 1/2
+    reach = math.ceil(
+        0.98 * math.sqrt(count)
+    )  # 1.96 standard deviations of a binomial of n and 1/2
     low, high = max(0, count // 2 - reach), min(count - 1, (count - 1) // 2 + reach)
     return {"middle": statistics.median(ordered), "low": ordered[low], "high": ordered[high]}
 
@@ -155,7 +168,9 @@ def _trained(step: Callable[[], None], steps: int, device: str) -> Times:
             torch.cuda.synchronize()
         times["wall"].append(time.perf_counter() - wall)
         times["cpu"].append(time.process_time() - cpu)
-    return {clock: 1000 * statistics.fmean(sorted(times[clock])[: (steps + 1) // 2]) for clock in CLOCKS}
+    return {
+        clock: 1000 * statistics.fmean(sorted(times[clock])[: (steps + 1) // 2]) for clock in CLOCKS
+    }
 
 
 def _mlp(device: str) -> Callable[[], None]:
@@ -220,7 +235,9 @@ def _arguments() -> argparse.Namespace:
         import torch
 
         arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
-    arguments.loops = arguments.loops or ["mlp", "transformer"] + ["launches"] * (arguments.device == "cuda")
+    arguments.loops = arguments.loops or ["mlp", "transformer"] + ["launches"] * (
+        arguments.device == "cuda"
+    )
     return arguments
 
 

@@ -40,7 +40,11 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
-        qkv = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x)
+            .view(batch, length, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         mixed = nn.functional.scaled_dot_product_attention(*qkv.unbind(0), is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 

@@ -3,11 +3,11 @@
     python benchmarks/retrieval.py                  5,000 skills
     python benchmarks/retrieval.py --out FILE       also as text to keep
 
-The library is made of the built-in skills' sentences, tags and descriptions, mixed at random with a fixed
-seed, plus words that nobody else uses. Queries are the sources of benchmarks/tasks: longer than what a
-capture asks. Wall time counts everybody on the machine, CPU time only this program; both are printed.
-Bar: p99 of 20 ms. Building the index is once per change of the library and no part of it.
-"""
+The library is made of the built-in skills' sentences, tags and descriptions, mixed at random with
+a fixed seed, plus words that nobody else uses. Queries are the sources of benchmarks/tasks: longer
+than what a capture asks. Wall time counts everybody on the machine, CPU time only this program;
+both are printed. Bar: p99 of 20 ms. Building the index is once per change of the library and no
+part of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def library(count: int) -> list[Skill]:
 
 
 def _skill(
-    number: int, known: tuple[Skill, ...], sentences: list[str], tags: list[str], dice: random.Random
+    number: int,
+    known: tuple[Skill, ...],
+    sentences: list[str],
+    tags: list[str],
+    dice: random.Random,
 ) -> Skill:
     own = " ".join("".join(dice.choices("bcdfgklmnprstvaeiou", k=8)) for _ in range(4))
     like = dice.choice(known)
@@ -85,7 +89,9 @@ def timed(index: Index, query: str) -> tuple[float, float]:
     return taken
 
 
-def report(skills: list[Skill], queries: int, times: list[tuple[float, float]], building: float) -> str:
+def report(
+    skills: list[Skill], queries: int, times: list[tuple[float, float]], building: float
+) -> str:
     chars = statistics.mean(len(skill.body) for skill in skills)
     wall, cpu = ([pair[i] for pair in times] for i in (0, 1))
     lines = [

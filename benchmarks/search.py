@@ -1,15 +1,17 @@
-"""The search without a model on recorded spaces: how near to the best combination with a quarter of the work.
+"""The search without a model on recorded spaces: how near to the best combination with a quarter
+of the work.
 
-    PYTHONPATH=. python3 benchmarks/search.py [results/spaces-h200-DATE.json] [--seeds 50] [--out FILE]
+    PYTHONPATH=. python3 benchmarks/search.py [results/spaces-h200-DATE.json] [--seeds 50] [--out
+    FILE]
 
-Replays benchmarks/record_spaces.py's recordings: the real loop, MAP-Elites strategy and parameter mutations,
-with a judge that looks the time up. Every run starts from the skills' default parameters, whose judgement
-counts as one of its evaluations, and may judge a quarter of the programs. Beside it, on the same spaces and
-seeds, random search: as many programs drawn uniformly without repetition. Both are scored by the speedup of
-their best over the best speedup of all. Combinations that lead to the same program count as one, because
-nothing is judged twice. Bar: 98 % on average over tasks and seeds.
-Not covered: noise (a recording has one time per combination) and changing the chain of steps.
-"""
+Replays benchmarks/record_spaces.py's recordings: the real loop, MAP-Elites strategy and parameter
+mutations, with a judge that looks the time up. Every run starts from the skills' default
+parameters, whose judgement counts as one of its evaluations, and may judge a quarter of the
+programs. Beside it, on the same spaces and seeds, random search: as many programs drawn uniformly
+without repetition. Both are scored by the speedup of their best over the best speedup of all.
+Combinations that lead to the same program count as one, because nothing is judged twice. Bar: 98 %
+on average over tasks and seeds. Not covered: noise (a recording has one time per combination) and
+changing the chain of steps."""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ class Space:
 
     def point(self, steps: Sequence[Step]) -> Point:
         return tuple(
-            axis["choices"].index(steps[axis["step"]].parameters.get(axis["name"], axis["choices"][0]))
+            axis["choices"].index(
+                steps[axis["step"]].parameters.get(axis["name"], axis["choices"][0])
+            )
             for axis in self.axes
         )
 
@@ -94,7 +98,9 @@ class Space:
         chosen: list[Json] = [dict(step.parameters) for step in self.steps]
         for axis, place in zip(self.axes, point, strict=True):
             chosen[axis["step"]][axis["name"]] = axis["choices"][place]
-        return tuple(replace(step, parameters=new) for step, new in zip(self.steps, chosen, strict=True))
+        return tuple(
+            replace(step, parameters=new) for step, new in zip(self.steps, chosen, strict=True)
+        )
 
     async def sites(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         return self.offered[len(steps) : len(steps) + 1]
@@ -143,7 +149,9 @@ def spaces(path: Path) -> list[Space]:
 
 def _space(name: str, task: Json) -> Space:
     axes = tuple(task["axes"])
-    steps = tuple(Step(skill=s["skill"], site=s["site"], parameters=s["parameters"]) for s in task["steps"])
+    steps = tuple(
+        Step(skill=s["skill"], site=s["site"], parameters=s["parameters"]) for s in task["steps"]
+    )
     offered = tuple(
         Site(
             skill=step.skill,
@@ -174,7 +182,9 @@ async def _evolved(space: Space, seed: int) -> float:
     archive = MemoryArchive()
     started = await _first_that_runs(space)
     attempts.enter(archive, started, lambda judged: {})
-    limits = SearchBudget(candidates=space.budget - len(started), seconds=None, stagnation=len(space.times))
+    limits = SearchBudget(
+        candidates=space.budget - len(started), seconds=None, stagnation=len(space.times)
+    )
     loop = SearchLoop(
         task=_task(),
         strategy=Evolution(seed),
@@ -191,7 +201,8 @@ async def _evolved(space: Space, seed: int) -> float:
 
 
 async def _first_that_runs(space: Space) -> list[Proposal]:
-    """The defaults; where they do not run, also what comes after them, up to the first that does."""
+    """The defaults; where they do not run, also what comes after them, up to the first that
+    does."""
     made = [await space.apply(space.steps)]
     others = (program for program in space.times if program != made[0].id)
     while not space.speedup(made[-1].id):
@@ -209,7 +220,9 @@ def drawn(space: Space, seed: int) -> float:
 
 def _task() -> SearchTask:
     program = Program(source="", entry="Model", kind=TargetKind.MODULE)
-    return SearchTask(qualname="Model", fingerprint="", program=program, workload=WORKLOAD, device="cuda")
+    return SearchTask(
+        qualname="Model", fingerprint="", program=program, workload=WORKLOAD, device="cuda"
+    )
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -258,17 +271,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.recording is None:
-        sys.exit("there is no recording in benchmarks/results: make one with benchmarks/record_spaces.py")
+        sys.exit(
+            "there is no recording in benchmarks/results: make one with benchmarks/record_spaces.py"
+        )
     print(f"{options.recording.name}, {options.seeds} seeds, {SHARE:.0%} of the evaluations")
-    print(f"{'task':<44} {'all':>4} {'some':>4} {'best':>8}  default   evolution (worst)    random (worst)")
+    print(
+        f"{'task':<44} {'all':>4} {'some':>4} {'best':>8}  default   evolution (worst)    random "
+        f"(worst)"
+    )
     rows = compare(spaces(options.recording), options.seeds)
     means = {name: statistics.fmean(row[name] for row in rows) for name in COLUMNS}
     met = means["evolution"] >= BAR
-    print(f"mean of {len(rows)} tasks: evolution {means['evolution']:.2%}, random {means['random']:.2%},"
+    print(f"mean of {len(rows)} tasks: evolution {means['evolution']:.2%}, random "
+          f"{means['random']:.2%},"
           f" default {means['default']:.2%}; bar {BAR:.0%}: {'met' if met else 'NOT met'}")  # fmt: skip
     if options.out:
-        about = {"recording": options.recording.name, "seeds": options.seeds, "share": SHARE, "bar": BAR}
-        options.out.write_text(json.dumps({**about, "means": means, "met": met, "rows": rows}, indent=1))
+        about = {
+            "recording": options.recording.name,
+            "seeds": options.seeds,
+            "share": SHARE,
+            "bar": BAR,
+        }
+        options.out.write_text(
+            json.dumps({**about, "means": means, "met": met, "rows": rows}, indent=1)
+        )
     sys.exit(0 if met else 1)
 
 

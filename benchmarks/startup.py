@@ -1,12 +1,13 @@
-"""What kernel-lsp optimize costs in CPU seconds, by process: python benchmarks/startup.py [--before DIR]
+"""What kernel-lsp optimize costs in CPU seconds, by process: python benchmarks/startup.py
+[--before DIR]
 
-Runs the command on a small copy of an example, with an empty home and data folder (*cold*) and then with
-what that run has left there, after an edit that asks for other sizes (*edited*), and watches all processes.
-``--before`` names another checkout (`git archive REVISION | tar -x -C DIR`), whose runs alternate with ours,
-so that a busy machine slows both. CPU seconds of the whole are what the kernel has counted (this program
-adopts orphans, so that none is missed); those of a process are read every 20 ms from /proc until it is gone.
-Not covered: memory, GPUs, and wall times worth telling on a machine that others use too.
-"""
+Runs the command on a small copy of an example, with an empty home and data folder (*cold*) and
+then with what that run has left there, after an edit that asks for other sizes (*edited*), and
+watches all processes. ``--before`` names another checkout (`git archive REVISION | tar -x -C
+DIR`), whose runs alternate with ours, so that a busy machine slows both. CPU seconds of the whole
+are what the kernel has counted (this program adopts orphans, so that none is missed); those of a
+process are read every 20 ms from /proc until it is gone. Not covered: memory, GPUs, and wall times
+worth telling on a machine that others use too."""
 
 from __future__ import annotations
 
@@ -67,13 +68,18 @@ class Watch:
         found: dict[int, tuple[str, float]] = {}
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                fields, pid = (entry / "stat").read_text().rpartition(")")[2].split(), int(entry.name)
+                fields, pid = (
+                    (entry / "stat").read_text().rpartition(")")[2].split(),
+                    int(entry.name),
+                )
                 parents[pid] = int(fields[1])
                 found[pid] = fields[19], (int(fields[11]) + int(fields[12])) * TICK_S
         for pid, (begun, seconds) in found.items():
             if self._is_ours(pid, parents):
                 self.seconds[pid, begun] = seconds
-                if name := _name(pid):  # the last one counts: a fork shows its parent's until it has its own
+                if name := _name(
+                    pid
+                ):  # the last one counts: a fork shows its parent's until it has its own
                     self.names[pid, begun] = name
 
     def _is_ours(self, pid: int, parents: dict[int, int]) -> bool:
@@ -96,7 +102,9 @@ class Watch:
 def _name(pid: int) -> str:
     """What a process is, in a word."""
     with contextlib.suppress(OSError):
-        words = [os.fsdecode(w) for w in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if w]
+        words = [
+            os.fsdecode(w) for w in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if w
+        ]
         modules = [w for w in words if w.startswith("kernel_lsp.")]
         if modules:
             more = words[words.index(modules[-1]) + 1 :]
@@ -115,14 +123,27 @@ def _name(pid: int) -> str:
 def run(checkout: Path, example: Path, home: Path) -> Run:
     """The command in an environment of its own. What it leaves in ``home`` stays."""
     environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("KERNEL_LSP", "XDG_"))},
+        **{
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("KERNEL_LSP", "XDG_"))
+        },
         "HOME": str(home),
         "KERNEL_LSP_DATA_DIR": str(home / "data"),
         "KERNEL_LSP_PYTHON": sys.executable,
         "PYTHONPATH": str(checkout),
     }
     before, start = _spent(), time.monotonic()
-    command = [sys.executable, "-m", "kernel_lsp", "optimize", str(example), "--device", "cpu", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "kernel_lsp",
+        "optimize",
+        str(example),
+        "--device",
+        "cpu",
+        "--json",
+    ]
     process = subprocess.Popen(
         command, env=environment, cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -135,7 +156,9 @@ def run(checkout: Path, example: Path, home: Path) -> Run:
     seconds, count = watch.by_name()
     total = _spent() - before
     seconds["between two looks"] = max(0.0, total - sum(seconds.values()))
-    return Run(exit_code=process.returncode, wall_s=wall_s, cpu_s=total, by_name=seconds, processes=count)
+    return Run(
+        exit_code=process.returncode, wall_s=wall_s, cpu_s=total, by_name=seconds, processes=count
+    )
 
 
 def _spent() -> float:
@@ -178,7 +201,9 @@ def table(found: dict[str, list[Run]]) -> str:
         for kind in kinds:
             spent = statistics.median(one.by_name.get(name, 0.0) for one in found[kind])
             number = max(one.processes.get(name, 0) for one in found[kind])
-            cells.append(f"{spent:.2f}" + (f" ({number})" if number > 1 else "    ") if spent else "-    ")
+            cells.append(
+                f"{spent:.2f}" + (f" ({number})" if number > 1 else "    ") if spent else "-    "
+            )
         lines.append(name.ljust(width) + "".join(f"{cell:>18}" for cell in cells))
     for what in ("cpu_s", "wall_s"):
         values = (statistics.median(getattr(one, what) for one in found[kind]) for kind in kinds)
@@ -197,7 +222,9 @@ def main() -> None:
     checkouts["now"] = ROOT
     for checkout in checkouts.values():  # as installed: byte code is there
         compileall.compile_dir(checkout / "kernel_lsp", quiet=1)
-    print(f"{EXAMPLE}, {cpu.cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"{EXAMPLE}, {cpu.cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     for found in measured(checkouts, asked.times):
         print(table(found), flush=True)
         if asked.out:

@@ -1,12 +1,14 @@
-"""The same program as its own rewrite: how often is its step called faster, how far is the ratio from 1?
+"""The same program as its own rewrite: how often is its step called faster, how far is the ratio
+from 1?
 
-    python benchmarks/step_aa.py --comparisons 30 --out results.json benchmarks/programs/gpt_script.py --small
+    python benchmarks/step_aa.py --comparisons 30 --out results.json
+    benchmarks/programs/gpt_script.py --small
 
-Each comparison is what `kernel-lsp optimize -- python PROGRAM.py` does with a rewrite: a copy of the
-workspace, fresh processes, alternating rounds, the interval over rounds, the rule by which edits are
-offered. Only that the "edited" copy is the program itself. Every comparison is written before the next
-begins; the same command goes on from there. The clock is the first optimizer's step.
-"""
+Each comparison is what `kernel-lsp optimize -- python PROGRAM.py` does with a rewrite: a copy of
+the workspace, fresh processes, alternating rounds, the interval over rounds, the rule by which
+edits are offered. Only that the "edited" copy is the program itself. Every comparison is written
+before the next begins; the same command goes on from there. The clock is the first optimizer's
+step."""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ ITSELF = ProgramWay(name="the program itself", variant="itself")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("program", type=Path, help="a script with an optimizer")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
-    parser.add_argument("--root-class", default="Model", help="class of the outermost module, in the script")
+    parser.add_argument(
+        "--root-class", default="Model", help="class of the outermost module, in the script"
+    )
     parser.add_argument("--comparisons", type=int, default=30)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True)
@@ -65,7 +71,9 @@ def _row(measured: MeasuredWays, seconds: float) -> dict[str, Any]:
     ratio = measured.ratio(AS_IS, ITSELF)
     failed = measured.failed(AS_IS) or measured.failed(ITSELF)
     told = None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]
-    steps = {way.name: [run.step_ms for run in runs.values()] for way, runs in measured.runs.items()}
+    steps = {
+        way.name: [run.step_ms for run in runs.values()] for way, runs in measured.runs.items()
+    }
     return {
         "ratio": told,
         "claimed": ratio is not None and measuring.pays(ratio),

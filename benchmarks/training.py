@@ -1,14 +1,14 @@
 """Tokens per second of one supervised step: this trainer against TRL's SFTTrainer, in one run.
 
-    PYTHONPATH=. python benchmarks/training.py --device cuda --size 0.6b --out training-h200-DATE.json
-    PYTHONPATH=. python benchmarks/training.py --device cpu --size tiny
+    PYTHONPATH=. python benchmarks/training.py --device cuda --size 0.6b --out
+    training-h200-DATE.json PYTHONPATH=. python benchmarks/training.py --device cpu --size tiny
 
-Same model (Qwen3 of random weights), same rows (prompts and replies of varied lengths, losses on replies
-alone), same precision (bfloat16 products over float32 weights on a GPU), same batch, AdamW (fused on a GPU),
-no activation checkpointing, no packing. Each is one process after the other; the first steps are left out.
-The first loss of both must agree, or the comparison is worth nothing. TRL is an optional program: what of it
-is missing is said, and ours is measured alone. Padded tokens do not count. Not covered: several GPUs.
-"""
+Same model (Qwen3 of random weights), same rows (prompts and replies of varied lengths, losses on
+replies alone), same precision (bfloat16 products over float32 weights on a GPU), same batch, AdamW
+(fused on a GPU), no activation checkpointing, no packing. Each is one process after the other; the
+first steps are left out. The first loss of both must agree, or the comparison is worth nothing.
+TRL is an optional program: what of it is missing is said, and ours is measured alone. Padded
+tokens do not count. Not covered: several GPUs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,34 @@ from trainer.training import TrainingRun
 
 SIZES = {
     "tiny": ModelConfig(
-        hidden=128, layers=2, heads=4, key_heads=2, head=32, inner=384, vocabulary=4096, context=1024
+        hidden=128,
+        layers=2,
+        heads=4,
+        key_heads=2,
+        head=32,
+        inner=384,
+        vocabulary=4096,
+        context=1024,
     ),
     "20m": ModelConfig(
-        hidden=384, layers=8, heads=6, key_heads=2, head=64, inner=1024, vocabulary=4096, context=4096
+        hidden=384,
+        layers=8,
+        heads=6,
+        key_heads=2,
+        head=64,
+        inner=1024,
+        vocabulary=4096,
+        context=4096,
     ),
     "0.6b": ModelConfig(
-        hidden=1024, layers=28, heads=16, key_heads=8, head=128, inner=3072, vocabulary=151_936, context=4096
+        hidden=1024,
+        layers=28,
+        heads=16,
+        key_heads=8,
+        head=128,
+        inner=3072,
+        vocabulary=151_936,
+        context=4096,
     ),
 }
 """20m: the shipped policy's; 0.6b: Qwen3-0.6B's."""
@@ -118,7 +139,11 @@ def timed(
         first = first or value
         if number >= options.warmup:
             speeds.append(sum(map(len, batch)) / took)
-    return {"tokens_per_s": statistics.median(speeds), "first_loss": first, "peak_gb": peak(options)}
+    return {
+        "tokens_per_s": statistics.median(speeds),
+        "first_loss": first,
+        "peak_gb": peak(options),
+    }
 
 
 def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> dict[str, float]:
@@ -178,7 +203,9 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
                 if state.global_step > options.warmup:
                     self.speeds.append(sum(map(len, batches[state.global_step - 1])) / took)
 
-            def on_log(self, arguments: Any, state: Any, control: Any, logs: Any = None, **__: Any) -> None:
+            def on_log(
+                self, arguments: Any, state: Any, control: Any, logs: Any = None, **__: Any
+            ) -> None:
                 if self.first is None and logs and "loss" in logs:
                     self.first = float(logs["loss"])
 
@@ -225,7 +252,10 @@ def main() -> None:
         "--tokens", type=int, default=65536, help="padded tokens of one of our forward passes"
     )
     parser.add_argument(
-        "--longest", type=int, default=0, help="tokens of the longest row; default: half the context"
+        "--longest",
+        type=int,
+        default=0,
+        help="tokens of the longest row; default: half the context",
     )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=5, help="steps that are not counted")
@@ -234,7 +264,10 @@ def main() -> None:
     warnings.simplefilter("ignore", FutureWarning)  # TRL's and transformers' own
     shape = SIZES[options.size]
     every = rows(
-        options.batch * options.steps, shape.vocabulary, options.longest or shape.context // 2, seed=1
+        options.batch * options.steps,
+        shape.vocabulary,
+        options.longest or shape.context // 2,
+        seed=1,
     )
     batches = [every[i : i + options.batch] for i in range(0, len(every), options.batch)]
     told: dict[str, Any] = {
@@ -246,7 +279,10 @@ def main() -> None:
         "ours": ours(options, batches),
     }
     if lacking := missing():
-        print(f"TRL is not measured: {', '.join(lacking)} not installed (carry their wheels: pip download)")
+        print(
+            f"TRL is not measured: {', '.join(lacking)} not installed (carry their wheels: pip "
+            f"download)"
+        )
     else:
         told["trl"] = theirs(options, batches)
         told["ratio"] = told["ours"]["tokens_per_s"] / told["trl"]["tokens_per_s"]
@@ -264,7 +300,8 @@ def table(told: dict[str, Any]) -> str:
         if name in told:
             one = told[name]
             lines.append(
-                f"  {name:5} {one['tokens_per_s']:10,.0f} tokens/s  first loss {one['first_loss']:.4f}"
+                f"  {name:5} {one['tokens_per_s']:10,.0f} tokens/s  first loss "
+                f"{one['first_loss']:.4f}"
                 f"  peak {one['peak_gb']:.1f} GB"
             )
     if "ratio" in told:

@@ -1,14 +1,16 @@
-"""Are rewrites of Triton kernels right, and do they compile for sm_90? Without a GPU, and without any speed.
+"""Are rewrites of Triton kernels right, and do they compile for sm_90? Without a GPU, and without
+any speed.
 
-    PYTHONPATH=. python benchmarks/triton_check.py interpret [--packages DIR] [--only REGEX] [--out FILE]
+    PYTHONPATH=. python benchmarks/triton_check.py interpret [--packages DIR] [--only REGEX] [--out
+    FILE]
     PYTHONPATH=. python benchmarks/triton_check.py compile   …
 
-Of each kernel of triton_targets.py: every site that is found with its first choice and two others, then
-all sites after one another. ``interpret`` runs original and rewrite in Triton's interpreter on small inputs
-(sizes above 1024 divided by 64) and compares all results; an autotuned kernel runs with its last
-configuration, the one that a rewrite adds. ``compile`` translates what each launch would compile, for
-the real sizes, and asks ptxas for registers and spills. Not covered: results that only full sizes have.
-"""
+Of each kernel of triton_targets.py: every site that is found with its first choice and two others,
+then all sites after one another. ``interpret`` runs original and rewrite in Triton's interpreter
+on small inputs (sizes above 1024 divided by 64) and compares all results; an autotuned kernel runs
+with its last configuration, the one that a rewrite adds. ``compile`` translates what each launch
+would compile, for the real sizes, and asks ptxas for registers and spills. Not covered: results
+that only full sizes have."""
 
 from __future__ import annotations
 
@@ -69,7 +71,10 @@ def main() -> None:
         rows[name(job)] = found = dict(_checked(prepare(job), skills, check))
         wrong = {what: said for what, said in found.items() if not said.startswith("ok")}
         told = f"{len(found) - len(wrong)} of {len(found)} right" if found else "nothing applies"
-        print(f"{name(job).rpartition('/')[2]:52} {time.monotonic() - begun:5.1f} s  {told}", flush=True)
+        print(
+            f"{name(job).rpartition('/')[2]:52} {time.monotonic() - begun:5.1f} s  {told}",
+            flush=True,
+        )
         for what, said in wrong.items():
             print(f"    {what}: {said[:300]}", flush=True)
     bad = sum(not said.startswith("ok") for found in rows.values() for said in found.values())
@@ -134,7 +139,9 @@ def interpreted(packages: Path | None) -> Check:
         try:
             with on_a_gpu():
                 expected = _run(program, program.source, small)
-                found = _run(program, program.source if candidate is None else candidate.program, small)
+                found = _run(
+                    program, program.source if candidate is None else candidate.program, small
+                )
         except Exception as error:  # whatever a kernel raises is what this program looks for
             return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
         try:
@@ -168,8 +175,14 @@ def _made(spec: ArgSpec) -> Any:
     elif spec.dtype == "bool":
         values = torch.rand(spec.shape) < 0.5
     else:
-        values = torch.rand(spec.shape) + 0.01 if spec.distribution == "uniform" else torch.randn(spec.shape)
-    made = torch.empty_strided(spec.shape, spec.stride or torch.empty(spec.shape).stride(), dtype=dtype)
+        values = (
+            torch.rand(spec.shape) + 0.01
+            if spec.distribution == "uniform"
+            else torch.randn(spec.shape)
+        )
+    made = torch.empty_strided(
+        spec.shape, spec.stride or torch.empty(spec.shape).stride(), dtype=dtype
+    )
     return made.copy_(values)
 
 
@@ -218,7 +231,8 @@ def rsqrt(x):
 
 
 def _complete() -> None:
-    """What the interpreter lacks: functions of CUDA's library, and float arguments that are tensors."""
+    """What the interpreter lacks: functions of CUDA's library, and float arguments that are
+    tensors."""
     import numpy as np
     import triton.language as tl
     from triton.language.extra import libdevice
@@ -242,7 +256,8 @@ def _complete() -> None:
 
 
 def _without_entries() -> None:
-    """What flag-gems puts around a kernel knows compiled kernels alone: here it hands launches on."""
+    """What flag-gems puts around a kernel knows compiled kernels alone: here it hands launches
+    on."""
     import triton
     from triton.runtime.interpreter import InterpretedFunction
 
@@ -279,7 +294,9 @@ def compiled(program: Program, candidate: Candidate | None, workload: Workload) 
 
     source = program.source if candidate is None else candidate.program
     launched = [
-        one for one in observe(replace(program, source=source), workload) if one.kernel == program.kernel
+        one
+        for one in observe(replace(program, source=source), workload)
+        if one.kernel == program.kernel
     ]
     said = []
     for one in launched[-1:]:
@@ -293,12 +310,18 @@ def compiled(program: Program, candidate: Candidate | None, workload: Workload) 
         constants = {**one.constants, **{k: v for k, v in chosen.items() if k not in OPTIONS}}
         options = {**one.options, **{k: v for k, v in chosen.items() if k in OPTIONS}}
         try:
-            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # ptxas writes there
-                made = aot._compile(function, _description(function, one.arguments, constants, options), 90)
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                contextlib.chdir(folder),
+            ):  # ptxas writes there
+                made = aot._compile(
+                    function, _description(function, one.arguments, constants, options), 90
+                )
         except Exception as error:  # whatever Triton raises means: does not compile
             return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
         said.append(
-            f"{made['registers']} registers, {made['spill_bytes']} spilled, {made['shared_bytes']} shared"
+            f"{made['registers']} registers, {made['spill_bytes']} spilled, "
+            f"{made['shared_bytes']} shared"
         )
     return f"ok ({'; '.join(said)})"
 

@@ -1,16 +1,18 @@
 """Triton kernels as targets: what each gains over its own best configuration, judged by the gate.
 
-    PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out triton-h200-DATE.json
+    PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out
+    triton-h200-DATE.json
     … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their wheels, unpacked
-                         (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE DIR)
+                         (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE
+                         DIR)
     … --use NAME         planned by the rule (rule) or a policy (launch-small@1), to compare them
     … --only REGEX       of path and name; --resume goes on with what --out has not yet, and asks once more
                          what could not be judged; --merge FILE… takes the rows of other runs over
 
-Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which nothing
-is offered counts as 1.0 in the mean. What packages' kernels are called with is in triton/installed.
-On a CPU the interpreter judges, so nothing has a speed. Not covered: searches deeper than the quick one.
-"""
+Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which
+nothing is offered counts as 1.0 in the mean. What packages' kernels are called with is in
+triton/installed. On a CPU the interpreter judges, so nothing has a speed. Not covered: searches
+deeper than the quick one."""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ Rows = dict[str, dict[str, Any]]
 
 
 def jobs(device: str, only: str, packages: Path | None) -> list[Job]:
-    """Kernels of ours and, where they are, of installed packages, by turns: a run that is cut short has seen
-    some of each."""
+    """Kernels of ours and, where they are, of installed packages, by turns: a run that is cut
+    short has seen some of each."""
     groups: dict[str, list[Job]] = {}
     for job in (*own(device), *(installed(device, packages) if packages else ())):
         groups.setdefault(name(job).partition("/")[0] if job.folder else "", []).append(job)
@@ -75,7 +77,8 @@ def own(device: str) -> Iterator[Job]:
 
 
 def installed(device: str, packages: Path) -> Iterator[Job]:
-    """The folder becomes a workspace with our workloads; kernels of packages that it lacks are left out."""
+    """The folder becomes a workspace with our workloads; kernels of packages that it lacks are
+    left out."""
     packages = packages.resolve()
     texts = [path.read_text() for path in sorted((FOLDER / "installed").glob("*.toml"))]
     (packages / ".kernel-lsp").mkdir(exist_ok=True)
@@ -85,7 +88,11 @@ def installed(device: str, packages: Path) -> Iterator[Job]:
         if path.exists():
             text = read_source(path).text
             yield Job(
-                text=text, path=str(path), qualname=workload["name"], folder=str(packages), device=device
+                text=text,
+                path=str(path),
+                qualname=workload["name"],
+                folder=str(packages),
+                device=device,
             )
 
 
@@ -93,7 +100,11 @@ def interpreter(packages: Path, folder: Path) -> str:
     """One that has the packages and all that this one has. Returns its path."""
     venv.create(folder, system_site_packages=True, symlinks=True)
     standard = str(Path(os.__file__).parent)
-    places = [p for p in sys.path if Path(p).is_dir() and not standard.startswith(p) and Path(p) not in OURS]
+    places = [
+        p
+        for p in sys.path
+        if Path(p).is_dir() and not standard.startswith(p) and Path(p) not in OURS
+    ]
     lines = "\n".join([str(packages.resolve()), *places])
     os.environ.setdefault("GEMS_VENDOR", "nvidia")  # else flag-gems starts programs to find its GPU
     next(folder.glob("lib/python*/site-packages")).joinpath("packages.pth").write_text(lines + "\n")
@@ -104,7 +115,9 @@ def row(outcome: Outcome) -> dict[str, Any]:
     best = outcome.best
     if best is None or best.verdict is not Verdict.FASTER:
         return {"speedup": None, "note": outcome.note}
-    gains = {name: [gain.low, gain.mid, gain.high] for name, gain in best.evaluation.speedups.items()}
+    gains = {
+        name: [gain.low, gain.mid, gain.high] for name, gain in best.evaluation.speedups.items()
+    }
     steps = [(step.skill, step.parameters) for step in best.candidate.steps]
     return {"speedup": min(gain[1] for gain in gains.values()), "gains": gains, "steps": steps}
 
@@ -144,8 +157,13 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
 
 def show(kernel: str, found: dict[str, Any]) -> None:
     gain = f"{found['speedup']:.2f}x" if found["speedup"] else "silent"
-    why = "; ".join(f"{skill} {values}" for skill, values in found.get("steps", ())) or found.get("note")
-    print(f"{kernel.rpartition('/')[2]:52} {gain:7} {found['seconds']:6.1f} s  {str(why)[:150]}", flush=True)
+    why = "; ".join(f"{skill} {values}" for skill, values in found.get("steps", ())) or found.get(
+        "note"
+    )
+    print(
+        f"{kernel.rpartition('/')[2]:52} {gain:7} {found['seconds']:6.1f} s  {str(why)[:150]}",
+        flush=True,
+    )
 
 
 def geomean(rows: Rows) -> float:
@@ -174,8 +192,8 @@ def save(options: argparse.Namespace, rows: Rows) -> None:
 
 
 def earlier(paths: Iterable[Path]) -> Rows:
-    """What other runs have found; a row that could not be judged gives way to one that was, and is asked
-    again."""
+    """What other runs have found; a row that could not be judged gives way to one that was, and is
+    asked again."""
     rows: Rows = {}
     for path in paths:
         rows |= json.loads(path.read_text())["rows"]
@@ -187,13 +205,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--limit-s", type=float, default=400, help="no kernel is begun after that (400)")
+    parser.add_argument(
+        "--limit-s", type=float, default=400, help="no kernel is begun after that (400)"
+    )
     parser.add_argument("--lanes", type=int, default=4, help="kernels at a time (4)")
-    parser.add_argument("--only", default="", help="only kernels whose file or name matches this expression")
+    parser.add_argument(
+        "--only", default="", help="only kernels whose file or name matches this expression"
+    )
     parser.add_argument("--packages", type=Path, help="folder of unpacked wheels")
     parser.add_argument("--use", metavar="NAME", help="who plans: rule, or a policy by its name")
     parser.add_argument("--resume", action="store_true", help="keep what --out has, do the rest")
-    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="keep what these have, too")
+    parser.add_argument(
+        "--merge", type=Path, nargs="*", default=[], help="keep what these have, too"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     kept = [options.out] if options.resume and options.out and options.out.exists() else []

@@ -1,11 +1,11 @@
 """Keys in VS Code with and without the extension: python benchmarks/typing_vscode.py [--out FILE]
 
-Two windows of the same VS Code (code-server in Chromium) have a file of 5,000 lines open, one of them with
-the extension and its server; blocks of 19 keys go to them in turns, 80 ms between two keys. A time is from
-the key to the frame that shows it. Prints both distributions, the ratio of their medians, the CPU time of
-the server per key, and the activation as VS Code's own page tells it. Installs what it needs like
-tests/vscode. Not covered: browsers' own windows, Remote-SSH's network.
-"""
+Two windows of the same VS Code (code-server in Chromium) have a file of 5,000 lines open, one of
+them with the extension and its server; blocks of 19 keys go to them in turns, 80 ms between two
+keys. A time is from the key to the frame that shows it. Prints both distributions, the ratio of
+their medians, the CPU time of the server per key, and the activation as VS Code's own page tells
+it. Installs what it needs like tests/vscode. Not covered: browsers' own windows, Remote-SSH's
+network."""
 
 from __future__ import annotations
 
@@ -41,12 +41,17 @@ def main() -> None:
     found = {name: _summary(steps["times"][name]) for name in ("without", "with")}
     ratio = found["with"]["median_ms"] / found["without"]["median_ms"]
     for name, row in found.items():
-        print(f"{name + ' extension':<18} " + "  ".join(f"{key} {value:.1f}" for key, value in row.items()))
+        print(
+            f"{name + ' extension':<18} "
+            + "  ".join(f"{key} {value:.1f}" for key, value in row.items())
+        )
     activation = sum(steps["activation"].values())
     per_key_ms = 10 * steps["server"]["ticks"] / found["with"]["keys"]
     print(f"ratio of medians   {ratio:.2f}")
     print(f"server             {per_key_ms:.1f} ms of CPU per key")
-    print(f"activation         {activation:.0f} ms ({steps['activation']}), bar {BAR_ACTIVATION_MS}")
+    print(
+        f"activation         {activation:.0f} ms ({steps['activation']}), bar {BAR_ACTIVATION_MS}"
+    )
     print(f"load {load[0]:.2f} before, {load[1]:.2f} after, on {os.cpu_count()} cores")
     if arguments.out:
         about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "load": load}
@@ -56,7 +61,9 @@ def main() -> None:
 
 
 def _typed(blocks: int) -> dict[str, dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-typing-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="kernel-lsp-typing-", ignore_cleanup_errors=True
+    ) as name:
         base = Path(name)
         for part in ("project", "state", "data"):
             (base / part).mkdir()

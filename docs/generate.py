@@ -89,8 +89,10 @@ def escape(text: str) -> str:
 def command_lines() -> Iterator[str]:
     yield from ["# Commands", "", GENERATED, ""]
     yield from wrap(
-        "`kernel-lsp COMMAND --help` says the same in a terminal. Every command takes `--help`; where "
-        "`--json` is listed, standard output is one JSON document and everything else is on standard error."
+        "`kernel-lsp COMMAND --help` says the same in a terminal. Every command takes "
+        "`--help`; where "
+        "`--json` is listed, standard output is one JSON document and everything else is on "
+        "standard error."
     )
     yield ""
     group: Any = typer.main.get_command(application(COMMANDS))
@@ -134,7 +136,9 @@ def parameter_lines(parameter: Any, hint: Any) -> list[str]:
         return wrap(escape(parameter.help or ""), f"- `{argument_word(parameter)}`: ")
     names = "/".join([*parameter.opts, *parameter.secondary_opts])
     word, default = value_word(hint, parameter.metavar), plain_value(parameter.default)
-    shown = "" if default in (None, False, "", []) or callable(default) else f" Default: `{default}`."
+    shown = (
+        "" if default in (None, False, "", []) or callable(default) else f" Default: `{default}`."
+    )
     text = sentence(escape(parameter.help or "")) + shown
     return wrap(text, f"- `{names}{' ' + word if word else ''}`: ")
 
@@ -177,10 +181,13 @@ def without_none(hint: Any) -> Any:
 def setting_lines() -> Iterator[str]:
     yield from ["# Settings", "", GENERATED, ""]
     yield from wrap(
-        "Later wins: defaults, `[tool.kernel-lsp]` of the folder's `pyproject.toml`, the environment "
-        "(`KERNEL_LSP_` and the name in capitals), the editor (under `kernel-lsp`), flags of a command. "
+        "Later wins: defaults, `[tool.kernel-lsp]` of the folder's `pyproject.toml`, the "
+        "environment "
+        "(`KERNEL_LSP_` and the name in capitals), the editor (under `kernel-lsp`), flags of a "
+        "command. "
         "In TOML and in editors dashes may stand for underscores. A value that cannot be used is "
-        "reported, and the next lower source counts. Settings marked *not from a project* are ignored in "
+        "reported, and the next lower source counts. Settings marked *not from a project* are "
+        "ignored in "
         "`pyproject.toml`: a repository that you cloned may not decide them for you. "
         "[A JSON schema](settings.schema.json) has all of them."
     )
@@ -230,7 +237,8 @@ def settings_schema() -> dict[str, Any]:
         "title": "Settings of kernel-lsp",
         "type": "object",
         "additionalProperties": False,
-        "properties": properties | {n.replace("_", "-"): p for n, p in properties.items() if "_" in n},
+        "properties": properties
+        | {n.replace("_", "-"): p for n, p in properties.items() if "_" in n},
     }
 
 
@@ -240,12 +248,17 @@ def value_schema(one: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     hint = without_none(hint)
     if words := one.metadata.get("table_of"):
         texts = {"type": "array", "items": {"type": "string"}}
-        return {"type": "object", "additionalProperties": texts if words == "lists" else {"enum": [*words]}}
+        return {
+            "type": "object",
+            "additionalProperties": texts if words == "lists" else {"enum": [*words]},
+        }
     if typing.get_origin(hint) is tuple:
         return {"type": "array", "items": {"type": "string"}}
     name = {bool: "boolean", int: "integer", float: "number"}.get(hint, "string")
     limits = {"low": "minimum", "high": "maximum"}
-    return {"type": name} | {limits[key]: one.metadata[key] for key in limits if key in one.metadata}
+    return {"type": name} | {
+        limits[key]: one.metadata[key] for key in limits if key in one.metadata
+    }
 
 
 def attribute_docs(module: Any) -> dict[str, str]:
@@ -266,14 +279,20 @@ def attribute_docs(module: Any) -> dict[str, str]:
 def rule_lines() -> Iterator[str]:
     yield from ["# Rules", "", GENERATED, ""]
     yield from wrap(
-        "Static findings: they come from the text of a file alone, nothing runs, and they are no claims "
+        "Static findings: they come from the text of a file alone, nothing runs, and they are no "
+        "claims "
         "of speed. `warning` and `error` mean that results can be wrong or that a kernel does not "
-        "compile. A comment `# kernel-lsp: ignore[KL101]` silences a rule for its line, below it for a "
+        "compile. A comment `# kernel-lsp: ignore[KL101]` silences a rule for its line, below "
+        "it for a "
         "target, and before the first statement for a file; [settings](../how-to/check.md) do so "
         "everywhere or by file."
     )
     rules: list[Rule | ScriptRule] = sorted([*RULES, *SCRIPT_RULES], key=lambda rule: rule.id)
-    for digit, title in (("1", "PyTorch modules"), ("2", "Triton kernels"), ("3", "Training scripts")):
+    for digit, title in (
+        ("1", "PyTorch modules"),
+        ("2", "Triton kernels"),
+        ("3", "Training scripts"),
+    ):
         yield from ["", f"## {title}", ""]
         for rule in rules:
             if rule.id[2] == digit:

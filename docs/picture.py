@@ -1,8 +1,7 @@
 """The picture of `kernel-lsp optimize` in README: python docs/picture.py
 
-It is what the program prints about the example of the pages, as SVG. tests/e2e/test_docs.py makes it
-again and compares: same words, other numbers.
-"""
+It is what the program prints about the example of the pages, as SVG. tests/e2e/test_docs.py makes
+it again and compares: same words, other numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +33,13 @@ def printed(folder: Path, data_dir: Path) -> str:
     environment.pop("NO_COLOR", None)
     command = [sys.executable, "-m", "kernel_lsp", "optimize", "example.py", "--device", "cpu"]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"nothing to draw: {done.stdout}{done.stderr}")
@@ -52,7 +57,9 @@ def svg(text: str) -> str:
 def words(drawn: str) -> set[str]:
     """Without numbers, and without where lines are broken."""
     shown = re.sub(r"<style>.*?</style>|<[^>]+>", " ", drawn, flags=re.S).replace("&#160;", " ")
-    return {re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", word) for word in re.split(r"[\s─-╿]+", shown) if word}
+    return {
+        re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", word) for word in re.split(r"[\s─-╿]+", shown) if word
+    }
 
 
 def main() -> None:

@@ -39,9 +39,9 @@ def die_with_parent() -> None:
 def leave_with_pipe() -> None:
     """End this process when the other end of its standard input is gone, whatever it is doing.
 
-    The parent's death signal does not reach through bubblewrap before that has armed its own, and a child
-    that is still importing torch then (10 s on a busy machine) would not look at the pipe for as long.
-    """
+    The parent's death signal does not reach through bubblewrap before that has armed its own, and
+    a child that is still importing torch then (10 s on a busy machine) would not look at the pipe
+    for as long."""
     poll = select.poll()
     poll.register(os.dup(0), 0)  # no events asked for: only the hang-up is reported
 

@@ -30,7 +30,9 @@ def placed(finding: Finding, program: NotebookProgram) -> Finding:
         and (fix := _fix(data.pop("fix"), program.part(finding.span.start), program)) is not None
     ):
         data["fix"] = fix
-    return replace(finding, message=_LINE_NUMBERS.sub(_in_cells(program), finding.message), data=data)
+    return replace(
+        finding, message=_LINE_NUMBERS.sub(_in_cells(program), finding.message), data=data
+    )
 
 
 def moved(finding: Finding, span: Span) -> Finding:
@@ -38,14 +40,19 @@ def moved(finding: Finding, span: Span) -> Finding:
     return replace(finding, span=span)
 
 
-def _fix(fix: Mapping[str, Any], part: CellPart | None, program: NotebookProgram) -> dict[str, Any] | None:
+def _fix(
+    fix: Mapping[str, Any], part: CellPart | None, program: NotebookProgram
+) -> dict[str, Any] | None:
     if part is None or any(
         program.part(edit["start"]) is not part or program.part(edit["end"]) is not part
         for edit in fix["edits"]
     ):
         return None
     begin = part.span.start
-    edits = [{**edit, "start": edit["start"] - begin, "end": edit["end"] - begin} for edit in fix["edits"]]
+    edits = [
+        {**edit, "start": edit["start"] - begin, "end": edit["end"] - begin}
+        for edit in fix["edits"]
+    ]
     return {"title": fix["title"], "edits": edits}
 
 

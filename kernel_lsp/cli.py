@@ -1,8 +1,8 @@
 """The command line: names and order of the commands. What each does is in ``kernel_lsp/commands``.
 
-``serve`` is imported first and alone when it is asked for, because an editor waits for it: the other
-commands load typer and rich, most of them SQLAlchemy too, which the server process must not carry.
-"""
+``serve`` is imported first and alone when it is asked for, because an editor waits for it: the
+other commands load typer and rich, most of them SQLAlchemy too, which the server process must not
+carry."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class FileIgnores:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything a user can set. In TOML and in editors, names may use dashes instead of underscores."""
+    """Everything a user can set. In TOML and in editors, names may use dashes instead of
+    underscores."""
 
     device: str = field(default="auto", metadata={"choices": ("auto", "cuda", "cpu")})
     """Where rewrites are measured; auto takes CUDA when the project's torch has it."""
@@ -53,37 +54,42 @@ class Settings:
     minimum_saved_us: float = field(default=2.0, metadata={"low": 0.0, "high": 1e6})
     """... and when it saves at least this many microseconds per call."""
     torch_compile: bool = True
-    """Offer torch.compile, and never a kernel that is slower than it. False where it cannot be used: it is
-    measured and told all the same."""
+    """Offer torch.compile, and never a kernel that is slower than it. False where it cannot be
+    used: it is measured and told all the same."""
     python: str | None = None
-    """The project's interpreter, absolute or relative to the folder; None searches for it. Never read from
-    pyproject.toml: it is a program that is started."""
+    """The project's interpreter, absolute or relative to the folder; None searches for it. Never
+    read from pyproject.toml: it is a program that is started."""
     consent: str = field(default="ask", metadata={"choices": ("ask", "always", "never")})
-    """May workspace code run: ask once per folder, always, or never. Never read from pyproject.toml,
-    because a cloned repository must not be able to grant itself permission."""
+    """May workspace code run: ask once per folder, always, or never. Never read from
+    pyproject.toml, because a cloned repository must not be able to grant itself permission."""
     background: bool = True
     """Measure targets of open files without being asked, once the folder has consent."""
     keep_source: bool = False
     """Keep source text in the journal (needed only when the journal shall feed training)."""
     training: bool = False
-    """What is measured here, and what becomes of offers, may be learned from; of source text only what
-    ``keep_source`` keeps."""
+    """What is measured here, and what becomes of offers, may be learned from; of source text only
+    what ``keep_source`` keeps."""
     max_hints_per_file: int = field(default=10, metadata={"low": 0, "high": 1000})
     """Hints per file, best first; the rest is listed by kernel-lsp.listKernels."""
     skill_folders: tuple[str, ...] = ()
     """Further folders of skills, absolute or relative to the workspace folder."""
     data_dir: str = field(default_factory=default_data_dir)
     """Journal, cache and consent records of this user."""
-    policy: str = field(default="plan", metadata={"choices": ("plan", "openai", "vllm", "transformers")})
-    """Who proposes rewrites: plan is the deterministic planner, which needs no language model; openai is any
-    OpenAI-compatible endpoint, vllm one that is started and stopped here, transformers a small model in a
-    child process."""
+    policy: str = field(
+        default="plan", metadata={"choices": ("plan", "openai", "vllm", "transformers")}
+    )
+    """Who proposes rewrites: plan is the deterministic planner, which needs no language model;
+    openai is any OpenAI-compatible endpoint, vllm one that is started and stopped here,
+    transformers a small model in a child process."""
     endpoint: str | None = None
-    """Of policy openai, e.g. http://127.0.0.1:8000/v1. Another machine's needs leave, per folder."""
+    """Of policy openai, e.g. http://127.0.0.1:8000/v1. Another machine's needs leave, per
+    folder."""
     model: str | None = None
-    """Its name at the endpoint (None: what that serves); for vllm and transformers an id or a folder."""
+    """Its name at the endpoint (None: what that serves); for vllm and transformers an id or a
+    folder."""
     api_key_env: str = "KERNEL_LSP_API_KEY"
-    """Name of the environment variable with the key; where it is empty, the system's keyring is asked."""
+    """Name of the environment variable with the key; where it is empty, the system's keyring is
+    asked."""
     model_python: str | None = None
     """Interpreter that has vllm or transformers; None: the project's."""
     model_device: str = field(default="auto", metadata={"choices": ("auto", "cpu", "cuda")})
@@ -117,13 +123,16 @@ class Settings:
     select: tuple[str, ...] = ()
     """Rules that are reported, by id or by its beginning (``KL2``); empty: all."""
     ignore: tuple[str, ...] = ()
-    """Rules that are not reported, likewise. Where several fit, the longest counts, and of equals this."""
+    """Rules that are not reported, likewise. Where several fit, the longest counts, and of equals
+    this."""
     disabled_rules: tuple[str, ...] = ()
     """Rule ids that are never reported, e.g. KL101."""
     per_file_ignores: tuple[FileIgnores, ...] = field(default=(), metadata={"table_of": "lists"})
-    """By pattern of paths (as in .gitignore, from the folder on): rules that are not reported there."""
+    """By pattern of paths (as in .gitignore, from the folder on): rules that are not reported
+    there."""
     severity: tuple[tuple[str, str], ...] = field(default=(), metadata={"table_of": SEVERITIES})
-    """By rule, or by the beginning of its id: hint, information, warning or error, not the rule's own."""
+    """By rule, or by the beginning of its id: hint, information, warning or error, not the rule's
+    own."""
     exclude: tuple[str, ...] = ()
     """Files and folders that are not checked: patterns as in .gitignore, from the folder on."""
     respect_gitignore: bool = True
@@ -137,15 +146,16 @@ class Settings:
     memory_mb: int = field(default=16384, metadata={"low": 256, "high": 2**24})
     """Memory limit of a process that runs candidate code."""
     gpu_when_busy: str = field(default="wait", metadata={"choices": ("wait", "skip", "ignore")})
-    """When another process is busy on the GPU: wait until it is done and repeat what it disturbed, give
-    up at once, or measure beside it (and say so in the evidence)."""
+    """When another process is busy on the GPU: wait until it is done and repeat what it disturbed,
+    give up at once, or measure beside it (and say so in the evidence)."""
     gpu_wait_s: float = field(default=300.0, metadata={"low": 0.0, "high": 86400.0})
     """How long to wait for a busy GPU before giving up."""
     gpu_minutes_per_hour: float = field(default=20.0, metadata={"low": 0.0, "high": 60.0})
-    """GPU time that measuring in the background may take; 60 is no limit. Jobs that somebody waits for
-    count, but are never refused."""
+    """GPU time that measuring in the background may take; 60 is no limit. Jobs that somebody waits
+    for count, but are never refused."""
     gpu_memory_mb: int | None = field(default=None, metadata={"low": 256, "high": 2**24})
-    """GPU memory that one process of ours may allocate; None: 80 % of what is free when its turn begins."""
+    """GPU memory that one process of ours may allocate; None: 80 % of what is free when its turn
+    begins."""
 
 
 _HINTS = typing.get_type_hints(Settings)
@@ -176,7 +186,8 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, list[ConfigError]]:
-    """The settings of one workspace folder, and every value that could not be used. Never raises."""
+    """The settings of one workspace folder, and every value that could not be used. Never
+    raises."""
     problems: list[ConfigError] = []
     values: dict[str, Any] = {}
     for where, table in (
@@ -189,28 +200,39 @@ def load(
     return Settings(**values), problems
 
 
-def _merge(values: dict[str, Any], where: str, table: Mapping[str, Any], problems: list[ConfigError]) -> None:
+def _merge(
+    values: dict[str, Any], where: str, table: Mapping[str, Any], problems: list[ConfigError]
+) -> None:
     for key, value in table.items():
         name = key.replace("-", "_")
         if value is None:
             continue
         if name not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
-            problems.append(ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}"))
+            problems.append(
+                ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}")
+            )
         elif where.startswith("pyproject") and name in NOT_FROM_PROJECT:
-            remedy = "set it in the editor or the environment; a project may not decide this for its readers"
+            remedy = (
+                "set it in the editor or the environment; a project may not decide this for its "
+                "readers"
+            )
             problems.append(ConfigError(f"{where}: {key} is ignored here", remedy))
         else:
             _take(values, where, name, value, problems)
 
 
-def _take(values: dict[str, Any], where: str, name: str, value: Any, problems: list[ConfigError]) -> None:
+def _take(
+    values: dict[str, Any], where: str, name: str, value: Any, problems: list[ConfigError]
+) -> None:
     try:
         values[name] = _convert(name, value)
     except ValueError as error:
         used = values.get(name, getattr(_DEFAULTS, name))
         problems.append(
-            ConfigError(f"{where}: {name} = {value!r} cannot be used", f"allowed: {error}; {used!r} is used")
+            ConfigError(
+                f"{where}: {name} = {value!r} cannot be used", f"allowed: {error}; {used!r} is used"
+            )
         )
 
 
@@ -246,7 +268,15 @@ def _number(value: Any) -> float:
 
 
 def _boolean(value: Any) -> bool:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+    }
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in (*words, "off"):
@@ -271,7 +301,9 @@ def _texts(value: Any) -> tuple[str, ...]:
 def _file_ignores(value: Any) -> tuple[FileIgnores, ...]:
     if not isinstance(value, Mapping):
         raise ValueError('a table of lists of rules, e.g. {"tests/" = ["KL1"]}')
-    return tuple(FileIgnores(pattern=str(name), rules=_texts(rules)) for name, rules in value.items())
+    return tuple(
+        FileIgnores(pattern=str(name), rules=_texts(rules)) for name, rules in value.items()
+    )
 
 
 def _severities(value: Any) -> tuple[tuple[str, str], ...]:
@@ -311,7 +343,9 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
         return {}
     except (OSError, ValueError, AttributeError) as error:
         problems.append(
-            ConfigError(f"{path} cannot be read: {error}", "its settings are ignored until it parses")
+            ConfigError(
+                f"{path} cannot be read: {error}", "its settings are ignored until it parses"
+            )
         )
         return {}
     if isinstance(table, dict):

@@ -1,9 +1,10 @@
-"""Who allowed workspace code to run, and to be sent away: answers per folder and user, shared by all editors.
+"""Who allowed workspace code to run, and to be sent away: answers per folder and user, shared by
+all editors.
 
-A JSON file in the user's data folder, under a file lock. Asking is the server's business; this module
-counts the attempts, so that a client which never answers is asked five times and then left alone.
-No answer is a no. To which remote endpoint a folder's code may go is another question, asked per origin.
-Not covered: what may be run then (process.Confinement), what is sent (agents/).
+A JSON file in the user's data folder, under a file lock. Asking is the server's business; this
+module counts the attempts, so that a client which never answers is asked five times and then left
+alone. No answer is a no. To which remote endpoint a folder's code may go is another question,
+asked per origin. Not covered: what may be run then (process.Confinement), what is sent (agents/).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ REMOTE = "remote"
 """Key of a folder's entry: origin -> when it was allowed (seconds since 1970), or REFUSED."""
 REFUSED = 0
 ABOUT, PROMISE, ACCEPTED = "about", "promise", "accepted"
-"""Keys of a folder's entry: what lay there, which layers the answer rests on, what may stay open."""
+"""Keys of a folder's entry: what lay there, which layers the answer rests on, what may stay
+open."""
 
 
 class ConsentAnswer(StrEnum):
@@ -37,7 +39,8 @@ class ConsentAnswer(StrEnum):
 
 
 class Consents:
-    """The answers of one user. A folder that cannot be written keeps answers for this session only."""
+    """The answers of one user. A folder that cannot be written keeps answers for this session
+    only."""
 
     def __init__(self, data_dir: Path | str) -> None:
         self._path = Path(data_dir) / "consent.json"
@@ -46,11 +49,12 @@ class Consents:
     def answer(
         self, folder: Path | str, *, setting: str = "ask", path: Path | str | None = None
     ) -> ConsentAnswer | None:
-        """What holds for this folder: the setting first, then the stored answer; None means nobody said.
+        """What holds for this folder: the setting first, then the stored answer; None means nobody
+        said.
 
-        An answer that allows something is about what lay there then (consented.py): of something else, or
-        of a ``path`` that came later into a folder that is no project, nobody has said anything.
-        """
+        An answer that allows something is about what lay there then (consented.py): of something
+        else, or of a ``path`` that came later into a folder that is no project, nobody has said
+        anything."""
         if setting in ("always", "never"):
             return ConsentAnswer.ALLOW if setting == "always" else ConsentAnswer.NEVER
         entry = self._entry(folder)
@@ -70,14 +74,18 @@ class Consents:
         return consented.covers(_table(then), folder, path)
 
     def required(self, folder: Path | str | None) -> frozenset[str]:
-        """What must hold wherever its code runs (confinement/layers.py): what is always closed, without what
-        its user has accepted to be open, and the layers that the answer rests on."""
+        """What must hold wherever its code runs (confinement/layers.py): what is always closed,
+        without what its user has accepted to be open, and the layers that the answer rests on."""
         entry = self._entry(folder) if folder is not None else {}
         about = folder is not None and consented.same(entry.get(ABOUT), consented.about(folder))
         accepted = _names(entry.get(ACCEPTED)) if about else frozenset()
-        return (frozenset(GUARANTEES) - accepted) | (_names(entry.get(PROMISE)) if about else frozenset())
+        return (frozenset(GUARANTEES) - accepted) | (
+            _names(entry.get(PROMISE)) if about else frozenset()
+        )
 
-    def may_ask(self, folder: Path | str, *, path: Path | str | None = None, again: bool = False) -> bool:
+    def may_ask(
+        self, folder: Path | str, *, path: Path | str | None = None, again: bool = False
+    ) -> bool:
         """``again``: although there is an answer."""
         if not again and self.answer(folder, path=path) is not None:
             return False
@@ -96,8 +104,9 @@ class Consents:
         promise: frozenset[str] = frozenset(),
         accepted: frozenset[str] = frozenset(),
     ) -> None:
-        """``promise``: layers that the answer rests on. ``accepted``: what stays open here, which its user
-        was told. Raises ConfigError when it could not be stored; it then holds for this session."""
+        """``promise``: layers that the answer rests on. ``accepted``: what stays open here, which
+        its user was told. Raises ConfigError when it could not be stored; it then holds for this
+        session."""
         entry = {
             "answer": answer.value,
             "time": int(time.time()),
@@ -109,7 +118,8 @@ class Consents:
         self._store(folder, entry, strict=True)
 
     def allows_remote(self, folder: Path | str, origin: str) -> bool:
-        """May prompts with this folder's code go to another machine's origin, e.g. ``https://api.example.com``."""
+        """May prompts with this folder's code go to another machine's origin, e.g.
+        ``https://api.example.com``."""
         return self.remote_answer(folder, origin) is True
 
     def remote_answer(self, folder: Path | str, origin: str) -> bool | None:
@@ -141,10 +151,17 @@ class Consents:
         valid = isinstance(table, dict)
         return {k: v for k, v in table.items() if isinstance(v, dict)} if valid else {}
 
-    def _store(self, folder: Path | str, entry: dict[str, Any] | None, *, strict: bool = False) -> None:
+    def _store(
+        self, folder: Path | str, entry: dict[str, Any] | None, *, strict: bool = False
+    ) -> None:
         key = _key(folder)
-        self._session[key] = _merge_answers(self._session.get(key, {}), entry) if entry is not None else {}
-        from filelock import FileLock, Timeout  # a tenth of our start-up, for something asked for once
+        self._session[key] = (
+            _merge_answers(self._session.get(key, {}), entry) if entry is not None else {}
+        )
+        from filelock import (
+            FileLock,
+            Timeout,
+        )  # a tenth of our start-up, for something asked for once
 
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +170,8 @@ class Consents:
         except (OSError, Timeout) as error:
             if strict:
                 remedy = (
-                    "the answer holds until the server ends; set data_dir to a folder that can be written"
+                    "the answer holds until the server ends; set data_dir to a folder that can be "
+                    "written"
                 )
                 raise ConfigError(f"{self._path} cannot be written: {error}", remedy) from error
 
@@ -169,7 +187,8 @@ class Consents:
 
 
 def remote_origin(settings: Settings) -> str | None:
-    """The other machine that prompts would go to by these settings; None: they would not leave this one.
+    """The other machine that prompts would go to by these settings; None: they would not leave
+    this one.
 
     Raises ConfigError for an endpoint that cannot be read.
     """
@@ -191,8 +210,11 @@ def trust(
     Consents(data_dir).record(folder, answer, promise=promise, accepted=accepted)
 
 
-def trust_remote(folder: Path | str, data_dir: Path | str, origin: str, *, allowed: bool = True) -> None:
-    """``kernel-lsp trust FOLDER --remote ORIGIN``: whether prompts with the folder's code may go there."""
+def trust_remote(
+    folder: Path | str, data_dir: Path | str, origin: str, *, allowed: bool = True
+) -> None:
+    """``kernel-lsp trust FOLDER --remote ORIGIN``: whether prompts with the folder's code may go
+    there."""
     consents = Consents(data_dir)
     (consents.allow_remote if allowed else consents.forbid_remote)(folder, origin)
 

@@ -3,11 +3,10 @@
     subject = about(folder)          kept with the answer; another one later: the question is asked again
     covers(subject, folder, path)    a folder that is no project covers what lay in it when it was asked about
 
-The folder itself (device, inode, when it was made), where its repository comes from and with which commit
-this copy of it began. Read as text, bounded, by the one reader of foreign files: no program is run, none of
-the repository's configuration is executed. Standard library only. Not covered: what a pull or an edit brings
-into a repository that was allowed.
-"""
+The folder itself (device, inode, when it was made), where its repository comes from and with which
+commit this copy of it began. Read as text, bounded, by the one reader of foreign files: no program
+is run, none of the repository's configuration is executed. Standard library only. Not covered:
+what a pull or an edit brings into a repository that was allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ from typing import Any
 from kernel_lsp import foreign
 
 MARKS = (
-    ".git", ".hg", ".jj", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml",
+    ".git", ".hg", ".jj", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt",
+    "environment.yml",
     "pixi.toml", "uv.lock", ".venv", ".kernel-lsp", ".vscode", ".idea",
 )  # fmt: skip
 """A folder with one of these is a project; another is a folder in which things happen to lie."""
@@ -36,7 +36,8 @@ _AT_FDCWD, _BIRTH, _STATX_BYTES = -100, 0x800, 256
 
 
 def about(folder: Path | str) -> dict[str, Any]:
-    """Of a folder that is not there: nothing. JSON; equal as long as it is the same. Never raises."""
+    """Of a folder that is not there: nothing. JSON; equal as long as it is the same. Never
+    raises."""
     root = Path(folder)
     try:
         found = root.stat()
@@ -65,19 +66,25 @@ def covers(subject: dict[str, Any], folder: Path | str, path: Path | str | None)
         return True
     with contextlib.suppress(ValueError):
         parts = (Path(folder) / path).relative_to(Path(folder)).parts
-        return not parts or (parts[0] in entries and entries[parts[0]] == _mark(Path(folder) / parts[0]))
+        return not parts or (
+            parts[0] in entries and entries[parts[0]] == _mark(Path(folder) / parts[0])
+        )
     return True  # a file outside is another question's
 
 
 def words(folder: Path | str) -> str:
     """What an answer covers, for whoever is asked."""
     if "entries" in about(folder):
-        return "what lies in this folder now, not what comes to lie there later: it is no project of its own"
+        return (
+            "what lies in this folder now, not what comes to lie there later: it is no project of "
+            "its own"
+        )
     return "this folder as long as it is the same one; you are asked again when another lies there"
 
 
 def born(path: Path) -> int | None:
-    """When a file was made (nanoseconds since 1970): numbers of inodes come again. None: unknown here."""
+    """When a file was made (nanoseconds since 1970): numbers of inodes come again. None: unknown
+    here."""
     with contextlib.suppress(AttributeError, OSError):
         statx = ctypes.CDLL(None, use_errno=True).statx
         buffer = ctypes.create_string_buffer(_STATX_BYTES)

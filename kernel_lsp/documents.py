@@ -1,8 +1,7 @@
 """Documents on disk: which ones concern us, their text, and changes made to them from outside.
 
-The watch is debounced and never blocks (watchdog, one thread). Not covered: the text of open documents,
-which the editor owns and pygls mirrors, and positions in a text (positions.py).
-"""
+The watch is debounced and never blocks (watchdog, one thread). Not covered: the text of open
+documents, which the editor owns and pygls mirrors, and positions in a text (positions.py)."""
 
 from __future__ import annotations
 
@@ -17,14 +16,18 @@ from urllib.parse import unquote, urlsplit
 from kernel_lsp import foreign
 from kernel_lsp.records import Snapshot
 
-if TYPE_CHECKING:  # imported when the first folder is watched, off the loop: the editor waits for the start
+if (
+    TYPE_CHECKING
+):  # imported when the first folder is watched, off the loop: the editor waits for the start
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers.api import BaseObserver, ObservedWatch
 
 MAX_CHARS = 1_000_000
 """Longer documents are generated code, not something a person tunes by hand."""
 MAX_BYTES = 4 * MAX_CHARS
-_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"})
+_SKIPPED_FOLDERS = frozenset(
+    {"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"}
+)
 
 
 def is_wanted(uri: str, text: str) -> bool:
@@ -36,8 +39,8 @@ def is_wanted(uri: str, text: str) -> bool:
 
 
 def path_of(uri: str) -> Path | None:
-    """The file behind a ``file:`` URI of this machine; None for documents that have none (untitled, notebook
-    cells, another machine's share), and for what is no URI at all."""
+    """The file behind a ``file:`` URI of this machine; None for documents that have none
+    (untitled, notebook cells, another machine's share), and for what is no URI at all."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -60,7 +63,8 @@ def is_uri(text: str) -> bool:
 
 
 def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
-    """The file on disk, every byte kept; None when it is gone, not UTF-8, or nothing that a person wrote.
+    """The file on disk, every byte kept; None when it is gone, not UTF-8, or nothing that a person
+    wrote.
 
     ``within``: the workspace, which no link may lead out of.
     """
@@ -77,10 +81,9 @@ def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
 class DiskWatch:
     """Tells which files changed on disk, in debounced batches, from a thread of its own.
 
-    Watches single folders rather than whole trees: a workspace with an environment inside holds tens
-    of thousands of folders, and every one would cost an inotify watch. A folder that is not there is
-    watched from its appearance on, where the folder that it appears in is watched.
-    """
+    Watches single folders rather than whole trees: a workspace with an environment inside holds
+    tens of thousands of folders, and every one would cost an inotify watch. A folder that is not
+    there is watched from its appearance on, where the folder that it appears in is watched."""
 
     def __init__(self, changed: Callable[[frozenset[Path]], None], *, delay_s: float = 0.2) -> None:
         self._changed, self._delay_s = changed, delay_s
@@ -94,7 +97,8 @@ class DiskWatch:
         self._stopped = False
 
     def add(self, folders: Iterable[Path], *, recursive: bool = False) -> list[str]:
-        """Watch these folders too. Blocks (call it off the loop); returns what could not be watched."""
+        """Watch these folders too. Blocks (call it off the loop); returns what could not be
+        watched."""
         problems = []
         for folder in folders:
             if self._watched.get((folder, recursive)) is None and not self._stopped:

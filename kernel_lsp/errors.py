@@ -122,7 +122,8 @@ class ClusterError(KernelLspError):
 
 
 class JobFailed(ClusterError):
-    """One job of a cluster failed, or was lost with every process that tried it; the others go on."""
+    """One job of a cluster failed, or was lost with every process that tried it; the others go
+    on."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Code blocks of Markdown, found in linear time: one expression for them takes quadratic time where many
-begin and none ends. Standard library only."""
+"""Code blocks of Markdown, found in linear time: one expression for them takes quadratic time
+where many begin and none ends. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ MARKS = ("```", "~~~")
 
 
 def blocks(text: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of each block, from the first mark to the end of the last; what is never ended is none."""
+    """(start, end) of each block, from the first mark to the end of the last; what is never ended
+    is none."""
     lines, starts, at = text.split("\n"), list[int](), 0
     for line in lines:
         starts.append(at)
         at += len(line) + 1
-    ends = {mark: [n for n, line in enumerate(lines) if line.rstrip(" \t") == mark] for mark in MARKS}
+    ends = {
+        mark: [n for n, line in enumerate(lines) if line.rstrip(" \t") == mark] for mark in MARKS
+    }
     begin = 0
     for number, line in enumerate(lines):
         if number < begin or line[:3] not in MARKS:
@@ -40,6 +43,9 @@ def _replace_blocks(text: str, by: str | None) -> str:
     parts, at = list[str](), 0
     for start, end in blocks(text):
         inside = text[start:end]
-        parts += text[at:start], by if by is not None else "\n".join(" " * len(s) for s in inside.split("\n"))
+        parts += (
+            text[at:start],
+            by if by is not None else "\n".join(" " * len(s) for s in inside.split("\n")),
+        )
         at = end
     return "".join((*parts, text[at:]))

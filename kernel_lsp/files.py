@@ -18,7 +18,9 @@ from kernel_lsp import foreign
 
 MAX_SOURCE_BYTES = 16 * 1024**2
 """Far above any program that a person wrote; analysis reads less (documents.MAX_CHARS)."""
-SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages", "node_modules", "venv", "env", "build", "dist"})
+SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "site-packages", "node_modules", "venv", "env", "build", "dist"}
+)
 """A folder that a caller names is looked through whatever its name."""
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
 MAX_NAME_BYTES = 255
@@ -33,7 +35,8 @@ class SourceFile:
 
 
 def read_source(path: Path, *, within: Path | None = None) -> SourceFile:
-    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError.
+    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or
+    UnicodeDecodeError.
 
     ``within``: the workspace, which no link may lead out of.
     """
@@ -68,8 +71,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a file of that name lies directly in the folder that it is put into: no path, nothing hidden,
-    nothing that a terminal would not show. Names in what others have written are checked by it."""
+    """Whether a file of that name lies directly in the folder that it is put into: no path,
+    nothing hidden, nothing that a terminal would not show. Names in what others have written are
+    checked by it."""
     return (
         0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES
         and not name.startswith(".")
@@ -79,7 +83,8 @@ def is_plain_name(name: str) -> bool:
 
 
 def is_skipped(folder: Path) -> bool:
-    """Whether a folder inside of a workspace holds other people's code or machine output, by its look."""
+    """Whether a folder inside of a workspace holds other people's code or machine output, by its
+    look."""
     if folder.name.startswith(".") or folder.name in SKIPPED_FOLDERS:
         return True
     try:
@@ -89,7 +94,8 @@ def is_skipped(folder: Path) -> bool:
 
 
 def keep_newest(folder: Path, most: int, suffix: str = ".json") -> None:
-    """Remove the files of a kind written first. Raises OSError, also when another process does the same."""
+    """Remove the files of a kind written first. Raises OSError, also when another process does the
+    same."""
     files = sorted(folder.glob(f"*{suffix}"), key=lambda file: file.stat().st_mtime)
     for file in files[:-most]:
         file.unlink(missing_ok=True)

@@ -5,9 +5,9 @@
 
 What files.py reads of Python source goes through here.
 
-A pipe is never waited for, a device never opened, and with ``within`` no link leads out of the workspace.
-Standard library only. Not covered: a program that swaps files while they are read, which needs somebody's
-leave to run; and what the content makes somebody do (agents/wording.py).
+A pipe is never waited for, a device never opened, and with ``within`` no link leads out of the
+workspace. Standard library only. Not covered: a program that swaps files while they are read,
+which needs somebody's leave to run; and what the content makes somebody do (agents/wording.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _TOML_TOKEN = re.compile(
 
 
 def read_bytes(path: Path, *, most: int, within: Path | None = None) -> bytes:
-    """The content of a regular file of at most ``most`` bytes. Raises OSError that says what is wrong.
+    """The content of a regular file of at most ``most`` bytes. Raises OSError that says what is
+    wrong.
 
     ``within``: the workspace, which no link may lead out of.
     """
@@ -113,7 +114,8 @@ def _refusal(number: int, why: str, path: Path) -> OSError:
 
 
 def _check_shape(text: str) -> None:
-    """Raises ValueError where a parser that calls itself would not come back, or would take hours."""
+    """Raises ValueError where a parser that calls itself would not come back, or would take
+    hours."""
     line, depth, dots = 1, 0, 0
     for found in _TOML_TOKEN.finditer(text):
         token = found[0]

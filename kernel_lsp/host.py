@@ -1,9 +1,9 @@
-"""The host process: runs the pipeline and keeps the journal, so that the server stays small and quick.
+"""The host process: runs the pipeline and keeps the journal, so that the server stays small and
+quick.
 
-Started by hostclient.py through process.start; talks in frames. One job measures on a device at a time
-(pipeline/turns.py), here and across editors. Not covered: consent, which the server has checked
-before it asks; settings, which come with each request.
-"""
+Started by hostclient.py through process.start; talks in frames. One job measures on a device at a
+time (pipeline/turns.py), here and across editors. Not covered: consent, which the server has
+checked before it asks; settings, which come with each request."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ class Host:
                     client=client,
                     when=when,
                     training=settings.training,
-                    reference=reference(job, settings.data_dir) if settings.keep_source and fresh else None,
+                    reference=reference(job, settings.data_dir)
+                    if settings.keep_source and fresh
+                    else None,
                 )
 
             return asyncio.ensure_future(self._in_journal(save))
@@ -137,7 +139,10 @@ class Host:
 
     async def _prompts(self, number: int, message: dict[str, Any]) -> str:
         """What a language model would be sent; nothing is sent."""
-        job, settings = wire.from_json(Job, message["job"]), wire.from_json(Settings, message["settings"])
+        job, settings = (
+            wire.from_json(Job, message["job"]),
+            wire.from_json(Settings, message["settings"]),
+        )
         with entry.requiring(Consents(settings.data_dir).required(job.folder)):
             return await self._pipeline(settings).prompts(job)
 
@@ -153,7 +158,9 @@ class Host:
             self._other(asyncio.ensure_future(self._learn(events)))
         for event in events:
             if event.kind is EventKind.ACCEPTED:
-                self._other(asyncio.get_running_loop().run_in_executor(self._disk, self._guard, event))
+                self._other(
+                    asyncio.get_running_loop().run_in_executor(self._disk, self._guard, event)
+                )
         return len(events)
 
     def _guard(self, event: Event) -> None:
@@ -171,7 +178,9 @@ class Host:
         from kernel_lsp.pipeline import learning  # few sessions come so far
 
         try:
-            await self._in_journal(lambda journal: learning.from_events(journal, events, self._data_dir))
+            await self._in_journal(
+                lambda journal: learning.from_events(journal, events, self._data_dir)
+            )
         except SkillError as error:
             self._send({"op": "notice", "text": f"nothing was learned of a kept rewrite: {error}"})
 
@@ -180,7 +189,10 @@ class Host:
         folder = message["folder"]
 
         def read(journal: Journal) -> dict[str, Any]:
-            return {"dismissals": journal.dismissals(folder), "tracker": journal.tracker_state(folder)}
+            return {
+                "dismissals": journal.dismissals(folder),
+                "tracker": journal.tracker_state(folder),
+            }
 
         return await self._in_journal(read)
 
@@ -215,8 +227,9 @@ class Host:
     def _reporter(
         self, number: int, store: Callable[[Sequence[Proposal]], asyncio.Future[None]]
     ) -> Callable[[Progress], None]:
-        """Few reports a second; a verified rewrite always goes through, and into the journal before it is
-        offered: the job may be cancelled, and what was offered must not be unknown then."""
+        """Few reports a second; a verified rewrite always goes through, and into the journal
+        before it is offered: the job may be cancelled, and what was offered must not be unknown
+        then."""
         loop = asyncio.get_running_loop()
         last: list[tuple[float, str]] = [(0.0, "")]
 

@@ -1,9 +1,9 @@
 """The server's face of the host process: start it late, talk to it, survive its death.
 
-Requests carry a number; replies and progress arrive in any order. A host that dies fails the requests it
-had (WorkerLost), is started again by the next one, and is left alone for a while when it keeps dying.
-Journal events are sent again until the host has acknowledged them, so a crash loses none.
-"""
+Requests carry a number; replies and progress arrive in any order. A host that dies fails the
+requests it had (WorkerLost), is started again by the next one, and is left alone for a while when
+it keeps dying. Journal events are sent again until the host has acknowledged them, so a crash
+loses none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MAX_UNSENT_EVENTS = 10_000
 
 
 class HostClient:
-    """One host process, started on first use. ``notice`` takes what the user should know beside replies."""
+    """One host process, started on first use. ``notice`` takes what the user should know beside
+    replies."""
 
     def __init__(
         self,
@@ -59,7 +60,9 @@ class HostClient:
     def pid(self) -> int | None:
         return self._child.process.pid if self._child is not None and self._child.alive else None
 
-    async def optimize(self, job: Job, settings: Settings, report: Callable[[Progress], None]) -> Outcome:
+    async def optimize(
+        self, job: Job, settings: Settings, report: Callable[[Progress], None]
+    ) -> Outcome:
         """Run one job. Cancelling the caller ends the job and everything it started."""
         number = next(self._numbers)
         self._reports[number] = report
@@ -75,7 +78,11 @@ class HostClient:
 
     async def cached(self, jobs: Sequence[Job], settings: Settings) -> list[Outcome | None]:
         """What is already known about these targets; nothing is run."""
-        message = {"op": "cached", "jobs": wire.to_json(list(jobs)), "settings": wire.to_json(settings)}
+        message = {
+            "op": "cached",
+            "jobs": wire.to_json(list(jobs)),
+            "settings": wire.to_json(settings),
+        }
         answers = await self._request(next(self._numbers), message)
         return [None if answer is None else wire.from_json(Outcome, answer) for answer in answers]
 
@@ -146,10 +153,17 @@ class HostClient:
         async with self._starting:
             if self._closed:
                 raise WorkerLost("the server is ending")
-            if self._child is not None and self._child.alive and self._reader and not self._reader.done():
+            if (
+                self._child is not None
+                and self._child.alive
+                and self._reader
+                and not self._reader.done()
+            ):
                 return self._child
             if (wait := self._not_before - time.monotonic()) > 0:
-                remedy = f"it is started again in {wait:.0f} s; the log of the server has its last words"
+                remedy = (
+                    f"it is started again in {wait:.0f} s; the log of the server has its last words"
+                )
                 raise WorkerLost("the host keeps dying", remedy)
             limits = process.Limits(file_bytes=None)
             self._child = await process.start(
@@ -178,7 +192,9 @@ class HostClient:
         self._crashes += 1
         pause = BACKOFF_S[min(self._crashes, len(BACKOFF_S)) - 1]
         self._not_before = time.monotonic() + pause
-        log.error("host ended (%s, exit %s):\n%s", error, child.process.returncode, child.log[-4000:])
+        log.error(
+            "host ended (%s, exit %s):\n%s", error, child.process.returncode, child.log[-4000:]
+        )
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         number = message.get("id")

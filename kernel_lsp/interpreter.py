@@ -1,10 +1,9 @@
 """Find a project's interpreter and learn what is in it. Standard library only.
 
-``find`` only looks at paths; ``probe`` runs the interpreter, and nothing of the working directory. One that
-lies in the folder is the folder's code: `needs_consent`.
-Order: the setting, VIRTUAL_ENV or CONDA_PREFIX (unless that is only where kernel-lsp is installed),
-environments in the folder, and at last the interpreter of this process.
-"""
+``find`` only looks at paths; ``probe`` runs the interpreter, and nothing of the working directory.
+One that lies in the folder is the folder's code: `needs_consent`. Order: the setting, VIRTUAL_ENV
+or CONDA_PREFIX (unless that is only where kernel-lsp is installed), environments in the folder,
+and at last the interpreter of this process."""
 
 from __future__ import annotations
 
@@ -88,14 +87,18 @@ class Probe:
         if self.problem is not None:
             return "set kernel-lsp.python (KERNEL_LSP_PYTHON) to a working interpreter"
         if self.torch is None:
-            return f"install torch for {self.python}, or set kernel-lsp.python to an interpreter that has it"
+            return (
+                f"install torch for {self.python}, or set kernel-lsp.python to an interpreter "
+                f"that has it"
+            )
         return None
 
 
 def find(
     folder: Path | str | None, setting: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Interpreter:
-    """The interpreter for a folder. A setting always wins, even when it does not exist: probe says so."""
+    """The interpreter for a folder. A setting always wins, even when it does not exist: probe says
+    so."""
     environ = os.environ if environ is None else environ
     if setting is not None:
         return Interpreter(path=_choose(setting, folder), origin="setting python")
@@ -106,14 +109,16 @@ def find(
     for name in _IN_FOLDER if folder is not None else ():
         if found := _in_environment(Path(folder or ".") / name):
             return Interpreter(path=found, origin=f"{name} in the folder")
-    return Interpreter(path=sys.executable, origin="kernel-lsp's own interpreter, as no other was found")
+    return Interpreter(
+        path=sys.executable, origin="kernel-lsp's own interpreter, as no other was found"
+    )
 
 
 async def probe(python: str, data_dir: Path | None = None) -> Probe:
     """Ask an interpreter for its versions, once per process unless that failed. Never raises.
 
-    ``data_dir``: where the answer is kept for other processes, until something has changed (probed.py).
-    """
+    ``data_dir``: where the answer is kept for other processes, until something has changed
+    (probed.py)."""
     task = _probes.get(python)
     if task is None:
         task = _probes[python] = asyncio.ensure_future(_find_probe(python, data_dir))
@@ -173,8 +178,11 @@ async def _ask_interpreter(python: str, data_dir: Path | None, neutral: Path) ->
     return wire.from_json(Probe, answer)
 
 
-def needs_consent(found: Interpreter, folder: Path | str | None, setting: str | None = None) -> bool:
-    """Whether this interpreter comes from the folder itself, so that starting it runs code of the folder.
+def needs_consent(
+    found: Interpreter, folder: Path | str | None, setting: str | None = None
+) -> bool:
+    """Whether this interpreter comes from the folder itself, so that starting it runs code of the
+    folder.
 
     Not so the one that runs us, nor one that the user's own settings name by its whole path.
     """
@@ -211,7 +219,8 @@ def _in_environment(root: Path | str | None) -> str | None:
 
 
 def _tools_alone(environment: Path) -> bool:
-    """Ours, without torch: who follows the first lines of docs/ has it active, and means the folder's."""
+    """Ours, without torch: who follows the first lines of docs/ has it active, and means the
+    folder's."""
     ours = environment.resolve() == Path(sys.prefix).resolve()
     places = ("lib/python*/site-packages/torch", "Lib/site-packages/torch")
     return ours and not any(found for place in places for found in environment.glob(place))

@@ -1,14 +1,15 @@
-"""What confined code has left in a folder: read, written beside and removed without being led anywhere.
+"""What confined code has left in a folder: read, written beside and removed without being led
+anywhere.
 
     with opened(scratch) as folder:
         for found in files(folder, "triton"): ...     regular files of one name, in plain folders
         write(folder, ("triton", "HASH", "add.so"), data, mode)
     remove(scratch)
 
-Every name is opened beneath a descriptor, part by part, and no link is followed: whoever could write to the
-folder may replace any part of it at any moment. Nothing here recurses, as nesting costs nothing to make.
-Standard library only. Not covered: bytes that a living process changes while they are read.
-"""
+Every name is opened beneath a descriptor, part by part, and no link is followed: whoever could
+write to the folder may replace any part of it at any moment. Nothing here recurses, as nesting
+costs nothing to make. Standard library only. Not covered: bytes that a living process changes
+while they are read."""
 
 from __future__ import annotations
 
@@ -49,8 +50,9 @@ def open_folder(folder: Path) -> Iterator[int]:
 
 
 def files(folder: int, *tops: str, most_bytes: int) -> Iterator[LeftoverFile]:
-    """The files below the folders of these names, in any order; links, pipes, devices and files that have
-    another name as well are passed over. Raises TooMuch, other OSErrors when something is taken away."""
+    """The files below the folders of these names, in any order; links, pipes, devices and files
+    that have another name as well are passed over. Raises TooMuch, other OSErrors when something
+    is taken away."""
     waiting: list[tuple[str, ...]] = [(name,) for name in tops]
     left, entries = most_bytes, 0
     while waiting:
@@ -77,7 +79,8 @@ def files(folder: int, *tops: str, most_bytes: int) -> Iterator[LeftoverFile]:
 
 
 def write(folder: int, names: Sequence[str], content: bytes, mode: int) -> bool:
-    """A new file at ``names`` below the folder, and the folders that lead to it; False: there is something.
+    """A new file at ``names`` below the folder, and the folders that lead to it; False: there is
+    something.
 
     Raises OSError when a part of the way is no folder.
     """
@@ -97,7 +100,8 @@ def write(folder: int, names: Sequence[str], content: bytes, mode: int) -> bool:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes on disk of all files below, so that a sparse file costs what it takes. Raises TooMuch."""
+    """Bytes on disk of all files below, so that a sparse file costs what it takes. Raises
+    TooMuch."""
     total, entries = 0, 0
     waiting = [(os.fspath(folder), 0)]
     while waiting:
@@ -122,10 +126,11 @@ def bytes_below(folder: Path) -> int:
 
 
 def remove(folder: Path) -> bool:
-    """Remove the folder and all that is in it, however deep; whether nothing of it is left. Never raises.
+    """Remove the folder and all that is in it, however deep; whether nothing of it is left. Never
+    raises.
 
-    Folders are moved up before they are emptied, so that no path grows and two descriptors are enough.
-    """
+    Folders are moved up before they are emptied, so that no path grows and two descriptors are
+    enough."""
     with contextlib.suppress(OSError):
         with open_folder(folder) as root:
             os.fchmod(root, 0o700)

@@ -82,7 +82,9 @@ class Spot:
 class NotebookProgram:
     """The cells of a notebook as one text."""
 
-    def __init__(self, parts: Sequence[CellPart], text: str, broken: Sequence[tuple[Cell, str]]) -> None:
+    def __init__(
+        self, parts: Sequence[CellPart], text: str, broken: Sequence[tuple[Cell, str]]
+    ) -> None:
         self.parts = tuple(parts)
         self.text = text
         self.broken = tuple(broken)
@@ -184,7 +186,9 @@ def _mask(line: str) -> str:
         return line
     at = len(match["before"])
     return (
-        f"{line[:at]}0#{line[at + 2 :]}" if len(line.rstrip()) > at + 1 else f"{line[:at]}0{line[at + 1 :]}"
+        f"{line[:at]}0#{line[at + 2 :]}"
+        if len(line.rstrip()) > at + 1
+        else f"{line[:at]}0{line[at + 1 :]}"
     )
 
 
@@ -193,7 +197,8 @@ def _as_comment(source: str) -> str:
 
 
 def _parses(source: str) -> str | None:
-    """What is wrong with it; None: it is Python. A bare ``await`` is, as far as the parser knows."""
+    """What is wrong with it; None: it is Python. A bare ``await`` is, as far as the parser
+    knows."""
     try:
         parsing.parse_text(source)
     except SyntaxError as error:

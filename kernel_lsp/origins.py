@@ -1,8 +1,8 @@
-"""Where prompts would go: endpoints of language models, taken apart, and which of them are another machine.
+"""Where prompts would go: endpoints of language models, taken apart, and which of them are another
+machine.
 
-Standard library only and without looking up any name, because the server asks this before anybody has
-allowed anything. Not covered: who allowed an origin (consent.py).
-"""
+Standard library only and without looking up any name, because the server asks this before anybody
+has allowed anything. Not covered: who allowed an origin (consent.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ EXAMPLE = "write it like http://127.0.0.1:8000/v1"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
     origin: str
-    """``https://api.example.com`` or ``http://127.0.0.1:8000``: lower case, without the scheme's own port."""
+    """``https://api.example.com`` or ``http://127.0.0.1:8000``: lower case, without the scheme's
+    own port."""
     path: str
     """``/v1``: without a slash at its end."""
 
@@ -49,12 +50,16 @@ def endpoint(text: str) -> Endpoint:
         remedy = "keys come from an environment variable (api_key_env) or the system's keyring"
         raise ConfigError("the endpoint holds more than scheme, host, port and path", remedy)
     if not host.isascii() or not all(c.isalnum() or c in "-._:[]" for c in host):
-        raise ConfigError(f"the endpoint's host {host!r} is no ASCII name", "write it in its xn-- form")
+        raise ConfigError(
+            f"the endpoint's host {host!r} is no ASCII name", "write it in its xn-- form"
+        )
     path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
     if not path.isascii() or any(c.isspace() for c in path):
         raise ConfigError("the endpoint's path is not ASCII", EXAMPLE)
     shown = f"[{host}]" if ":" in host else host
-    origin = f"{parts.scheme}://{shown}" + ("" if port in (None, PORTS[parts.scheme]) else f":{port}")
+    origin = f"{parts.scheme}://{shown}" + (
+        "" if port in (None, PORTS[parts.scheme]) else f":{port}"
+    )
     return Endpoint(origin=origin, path=path)
 
 

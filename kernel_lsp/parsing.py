@@ -1,9 +1,9 @@
 """Python's parser, asked again when it stumbles over itself. Standard library only.
 
-CPython 3.11 counts recursion in one place for all threads while it turns a syntax tree into objects. A
-collection of garbage in that moment that parses something itself (formatting a traceback does), or
-another thread that does, makes it raise SystemError on good code: seen once in CI.
-"""
+CPython 3.11 counts recursion in one place for all threads while it turns a syntax tree into
+objects. A collection of garbage in that moment that parses something itself (formatting a
+traceback does), or another thread that does, makes it raise SystemError on good code: seen once in
+CI."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def imports(tree: ast.Module) -> set[str]:
 
 
 def parse_text(text: str) -> ast.Module:
-    """What an editor has open: a byte order mark is skipped, and invalid escapes in the user's strings are
-    not ours to warn of. Raises what `parse` does."""
+    """What an editor has open: a byte order mark is skipped, and invalid escapes in the user's
+    strings are not ours to warn of. Raises what `parse` does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return parse(text.removeprefix("\ufeff"))

@@ -1,13 +1,13 @@
-"""Where a job's time goes: named stretches of the monotonic clock, collected for whoever asked for them.
+"""Where a job's time goes: named stretches of the monotonic clock, collected for whoever asked for
+them.
 
     with phases.collected() as found:
         await pipeline.optimize(job)
     found.seconds()                      # {"capture": 1.2, "judge.trial": 3.4, ...}
 
-`phase` costs two readings of a clock, and nothing where nobody collects. What is collected travels with the
-context, so tasks that a job starts count for it and those of other jobs do not. Not covered: CPU time,
-and work in children between two questions.
-"""
+`phase` costs two readings of a clock, and nothing where nobody collects. What is collected travels
+with the context, so tasks that a job starts count for it and those of other jobs do not. Not
+covered: CPU time, and work in children between two questions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Phases:
     """(begin, end) in seconds of the monotonic clock."""
 
     def seconds(self) -> dict[str, float]:
-        """Wall time per name in the order in which they began: an instant in which two stretches of one name
-        were under way counts once. Different names overlap, so the sum means nothing."""
+        """Wall time per name in the order in which they began: an instant in which two stretches
+        of one name were under way counts once. Different names overlap, so the sum means
+        nothing."""
         began = sorted(self.spans, key=lambda name: min(self.spans[name]))
         return {name: round(_union(self.spans[name]), 2) for name in began}
 

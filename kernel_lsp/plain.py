@@ -1,10 +1,11 @@
-"""Text from outside as it may be shown: exceptions, teammates' rows, a repository's names, models' words.
+"""Text from outside as it may be shown: exceptions, teammates' rows, a repository's names, models'
+words.
 
-`plain` leaves no escape sequence of a terminal, no control character and no mark that turns the direction of
-text: what is read is what is there. `inert` is for Markdown: no link, image or HTML of somebody else's.
-Every exit uses them (commands/console.py, server/app.py, presenter/), so nobody else has to think of it.
-Standard library only. Not covered: text that a user writes into a file, which stays as it is.
-"""
+`plain` leaves no escape sequence of a terminal, no control character and no mark that turns the
+direction of text: what is read is what is there. `inert` is for Markdown: no link, image or HTML
+of somebody else's. Every exit uses them (commands/console.py, server/app.py, presenter/), so
+nobody else has to think of it. Standard library only. Not covered: text that a user writes into a
+file, which stays as it is."""
 
 from __future__ import annotations
 
@@ -27,7 +28,18 @@ _ODD = re.compile(r"\r|" + _CONTROL.pattern)
 _CODE = re.compile(r"(`[^`\n]*`)")
 _ACTIVE = re.compile(r"(?<=\])(?=[(:\[])|(?=<[A-Za-z/!?])")
 EXACT = frozenset(
-    ["newText", "data", "arguments", "uri", "changes", "documentChanges", "edit", "path", "id", "token"]
+    [
+        "newText",
+        "data",
+        "arguments",
+        "uri",
+        "changes",
+        "documentChanges",
+        "edit",
+        "path",
+        "id",
+        "token",
+    ]
 )
 """Keys of a message whose values a program works with; whatever else is text is shown."""
 

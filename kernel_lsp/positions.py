@@ -1,4 +1,5 @@
-"""Offsets in a text to (line, character) and back, in LSP's three encodings. Standard library only."""
+"""Offsets in a text to (line, character) and back, in LSP's three encodings. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _CODECS = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 def split_lines(text: str) -> tuple[str, ...]:
     r"""Lines with their ends, as LSP defines them: \n, \r\n and \r only.
 
-    ``str.splitlines`` also splits at form feeds, NEL, U+2028 and \x1c, which moves every later edit.
-    """
+    ``str.splitlines`` also splits at form feeds, NEL, U+2028 and \x1c, which moves every later
+    edit."""
     return tuple(_LINE.findall(text))
 
 
@@ -48,7 +49,8 @@ class Positions:
         return start + self._index(content, character)
 
     def _index(self, content: str, character: int) -> int:
-        """How many characters of a line lie before a position; one inside a character means its end."""
+        """How many characters of a line lie before a position; one inside a character means its
+        end."""
         if character >= len(content) * _MAX_UNITS[self._unit] or self._units(content) <= character:
             return len(content)
         if self._unit == 4 or content.isascii():
@@ -71,11 +73,11 @@ class Positions:
 def apply_edits(
     text: str, encoding: str, changes: Iterable[tuple[tuple[int, int], tuple[int, int], str] | str]
 ) -> str:
-    """The text after changes in their order: each the new text alone, or (start, end, new text) in positions.
+    """The text after changes in their order: each the new text alone, or (start, end, new text) in
+    positions.
 
-    A position that is not there means the nearest one that is, and of two in the wrong order the first is the
-    start: what vscode-languageserver does too.
-    """
+    A position that is not there means the nearest one that is, and of two in the wrong order the
+    first is the start: what vscode-languageserver does too."""
     for change in changes:
         if isinstance(change, str):
             text = change

@@ -1,15 +1,15 @@
-"""What interpreters have said about themselves, kept on disk until something has changed that they spoke of.
+"""What interpreters have said about themselves, kept on disk until something has changed that they
+spoke of.
 
     keep(folder, python, answer, places, files)     after an interpreter was asked
     recalled(folder, python) -> the answer, or None
 
-Asking takes an import of torch and one of triton (2.3 s of CPU time). An answer counts while all of these are
-as they were: the interpreter's own file and its pyvenv.cfg, every folder of its path with its .pth files, the
-files of torch and triton, the variables that either of them reads, the GPUs, their driver and partitions, and
-the start of the machine. What no file tells (a GPU that is lost) is found out after a day, or by `doctor`.
-Nothing is kept that a repair may change, or where a GPU is not of a kind whose changes can be seen here.
-Standard library only. Runs nothing.
-"""
+Asking takes an import of torch and one of triton (2.3 s of CPU time). An answer counts while all
+of these are as they were: the interpreter's own file and its pyvenv.cfg, every folder of its path
+with its .pth files, the files of torch and triton, the variables that either of them reads, the
+GPUs, their driver and partitions, and the start of the machine. What no file tells (a GPU that is
+lost) is found out after a day, or by `doctor`. Nothing is kept that a repair may change, or where
+a GPU is not of a kind whose changes can be seen here. Standard library only. Runs nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ MAX_AGE_S = 24 * 3600.0
 MAX_FILES = 50
 VERSION = 2
 VARIABLES = (
-    "PYTHON", "LD_", "CUDA", "NVIDIA_", "TORCH", "PYTORCH", "TRITON", "HIP", "ROC", "HSA_", "GPU_", "ZE_",
+    "PYTHON", "LD_", "CUDA", "NVIDIA_", "TORCH", "PYTORCH", "TRITON", "HIP", "ROC", "HSA_", "GPU_",
+    "ZE_",
     "VIRTUAL_ENV", "CONDA", "HOME",
 )  # fmt: skip
 ACCELERATORS = ("nvidia", "kfd", "dxg")
-"""How the names of device files begin that torch.cuda needs: NVIDIA's, AMD's, Windows' below Linux."""
+"""How the names of device files begin that torch.cuda needs: NVIDIA's, AMD's, Windows' below
+Linux."""
 DEVICES, DRIVER = Path("/dev"), Path("/proc/driver/nvidia")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -85,7 +87,10 @@ def _seen_to_change(answer: dict[str, Any]) -> bool:
 def _state(python: str, places: Iterable[str], files: Iterable[str]) -> str:
     """Equal as long as everything is as it was."""
     binary = Path(python)
-    homes = (binary.parent, binary.parent.parent)  # a virtual environment's pyvenv.cfg is in one of them
+    homes = (
+        binary.parent,
+        binary.parent.parent,
+    )  # a virtual environment's pyvenv.cfg is in one of them
     state = {
         "version": VERSION,
         "python": [python, str(binary.resolve()), _mark(binary.resolve())],
@@ -108,7 +113,9 @@ def _mark(path: Path) -> list[int] | None:
 
 def _pth(place: Path) -> dict[str, Any]:
     """Files that lengthen the path: editing one leaves its folder as it was."""
-    return {file.name: _mark(file) for file in sorted(place.glob("*.pth"))} if place.is_dir() else {}
+    return (
+        {file.name: _mark(file) for file in sorted(place.glob("*.pth"))} if place.is_dir() else {}
+    )
 
 
 def _accelerators() -> list[str]:

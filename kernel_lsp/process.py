@@ -1,12 +1,11 @@
 """Child processes that may crash, hang or lie: start, talk to, and surely end them.
 
 Engine, judge, worker and host are all `Child`ren: one of our modules run by path in some
-interpreter (see bootstrap.py), or forked by a zygote (see evaluator/processes/zygote.py), speaking sealed
-frames (see wire.py). What they may touch is confinement.py's.
+interpreter (see bootstrap.py), or forked by a zygote (see evaluator/processes/zygote.py), speaking
+sealed frames (see wire.py). What they may touch is confinement.py's.
 
-Covered: time (the asker's), everything a child has started, its words before it died. Ends with its
-parent, also after kill -9. Not covered: GPU memory; an attack on the kernel itself.
-"""
+Covered: time (the asker's), everything a child has started, its words before it died. Ends with
+its parent, also after kill -9. Not covered: GPU memory; an attack on the kernel itself."""
 
 from __future__ import annotations
 
@@ -57,7 +56,9 @@ class Process(Protocol):
 class Started:
     """A process that we have started ourselves, in a session of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: str, *, own_tree: bool = False) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, mark: str, *, own_tree: bool = False
+    ) -> None:
         """``own_tree``: all that it starts ends with it."""
         self._process, self._mark, self._own_tree = process, mark, own_tree
         self.pid = process.pid
@@ -73,7 +74,9 @@ class Started:
                 os.killpg(self.pid, signal.SIGKILL)  # own session: also ends compilers it started
         if not self._own_tree:
             await end_marked(self._mark)
-        with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
+        with contextlib.suppress(
+            TimeoutError
+        ):  # wait() also waits for pipes that a stray may still hold
             await asyncio.wait_for(self.wait(), 5)
 
 
@@ -138,10 +141,14 @@ class Child:
                 ) from None
             except wire.Forged as error:
                 await self.kill()
-                raise WorkerLost(f"{self.name} spoke out of turn: {error}", self._last_words()) from error
+                raise WorkerLost(
+                    f"{self.name} spoke out of turn: {error}", self._last_words()
+                ) from error
             except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError) as error:
                 await self.kill()
-                raise WorkerLost(f"{self.name} {self._how_it_ended()}", self._last_words()) from error
+                raise WorkerLost(
+                    f"{self.name} {self._how_it_ended()}", self._last_words()
+                ) from error
             except asyncio.CancelledError:
                 await self.kill()
                 raise
@@ -152,8 +159,8 @@ class Child:
         await self._writer.drain()
 
     async def receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        """The next frame. Raises asyncio.IncompleteReadError at end of file, wire.Forged (a ValueError)
-        when something else than the child's own protocol has written into its pipe."""
+        """The next frame. Raises asyncio.IncompleteReadError at end of file, wire.Forged (a
+        ValueError) when something else than the child's own protocol has written into its pipe."""
         stream = self._reader
         size = int.from_bytes(await stream.readexactly(4), "big")
         if size > wire.MAX_HEADER_BYTES:
@@ -198,10 +205,13 @@ class Child:
         await self._release()
 
     async def _release(self) -> None:
-        """Close our ends, also those whose other end a stray holds, before the loop may be closed."""
+        """Close our ends, also those whose other end a stray holds, before the loop may be
+        closed."""
         self._writer.close()
         for stream in (self._reader, self._log_stream):
-            transport = getattr(stream, "_transport", None)  # a StreamReader cannot be closed otherwise
+            transport = getattr(
+                stream, "_transport", None
+            )  # a StreamReader cannot be closed otherwise
             if transport is not None:
                 transport.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -244,7 +254,9 @@ class Child:
             return f"was ended by {signal.Signals(-code).name}"
         # a guardian reports its child's signal the way a shell does
         return (
-            f"was ended by {signal.Signals(code - 128).name}" if 128 < code < 160 else f"exited with {code}"
+            f"was ended by {signal.Signals(code - 128).name}"
+            if 128 < code < 160
+            else f"exited with {code}"
         )
 
     def _last_words(self) -> str | None:
@@ -260,8 +272,8 @@ async def start(
     confinement: Confinement | None = None,
     environment: dict[str, str] | None = None,
 ) -> Child:
-    """Start one of our modules in the interpreter ``python``; None confines nothing and is for our own code
-    alone. Raises OSError, and Unconfined when less holds here than is required."""
+    """Start one of our modules in the interpreter ``python``; None confines nothing and is for our
+    own code alone. Raises OSError, and Unconfined when less holds here than is required."""
     rlimits = json.dumps({key: value for key, value in asdict(limits).items() if value is not None})
     # Only what is confined is disposable: the host still has events to write when its pipe closes.
     ending = "leave-with-pipe" if confinement else "read-to-the-end"
@@ -299,8 +311,9 @@ async def start(
 
 
 async def end_marked(mark: str) -> None:
-    """Kill every process whose environment carries ``mark`` until none is left: strays that left the
-    process group. A dying process has no environment any more, and one that forks meanwhile is met again."""
+    """Kill every process whose environment carries ``mark`` until none is left: strays that left
+    the process group. A dying process has no environment any more, and one that forks meanwhile is
+    met again."""
     end = time.monotonic() + STRAYS_S
     while mark and (strays := _find_marked(mark.encode())) and time.monotonic() < end:
         for stray in strays:

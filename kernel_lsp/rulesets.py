@@ -30,7 +30,9 @@ class Ruleset:
         self._disabled = frozenset(settings.disabled_rules)
         self._severity = settings.severity
         self._excluded = Patterns(settings.exclude)
-        self._in_files = [(Patterns((entry.pattern,)), entry.rules) for entry in settings.per_file_ignores]
+        self._in_files = [
+            (Patterns((entry.pattern,)), entry.rules) for entry in settings.per_file_ignores
+        ]
 
     def excludes(self, path: PurePath, *, folder: bool = False) -> bool:
         """Whether the file, or the folder, is not to be checked at all."""
@@ -53,7 +55,9 @@ class Ruleset:
     def applied(self, analysis: Analysis, path: PurePath) -> Analysis:
         """The analysis with the findings that count, as severe as they count."""
         found = tuple(
-            self._weighed(finding) for finding in analysis.findings if self.reports(finding.rule, path)
+            self._weighed(finding)
+            for finding in analysis.findings
+            if self.reports(finding.rule, path)
         )
         return analysis if found == analysis.findings else replace(analysis, findings=found)
 
@@ -81,5 +85,7 @@ def find_unknown(names: Iterable[str], rules: Iterable[str]) -> list[str]:
 def _fit(rule: str, names: Iterable[str]) -> int:
     """The length of the longest name that the rule's id begins with; 0 for ALL, -1 where none
     fits."""
-    lengths = [0 if name == ALL else len(name) for name in names if name == ALL or rule.startswith(name)]
+    lengths = [
+        0 if name == ALL else len(name) for name in names if name == ALL or rule.startswith(name)
+    ]
     return max(lengths, default=-1)

@@ -1,4 +1,5 @@
-"""The numbers of a suite: fast_p, correctness, means, and the table by family. Standard library only.
+"""The numbers of a suite: fast_p, correctness, means, and the table by family. Standard library
+only.
 
 One row (a JSON object) per task; ``commands/suites.py`` makes them. Its speedup is
 
@@ -7,10 +8,10 @@ One row (a JSON object) per task; ``commands/suites.py`` makes them. Its speedup
     anything else     None: a failure, which stays in every denominator
 
 Definitions: ``fast_p`` is the share of *all* tasks that are correct and whose speedup is *above* p
-(KernelBench's code), so ``fast_0`` is the correctness rate; ``amsr`` is the mean speedup with everything
-below 1 counted as 0 (Kernel-Smith), so outliers drive it; the geometric mean is over correct tasks alone.
-Nothing measured is None, never 1. A task that was not begun is missing and in no denominator.
-"""
+(KernelBench's code), so ``fast_0`` is the correctness rate; ``amsr`` is the mean speedup with
+everything below 1 counted as 0 (Kernel-Smith), so outliers drive it; the geometric mean is over
+correct tasks alone. Nothing measured is None, never 1. A task that was not begun is missing and in
+no denominator."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def facts(rows: Sequence[Row]) -> Scores:
 
 
 def groups(rows: Mapping[str, Row]) -> dict[str, dict[str, Scores]]:
-    """Group -> baseline -> scores, and ``facts``. Groups: all, each first folder, each family in it."""
+    """Group -> baseline -> scores, and ``facts``. Groups: all, each first folder, each family in
+    it."""
     members: dict[str, list[Row]] = {"all": list(rows.values())}
     for name in sorted(rows):
         folder, _, rest = name.partition("/")

@@ -1,14 +1,14 @@
-"""Scratch folders that say whose they are, so that those of processes that were killed are removed.
+"""Scratch folders that say whose they are, so that those of processes that were killed are
+removed.
 
     with scratch.folder("engine") as folder: ...
     scratch.make("gate"), scratch.room()
 
-They hold source text, and `kill -9` leaves them behind. A name says its process: the number, the namespace
-that it is a number of (containers may share /tmp), and when it began, since numbers come again. The first
-`prefix` of a process removes, in the background, what dead ones of the same user have left. Standard library
-only. Not covered: other machines that share the folder, other systems than Linux (nothing is removed there),
-and Ray's folder, whose name must be short.
-"""
+They hold source text, and `kill -9` leaves them behind. A name says its process: the number, the
+namespace that it is a number of (containers may share /tmp), and when it began, since numbers come
+again. The first `prefix` of a process removes, in the background, what dead ones of the same user
+have left. Standard library only. Not covered: other machines that share the folder, other systems
+than Linux (nothing is removed there), and Ray's folder, whose name must be short."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def prefix(kind: str) -> str:
 
 
 def room() -> Path:
-    """The folder of this process in which its scratch folders lie: all that its children can write to lies
-    below it. It goes when the process ends."""
+    """The folder of this process in which its scratch folders lie: all that its children can write
+    to lies below it. It goes when the process ends."""
     return _room(os.getpid())
 
 

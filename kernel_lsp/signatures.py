@@ -1,12 +1,12 @@
 """Who made a skill, a policy, a recording or accepted evidence: signatures by OpenSSH's own tool.
 
-A statement lies beside what it speaks of (`folder/kernel-lsp.signed`, `file.signed`): its kind, name,
-release and the hash of every file; `ssh-keygen -Y sign` makes `….signed.sig` of it. Whose keys are trusted
-says a file in OpenSSH's format of allowed signers, in the user's data folder or where KERNEL_LSP_SIGNERS
-points; revoked keys lie beside it. Releases only rise: an older one, or another content under the same
-number, is refused unless it is asked for. A signature says who made something, never what it does: what is
-signed is confined as all else. Standard library only. Not covered: how keys are kept (OpenSSH's business).
-"""
+A statement lies beside what it speaks of (`folder/kernel-lsp.signed`, `file.signed`): its kind,
+name, release and the hash of every file; `ssh-keygen -Y sign` makes `….signed.sig` of it. Whose
+keys are trusted says a file in OpenSSH's format of allowed signers, in the user's data folder or
+where KERNEL_LSP_SIGNERS points; revoked keys lie beside it. Releases only rise: an older one, or
+another content under the same number, is refused unless it is asked for. A signature says who made
+something, never what it does: what is signed is confined as all else. Standard library only. Not
+covered: how keys are kept (OpenSSH's business)."""
 
 from __future__ import annotations
 
@@ -99,14 +99,19 @@ class Keyring:
                 "",
             )
             found.append(
-                Signer(name=words[0], key=key, fingerprint=_fingerprint(key), revoked=key in revoked)
+                Signer(
+                    name=words[0], key=key, fingerprint=_fingerprint(key), revoked=key in revoked
+                )
             )
         return found
 
     def trust(self, name: str, public_key: Path) -> Signer:
-        """Believe from now on what this key signs. Raises SignatureError: no name, no public key, revoked."""
+        """Believe from now on what this key signs. Raises SignatureError: no name, no public key,
+        revoked."""
         if not _PRINCIPAL.fullmatch(name):
-            raise SignatureError(f"{name!r} is no name of a signer", "take letters, digits and . _ @ + -")
+            raise SignatureError(
+                f"{name!r} is no name of a signer", "take letters, digits and . _ @ + -"
+            )
         key = _public_key(public_key)
         if key in _lines(self.revoked_file):
             raise SignatureError(
@@ -117,11 +122,13 @@ class Keyring:
         return Signer(name=name, key=key, fingerprint=_fingerprint(key), revoked=False)
 
     def revoke(self, name: str) -> list[Signer]:
-        """Believe none of a signer's keys any more, also for what was signed before. ``name``: of the signer,
-        or a fingerprint. Raises SignatureError."""
+        """Believe none of a signer's keys any more, also for what was signed before. ``name``: of
+        the signer, or a fingerprint. Raises SignatureError."""
         found = [one for one in self.signers() if name in (one.name, one.fingerprint)]
         if not found:
-            raise SignatureError(f"nobody is trusted as {name}", "`kernel-lsp keys list` shows the names")
+            raise SignatureError(
+                f"nobody is trusted as {name}", "`kernel-lsp keys list` shows the names"
+            )
         for one in found:
             if not one.revoked:
                 _append(self.revoked_file, one.key)
@@ -129,13 +136,17 @@ class Keyring:
 
     # --- signatures ----------------------------------------------------------------------------
 
-    def verify(self, path: Path, *, kind: str | None = None, allow_rollback: bool = False) -> Signed:
-        """Who has signed what lies here, unchanged. Raises Unsigned where nobody did, SignatureError where
-        the signature does not hold: changed, unknown or revoked key, an older release than was seen."""
+    def verify(
+        self, path: Path, *, kind: str | None = None, allow_rollback: bool = False
+    ) -> Signed:
+        """Who has signed what lies here, unchanged. Raises Unsigned where nobody did,
+        SignatureError where the signature does not hold: changed, unknown or revoked key, an older
+        release than was seen."""
         statement_file = _statement_of(path)
         if not os.path.lexists(statement_file):
             raise Unsigned(
-                f"{path} is signed by nobody", "`kernel-lsp keys sign` signs it; or look at it and allow it"
+                f"{path} is signed by nobody",
+                "`kernel-lsp keys sign` signs it; or look at it and allow it",
             )
         try:
             content = foreign.read_bytes(statement_file, most=MAX_STATEMENT_BYTES)
@@ -173,20 +184,36 @@ class Keyring:
     def _signer_of(self, content: bytes, signature: bytes, path: Path) -> str:
         if not self.signers_file.is_file():
             cause = f"{path} is signed, and no signer is trusted here"
-            raise SignatureError(cause, "`kernel-lsp keys trust NAME KEY.pub`, or KERNEL_LSP_SIGNERS=FILE")
+            raise SignatureError(
+                cause, "`kernel-lsp keys trust NAME KEY.pub`, or KERNEL_LSP_SIGNERS=FILE"
+            )
         with tempfile.TemporaryDirectory(prefix="kernel-lsp-signature-") as folder:
             file = Path(folder) / "sig"
             file.write_bytes(signature)
             allowed = str(self.signers_file.absolute())
             found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", allowed)
             names = [
-                name for name in found.stdout.decode(errors="replace").split() if _PRINCIPAL.fullmatch(name)
+                name
+                for name in found.stdout.decode(errors="replace").split()
+                if _PRINCIPAL.fullmatch(name)
             ]
             if found.returncode != 0 or not names:
                 raise SignatureError(
-                    f"{path} is signed by a key that is not trusted", "`kernel-lsp keys trust` trusts one"
+                    f"{path} is signed by a key that is not trusted",
+                    "`kernel-lsp keys trust` trusts one",
                 )
-            command = ["-Y", "verify", "-f", allowed, "-I", names[0], "-n", NAMESPACE, "-s", str(file)]
+            command = [
+                "-Y",
+                "verify",
+                "-f",
+                allowed,
+                "-I",
+                names[0],
+                "-n",
+                NAMESPACE,
+                "-s",
+                str(file),
+            ]
             checked = _ssh_keygen(*command, given=content)
             if checked.returncode == 0 and self.revoked_file.is_file():
                 revoked = str(self.revoked_file.absolute())
@@ -205,7 +232,9 @@ class Keyring:
         except FileNotFoundError:
             table = {}
         except (OSError, ValueError) as error:
-            raise SignatureError(f"{file} cannot be read: {error}", "restore it, or delete it") from error
+            raise SignatureError(
+                f"{file} cannot be read: {error}", "restore it, or delete it"
+            ) from error
         table = table if isinstance(table, dict) else {}
         key = f"{signed.kind}:{signed.name}"
         before = table.get(key)
@@ -220,15 +249,21 @@ class Keyring:
                     cause, "have it signed with a higher --release; --allow-rollback takes it"
                 )
         if before != (now := {"release": signed.release, "digest": signed.digest}):
-            with contextlib.suppress(OSError):  # a data folder that cannot be written remembers nothing
+            with contextlib.suppress(
+                OSError
+            ):  # a data folder that cannot be written remembers nothing
                 self._folder.mkdir(parents=True, exist_ok=True)
-                replace_file(file, json.dumps({**table, key: now}, indent=1, sort_keys=True).encode())
+                replace_file(
+                    file, json.dumps({**table, key: now}, indent=1, sort_keys=True).encode()
+                )
 
 
 _AGAIN = "take it anew from whoever made it"
 
 
-def sign(path: Path, *, key: Path, kind: str, name: str | None = None, release: int | None = None) -> Path:
+def sign(
+    path: Path, *, key: Path, kind: str, name: str | None = None, release: int | None = None
+) -> Path:
     """Write statement and signature beside what they speak of; returns the statement's file.
 
     ``release``: default one more than the statement that is there. Raises SignatureError.
@@ -252,7 +287,9 @@ def sign(path: Path, *, key: Path, kind: str, name: str | None = None, release: 
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-signature-") as folder:
         file = Path(folder) / "statement"
         file.write_bytes(content)
-        made = _ssh_keygen("-Y", "sign", "-f", str(key.absolute()), "-n", NAMESPACE, str(file), asks=True)
+        made = _ssh_keygen(
+            "-Y", "sign", "-f", str(key.absolute()), "-n", NAMESPACE, str(file), asks=True
+        )
         signature = file.with_name(file.name + SIG)
         if made.returncode != 0 or not signature.is_file():
             why = made.stderr.decode(errors="replace").strip()[-300:]
@@ -260,7 +297,9 @@ def sign(path: Path, *, key: Path, kind: str, name: str | None = None, release: 
                 f"{key} signs nothing: {why}", "name a private key, or a public one of your agent"
             )
         try:
-            replace_file(statement_file.with_name(statement_file.name + SIG), signature.read_bytes())
+            replace_file(
+                statement_file.with_name(statement_file.name + SIG), signature.read_bytes()
+            )
             replace_file(statement_file, content)
         except OSError as error:
             raise SignatureError(
@@ -285,7 +324,9 @@ def _statement(content: bytes, path: Path) -> dict[str, Any]:
             and 0 < len(told["name"]) <= 200
             and type(told["release"]) is int
             and 0 < told["release"] < 2**53
-            and all(isinstance(one, str) and isinstance(digest, str) for one, digest in files.items())
+            and all(
+                isinstance(one, str) and isinstance(digest, str) for one, digest in files.items()
+            )
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SignatureError(f"the statement about {path} cannot be read", _AGAIN) from error
@@ -295,11 +336,14 @@ def _statement(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _hashes(path: Path) -> Iterator[tuple[str, str]]:
-    """Each file and its hash. Raises SignatureError for links, devices, and too many or too large files."""
+    """Each file and its hash. Raises SignatureError for links, devices, and too many or too large
+    files."""
     try:
         for count, (name, file) in enumerate(_files(path)):
             if count >= MAX_FILES:
-                raise SignatureError(f"{path} has more than {MAX_FILES} files", "name a smaller folder")
+                raise SignatureError(
+                    f"{path} has more than {MAX_FILES} files", "name a smaller folder"
+                )
             if file.is_symlink():
                 raise SignatureError(f"{file} is a link", "put the file itself there")
             yield name, hashlib.sha256(foreign.read_bytes(file, most=MAX_FILE_BYTES)).hexdigest()
@@ -338,10 +382,14 @@ def _public_key(file: Path) -> str:
     try:
         text = foreign.read_text(file, most=2**16).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SignatureError(f"{file} cannot be read: {error}", "name a public key (.pub)") from error
+        raise SignatureError(
+            f"{file} cannot be read: {error}", "name a public key (.pub)"
+        ) from error
     found = _PUBLIC_KEY.fullmatch(text)
     if found is None or _ssh_keygen("-l", "-f", "-", given=text.encode()).returncode != 0:
-        raise SignatureError(f"{file} is no public key of OpenSSH's", "name the .pub file of the signer")
+        raise SignatureError(
+            f"{file} is no public key of OpenSSH's", "name the .pub file of the signer"
+        )
     return f"{found[1]} {found[2]}"
 
 
@@ -362,7 +410,9 @@ def _lines(file: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise SignatureError(f"{file} cannot be read: {error}", "mend the file, or name another") from error
+        raise SignatureError(
+            f"{file} cannot be read: {error}", "mend the file, or name another"
+        ) from error
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -371,13 +421,16 @@ def _append(file: Path, line: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, "".join(f"{one}\n" for one in [*_lines(file), line]).encode())
     except OSError as error:
-        raise SignatureError(f"{file} cannot be written: {error.strerror}", "mend the folder") from error
+        raise SignatureError(
+            f"{file} cannot be written: {error.strerror}", "mend the folder"
+        ) from error
 
 
 def _ssh_keygen(
     *arguments: str, given: bytes = b"", asks: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """OpenSSH's tool, from the machine's folders, in a neutral place. ``asks``: for a passphrase."""
+    """OpenSSH's tool, from the machine's folders, in a neutral place. ``asks``: for a
+    passphrase."""
     program = shutil.which("ssh-keygen", path=_MACHINE_PATH) or shutil.which("ssh-keygen")
     if program is None:
         raise SignatureError("signatures need ssh-keygen, which is not here", _INSTALL)

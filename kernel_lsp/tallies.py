@@ -1,8 +1,9 @@
-"""Sums in one small SQLite file that any number of processes add to, each judgement once however often told.
+"""Sums in one small SQLite file that any number of processes add to, each judgement once however
+often told.
 
-A disk that refuses, or a damaged file (it is set aside), costs the sums and nothing else. Used by the bandit
-over skills (search/bandit.py) and by the statistics of learned skills (library/usage.py).
-"""
+A disk that refuses, or a damaged file (it is set aside), costs the sums and nothing else. Used by
+the bandit over skills (search/bandit.py) and by the statistics of learned skills
+(library/usage.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Tallies:
     """One table, and the marks of what was added to it."""
 
     def __init__(self, path: Path, *, table: str, add: str, marks: str) -> None:
-        """``table`` creates it, ``add`` adds one row to it; ``marks`` is the name of the table of marks."""
+        """``table`` creates it, ``add`` adds one row to it; ``marks`` is the name of the table of
+        marks."""
         self._path, self._add = path, add
         self._tables = (table, f"CREATE TABLE IF NOT EXISTS {marks} (judgement TEXT PRIMARY KEY)")
         self._mark = f"INSERT OR IGNORE INTO {marks} VALUES (?)"
@@ -45,7 +47,10 @@ class Tallies:
                     if database.execute(self._mark, (mark,)).rowcount:
                         database.executemany(self._add, rows)
                 database.execute(self._forget, (MOST_REMEMBERED,))
-        except (sqlite3.OperationalError, OSError):  # a full disk, or another process takes its time
+        except (
+            sqlite3.OperationalError,
+            OSError,
+        ):  # a full disk, or another process takes its time
             return
         except sqlite3.DatabaseError:  # damaged: it begins anew
             with contextlib.suppress(OSError):

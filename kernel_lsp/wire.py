@@ -87,9 +87,9 @@ def _hints(kind: type) -> dict[str, Any]:
 # --- frames ------------------------------------------------------------------------------
 # header length (4 bytes, big endian) | header: JSON with the blobs' sizes | seal | blobs | seal
 #
-# The seals cover the frame's number and its header, not the blobs' bytes: nobody can change bytes that
-# are in a pipe already, and bytes that were pushed in between shift the closing seal out of its place.
-# Sealing costs 2 us a frame; hashing the blobs too would cost 1.2 s per GB at both ends.
+# The seals cover the frame's number and its header, not the blobs' bytes: nobody can change bytes
+# that are in a pipe already, and bytes that were pushed in between shift the closing seal out of
+# its place. Sealing costs 2 us a frame; hashing the blobs too would cost 1.2 s per GB at both ends.
 
 KEY_BYTES = 32
 SEAL_BYTES = 16
@@ -133,7 +133,9 @@ def encode_frame(
     seal: Seal, message: dict[str, Any], blobs: typing.Sequence[bytes | memoryview] = ()
 ) -> list[bytes | memoryview]:
     """The chunks of one frame, in order; blobs are not copied."""
-    header = dumps({"message": message, "blobs": [memoryview(blob).nbytes for blob in blobs]}).encode()
+    header = dumps(
+        {"message": message, "blobs": [memoryview(blob).nbytes for blob in blobs]}
+    ).encode()
     opening, closing = seal(header)
     return [len(header).to_bytes(4, "big"), header, opening, *blobs, closing]
 
@@ -146,7 +148,9 @@ class Pipe:
     seal: Seal
 
 
-def write_frame(pipe: Pipe, message: dict[str, Any], blobs: typing.Sequence[bytes | memoryview] = ()) -> None:
+def write_frame(
+    pipe: Pipe, message: dict[str, Any], blobs: typing.Sequence[bytes | memoryview] = ()
+) -> None:
     """Blocking write, for the child's end of a pipe."""
     for chunk in encode_frame(pipe.seal, message, blobs):
         pipe.stream.write(chunk)

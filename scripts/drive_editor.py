@@ -1,9 +1,9 @@
 """Drive ``kernel-lsp serve`` once, as a person would: python scripts/drive_editor.py [FILE]
 
-Opens a copy of the file in Neovim with our plugin (tests/e2e/neovim_story.lua) or, where Neovim is not
-installed, in a client of pygls; allows the measurement, waits for the verified hint, applies the rewrite,
-undoes it, and prints what a person would have seen and what the journal kept. Exit code 1: no such hint.
-"""
+Opens a copy of the file in Neovim with our plugin (tests/e2e/neovim_story.lua) or, where Neovim is
+not installed, in a client of pygls; allows the measurement, waits for the verified hint, applies
+the rewrite, undoes it, and prints what a person would have seen and what the journal kept. Exit
+code 1: no such hint."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path, nargs="?", default=ROOT / "examples" / "diagonal_matmul.py")
+    parser.add_argument(
+        "file", type=Path, nargs="?", default=ROOT / "examples" / "diagonal_matmul.py"
+    )
     parser.add_argument("--no-nvim", action="store_true", help="use the client of pygls")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-demo-") as name:
@@ -59,7 +61,10 @@ def main() -> None:
         shutil.copy(arguments.file, copy)
         nvim = None if arguments.no_nvim else shutil.which("nvim")
         started = time.monotonic()
-        print(f"opened   a copy of {arguments.file} in {_version(nvim) if nvim else 'a client of pygls'}")
+        print(
+            f"opened   a copy of {arguments.file} in "
+            f"{_version(nvim) if nvim else 'a client of pygls'}"
+        )
         steps = _neovim(nvim, copy, data) if nvim else asyncio.run(_client(copy, data))
         done = _print_steps(steps, arguments.file.read_text(), folder / "after.py")
         _print_events(data, copy.parent)
@@ -83,11 +88,18 @@ def _neovim(nvim: str, file: Path, data: Path) -> list[str]:
         "XDG_STATE_HOME": str(file.parent.parent / "state"),
     }
     settings = file.parent.parent / "init.lua"
-    settings.write_text(_SETTINGS.format(plugin=ROOT / "editor-clients" / "neovim", python=sys.executable))
+    settings.write_text(
+        _SETTINGS.format(plugin=ROOT / "editor-clients" / "neovim", python=sys.executable)
+    )
     story = f"luafile {ROOT}/tests/e2e/neovim_story.lua"
     command = [nvim, "--headless", "-u", str(settings), "-i", "NONE", "-n", str(file), "-c", story]
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S + 60, check=False
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S + 60,
+        check=False,
     )
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
@@ -106,7 +118,9 @@ def _print_steps(steps: list[str], before: str, after: Path) -> bool:
 
 
 def _print_changes(before: str, after: str) -> None:
-    changes = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
+    changes = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[
+        2:
+    ]
     lines = [line for line in changes if not line.startswith("@@")]
     print(f"applied  {len(lines)} changed lines")
     print("\n".join(f"         {line}" for line in lines))
@@ -134,7 +148,9 @@ class _Editor:
     def _on_hints(self, params: types.PublishDiagnosticsParams) -> None:
         self.hints = list(params.diagnostics)
 
-    def _on_question(self, params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
+    def _on_question(
+        self, params: types.ShowMessageRequestParams
+    ) -> types.MessageActionItem | None:
         self.steps.append(f"ASKED {params.message}")
         return params.actions[0] if params.actions else None
 
@@ -172,10 +188,13 @@ class _Editor:
             )
         )
         rewrites = [
-            a for a in found or [] if a.title.startswith("Rewrite ") and not getattr(a, "disabled", None)
+            a
+            for a in found or []
+            if a.title.startswith("Rewrite ") and not getattr(a, "disabled", None)
         ]
         chosen = rewrites[0]
-        # lsprotocol takes a code action with a command for a bare command; its arguments say the rest.
+        # lsprotocol takes a code action with a command for a bare command; its arguments say the
+        # rest.
         command = chosen.command if isinstance(chosen.command, types.Command) else chosen
         data = (command.arguments or [None])[0]
         action = types.CodeAction(title=chosen.title, data=data)
@@ -187,7 +206,9 @@ async def _client(file: Path, data: Path) -> list[str]:
     try:
         await _session(editor, file, data)
     except TimeoutError:
-        editor.steps.append(f"NO HINT within {PATIENCE_S} s: {[hint.message for hint in editor.hints]}")
+        editor.steps.append(
+            f"NO HINT within {PATIENCE_S} s: {[hint.message for hint in editor.hints]}"
+        )
     await asyncio.wait_for(editor.client.shutdown_async(None), 10)
     editor.client.exit(None)
     await editor.client.stop()
@@ -238,7 +259,9 @@ def _applied(text: str, edit: types.WorkspaceEdit | None) -> str:
     assert edit.changes is not None  # without documentChanges among the capabilities
     positions = Positions(text, "utf-16")
     changes = [change for edits in edit.changes.values() for change in edits]
-    for change in sorted(changes, key=lambda c: (c.range.start.line, c.range.start.character), reverse=True):
+    for change in sorted(
+        changes, key=lambda c: (c.range.start.line, c.range.start.character), reverse=True
+    ):
         start = positions.offset(change.range.start.line, change.range.start.character)
         end = positions.offset(change.range.end.line, change.range.end.character)
         text = text[:start] + change.new_text + text[end:]

@@ -75,7 +75,8 @@ ALLOWED: dict[str, set[str]] = {
     "interpreter": BASE | {"probed", "confinement"},
     "analysis": BASE,
     "workloads": BASE,
-    # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.
+    # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and
+    # timer.
     "snapshots": BASE,
     # Who made what comes from others.
     "signatures": {"errors", "files", "foreign"},
@@ -89,7 +90,8 @@ ALLOWED: dict[str, set[str]] = {
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
     "presenter": BASE,
     "journal": BASE,
-    # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
+    # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no
+    # numpy.
     "session": BASE
     | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"}
     | {"snapshots.store"},  # of which targets a recorded call can be opened
@@ -97,7 +99,8 @@ ALLOWED: dict[str, set[str]] = {
     # What of a workspace can be run, found by looking at it.
     "entries": BASE,
     "hostclient": BASE | {"process"},
-    "cluster": BASE | {"interpreter", "skillbook"},  # what is done on its nodes comes from who uses it
+    "cluster": BASE
+    | {"interpreter", "skillbook"},  # what is done on its nodes comes from who uses it
     # The heavy half: the order of stages, in a process of its own.
     "pipeline": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
@@ -107,14 +110,25 @@ ALLOWED: dict[str, set[str]] = {
     | {"checker"},  # which files a folder has
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
-    | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
+    | {
+        "analysis",
+        "workloads",
+        "skillbook",
+        "library",
+        "agents",
+        "rewrite",
+        "evaluator",
+        "pipeline",
+    }
     | {"cache", "presenter"},
     # Whole programs: what they call, and their own step.
-    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit", "patching"},
-    # Rewrites of installed packages as files of the workspace, and what such a file makes of the package's.
+    "programs": BASE
+    | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit", "patching"},
+    # Rewrites of installed packages as files of the workspace, and what such a file makes of the
+    # package's.
     "patching": BASE | {"rewrite.edit"},
-    # Accepted rewrites, judged again, patches of installed packages too. The host writes them when they are
-    # accepted.
+    # Accepted rewrites, judged again, patches of installed packages too. The host writes them when
+    # they are accepted.
     "guarding": BASE
     | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
     | {"snapshots.store"},  # where recorded programs have imported a patched package from
@@ -210,7 +224,9 @@ def allowed(source: str, target: str) -> bool:
 @pytest.mark.parametrize("path", modules(), ids=dotted)
 def test_first_party_imports_follow_the_table(path: Path) -> None:
     source = dotted(path)
-    first_party = {n.removeprefix("kernel_lsp.") for n in imports(path) if n.startswith("kernel_lsp.")}
+    first_party = {
+        n.removeprefix("kernel_lsp.") for n in imports(path) if n.startswith("kernel_lsp.")
+    }
     wrong = {name for name in first_party if not allowed(source, name)}
     assert not wrong, f"{source} may not import {sorted(wrong)}"
 
@@ -223,18 +239,35 @@ def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
     if not source.startswith(MAY_IMPORT_LSP):
         assert not names & {"lsprotocol", "pygls"}
     if source.split(".")[0] in ONLY_STDLIB:
-        third_party = names - set(sys.stdlib_module_names) - {"kernel_lsp", "filelock", "platformdirs"}
+        third_party = (
+            names - set(sys.stdlib_module_names) - {"kernel_lsp", "filelock", "platformdirs"}
+        )
         assert not third_party, f"{source} is standard library only"
 
 
-TRAINER_NEVER = {"server", "presenter", "pipeline", "session", "cli", "commands", "host", "documents"}
-"""`analysis` is not among these: a suite's task and a logged proposal are one task when their fingerprints
-are equal, so both must come from the same code."""
+TRAINER_NEVER = {
+    "server",
+    "presenter",
+    "pipeline",
+    "session",
+    "cli",
+    "commands",
+    "host",
+    "documents",
+}
+"""`analysis` is not among these: a suite's task and a logged proposal are one task when their
+fingerprints are equal, so both must come from the same code."""
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "trainer").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "trainer").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_the_trainer_uses_the_product_but_not_its_editor_half(path: Path) -> None:
-    used = {node for node in ast.walk(parsing.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    used = {
+        node
+        for node in ast.walk(parsing.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
     names = imports_absolute(path) | {f"{n.module}.{alias.name}" for n in used for alias in n.names}
     parts = {name.split(".")[1] for name in names if name.startswith("kernel_lsp.")}
     assert not parts & TRAINER_NEVER
@@ -264,7 +297,8 @@ def imports_absolute(path: Path) -> set[str]:
 def test_the_server_process_never_imports_torch_sql_or_numpy() -> None:
     code = (
         "import sys, kernel_lsp.server\n"
-        "heavy = {'torch', 'triton', 'sqlalchemy', 'numpy', 'libcst', 'typer', 'rich', 'transformers'}\n"
+        "heavy = {'torch', 'triton', 'sqlalchemy', 'numpy', 'libcst', 'typer', 'rich', "
+        "'transformers'}\n"
         "heavy = (heavy | {'httpx2', 'keyring', 'pathspec'}) & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

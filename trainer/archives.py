@@ -1,10 +1,9 @@
 """Search archives as trajectories: prompts, replies and verdicts of every attempt, in their order.
 
-A rollout of a language model is one trajectory; attempts without one (planner, mutations, chains) form one
-per tree that grew from an attempt. Archives are read and never changed, moved or locked. Consent is not in
-them: the journal's rows of the same search have it, or the exporter says that the archive is theirs.
-Not covered: attempts whose verdict was never noted; they are counted.
-"""
+A rollout of a language model is one trajectory; attempts without one (planner, mutations, chains)
+form one per tree that grew from an attempt. Archives are read and never changed, moved or locked.
+Consent is not in them: the journal's rows of the same search have it, or the exporter says that
+the archive is theirs. Not covered: attempts whose verdict was never noted; they are counted."""
 
 from __future__ import annotations
 
@@ -58,9 +57,12 @@ class ArchivedSearch:
 
 
 def read(path: Path, tally: Tally) -> ArchivedSearch | None:
-    """None: of another schema, which is counted. Raises ArchiveError where there is no archive to be read."""
+    """None: of another schema, which is counted. Raises ArchiveError where there is no archive to
+    be read."""
     if not path.is_file():
-        raise ArchiveError(f"there is no search archive {path}", "`kernel-lsp optimize --archive` writes one")
+        raise ArchiveError(
+            f"there is no search archive {path}", "`kernel-lsp optimize --archive` writes one"
+        )
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return _read(database, path.name, tally)
@@ -72,17 +74,22 @@ def read(path: Path, tally: Tally) -> ArchivedSearch | None:
 
 def _read(database: sqlite3.Connection, name: str, tally: Tally) -> ArchivedSearch | None:
     ((ours,),), ((schema,),) = (
-        database.execute(f"PRAGMA {pragma}").fetchall() for pragma in ("application_id", "user_version")
+        database.execute(f"PRAGMA {pragma}").fetchall()
+        for pragma in ("application_id", "user_version")
     )
     if ours != APPLICATION:
         raise ArchiveError(f"{name} is no search archive", "name one, or leave it out")
     ((number,),) = database.execute("SELECT count(*) FROM attempts").fetchall()
     tally.read += number
     if schema != SCHEMA:
-        tally.skip(f"the archive has schema {schema}, and this kernel-lsp reads {SCHEMA}", name, number)
+        tally.skip(
+            f"the archive has schema {schema}, and this kernel-lsp reads {SCHEMA}", name, number
+        )
         return None
     search = _begin_search(dict(database.execute("SELECT name, value FROM meta")), name)
-    for place, state, body in database.execute("SELECT number, state, body FROM attempts ORDER BY number"):
+    for place, state, body in database.execute(
+        "SELECT number, state, body FROM attempts ORDER BY number"
+    ):
         attempt = _parse_body(Attempt, body) if state == DONE else None
         if attempt is not None:
             search.attempts[place] = attempt
@@ -91,7 +98,9 @@ def _read(database: sqlite3.Connection, name: str, tally: Tally) -> ArchivedSear
     for place, body in database.execute("SELECT number, body FROM exchanges ORDER BY rowid"):
         exchange = _parse_body(Exchange, body)
         if exchange is None:
-            tally.skip("a prompt or reply cannot be read: its attempt is left out", f"{name}#{place}")
+            tally.skip(
+                "a prompt or reply cannot be read: its attempt is left out", f"{name}#{place}"
+            )
             search.attempts.pop(place, None)
         else:
             search.exchanges[place].append(exchange)
@@ -111,7 +120,9 @@ def _begin_search(meta: Mapping[str, str], name: str) -> ArchivedSearch:
             versions=Versions(torch=identity.get("torch"), triton=identity.get("triton")),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise ArchiveError(f"{name} does not say what was searched ({error!r})", "leave it out") from error
+        raise ArchiveError(
+            f"{name} does not say what was searched ({error!r})", "leave it out"
+        ) from error
 
 
 def _parse_body(kind: type[T], body: str) -> T | None:
@@ -127,7 +138,8 @@ def _parse_body(kind: type[T], body: str) -> T | None:
 def trajectories(
     search: ArchivedSearch, permission: Permission, fates: Mapping[str, Human]
 ) -> list[Trajectory]:
-    """One per rollout and per tree of attempts without a model. ``fates``: proposal -> what its user did."""
+    """One per rollout and per tree of attempts without a model. ``fates``: proposal -> what its
+    user did."""
     groups: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for number in sorted(search.attempts):
         attempt = search.attempts[number]
@@ -154,7 +166,9 @@ def trajectories(
                 workload=wire.to_json(search.workload),
                 device=search.device,
                 device_name=search.device_name,
-                versions=replace(search.versions, kernel_lsp=versions.kernel_lsp, python=versions.python),
+                versions=replace(
+                    search.versions, kernel_lsp=versions.kernel_lsp, python=versions.python
+                ),
                 source=TrajectorySource.ARCHIVE,
                 origin=f"{search.name}#{place}",
                 rollout=f"{search.id}/{kind}{place}",
@@ -172,7 +186,11 @@ def _group(search: ArchivedSearch, attempt: Attempt) -> tuple[str, int]:
     if attempt.rollout is not None:
         return "rollout", attempt.rollout
     root = attempt
-    while root.parent is not None and (above := search.attempts.get(root.parent)) and above.rollout is None:
+    while (
+        root.parent is not None
+        and (above := search.attempts.get(root.parent))
+        and above.rollout is None
+    ):
         if above.number >= root.number:  # only a damaged archive says so
             break
         root = above
@@ -207,7 +225,8 @@ def _turns(
             turns.append(replace(template, number=len(turns), calls=calls))
         numbers[attempt.number] = max(t.number for t in turns if t.agent is Agent.POLICY)
     return turns + [
-        _exchange_turn(one, None, attempt, len(turns) + place) for place, (attempt, one) in enumerate(late)
+        _exchange_turn(one, None, attempt, len(turns) + place)
+        for place, (attempt, one) in enumerate(late)
     ]
 
 
@@ -233,11 +252,15 @@ def _template(
     )
 
 
-def _exchange_turn(exchange: Exchange, judged: ModelTurn | None, attempt: Attempt, number: int) -> ModelTurn:
+def _exchange_turn(
+    exchange: Exchange, judged: ModelTurn | None, attempt: Attempt, number: int
+) -> ModelTurn:
     """One prompt and its reply; with the verdict, where that is what was judged."""
     reply, parsed = exchange.reply, exchange.parsed
     status = TurnStatus.NONE if parsed.calls else TurnStatus.REFUSED
-    base = judged or ModelTurn(number=0, agent=Agent(exchange.agent), outcome=TurnOutcome(status=status))
+    base = judged or ModelTurn(
+        number=0, agent=Agent(exchange.agent), outcome=TurnOutcome(status=status)
+    )
     return replace(
         base,
         number=number,

@@ -1,11 +1,10 @@
 """From replies to padded tensors: what is a prompt, what was chosen, and what among.
 
-An `Example` is one reply with its prompt, an advantage or a weight, and what it was held to. Only tokens of
-replies count, and of these only the ones where there was a choice: a token that was forced by a grammar has
-probability one whatever the weights are. Batches are cut by padded tokens, longest first, so that none is
-larger than the memory was measured for; the order depends on the examples alone.
-Not covered: whose examples belong together (rows.py, sft.py).
-"""
+An `Example` is one reply with its prompt, an advantage or a weight, and what it was held to. Only
+tokens of replies count, and of these only the ones where there was a choice: a token that was
+forced by a grammar has probability one whatever the weights are. Batches are cut by padded tokens,
+longest first, so that none is larger than the memory was measured for; the order depends on the
+examples alone. Not covered: whose examples belong together (rows.py, sft.py)."""
 
 from __future__ import annotations
 
@@ -49,7 +48,9 @@ class Example:
     def __post_init__(self) -> None:
         found: Sequence[int] = range(len(self.reply))
         if self.allowed is not None:
-            found = tuple(i for i, among in enumerate(self.allowed) if among is None or len(among) > 1)
+            found = tuple(
+                i for i, among in enumerate(self.allowed) if among is None or len(among) > 1
+            )
         object.__setattr__(self, "counted", found)
 
     def __len__(self) -> int:
@@ -108,9 +109,13 @@ def collate(examples: Sequence[Example], pad: int, kept: Sequence[bool] | None =
         ids[row, : len(one)] = one.prompt + one.reply
         places.append(np.array(chosen, dtype=np.int64) + len(one.prompt))
         if chosen:
-            advantages[row, : len(chosen)] = one.advantage if one.advantages is None else one.advantages
+            advantages[row, : len(chosen)] = (
+                one.advantage if one.advantages is None else one.advantages
+            )
             if one.sampled is not None:
-                sampled[row, : len(chosen)] = np.array(one.sampled, dtype=np.float32)[np.array(chosen)]
+                sampled[row, : len(chosen)] = np.array(one.sampled, dtype=np.float32)[
+                    np.array(chosen)
+                ]
     rows, slots = np.nonzero(mask)
     told = np.concatenate(places)
     return Batch(
@@ -145,7 +150,8 @@ def _among(examples: Sequence[Example], counted: Sequence[Sequence[int]], counts
 
 
 def usable(examples: Iterable[Example], context: int, tally: Tally) -> list[Example]:
-    """Those that fit into the context and hold a choice; the others are counted with their reason."""
+    """Those that fit into the context and hold a choice; the others are counted with their
+    reason."""
     found = []
     for one in examples:
         tally.read += 1
@@ -160,7 +166,8 @@ def usable(examples: Iterable[Example], context: int, tally: Tally) -> list[Exam
 
 
 def parts(examples: Sequence[Example], tokens: int) -> Iterator[list[int]]:
-    """Places of examples, cut so that rows x longest row stays within ``tokens``; a longer row is alone."""
+    """Places of examples, cut so that rows x longest row stays within ``tokens``; a longer row is
+    alone."""
     order = sorted(range(len(examples)), key=lambda i: (-len(examples[i]), i))
     taken: list[int] = []
     for place in order:
@@ -174,7 +181,8 @@ def parts(examples: Sequence[Example], tokens: int) -> Iterator[list[int]]:
 
 
 def shares(examples: Sequence[Example], processes: int) -> list[list[int]]:
-    """Places of examples per process: as many tokens each as the lengths allow, never an empty share.
+    """Places of examples per process: as many tokens each as the lengths allow, never an empty
+    share.
 
     Raises ValueError when there are fewer examples than processes.
     """

@@ -4,11 +4,10 @@
     first = await plans.first(14)           # the rule's courses, random walks, random parameters
     more = await plans.near(best, 6)        # the best ones so far with one parameter changed
 
-The rule's first course comes first: every comparison with the rule needs it. Its other courses show where
-another skill or site wins, random walks what nobody would have tried, random parameters what depends on
-sizes. Programs are made for measuring alone (`Engine.variants`): no batch size stays free. Not covered:
-measuring (recording.py).
-"""
+The rule's first course comes first: every comparison with the rule needs it. Its other courses
+show where another skill or site wins, random walks what nobody would have tried, random parameters
+what depends on sizes. Programs are made for measuring alone (`Engine.variants`): no batch size
+stays free. Not covered: measuring (recording.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ from kernel_lsp.rewrite.choices import free_parameters
 from kernel_lsp.rewrite.client import Engine
 
 NEVER = frozenset({"compile-target"})
-"""torch.compile itself: a baseline that every offer has to beat, and 10 s of compiling for one plan."""
+"""torch.compile itself: a baseline that every offer has to beat, and 10 s of compiling for one
+plan."""
 MOST_COURSES = 6
 """Of the rule's; what it would try after these it seldom reaches."""
 WALKS, LONGEST_WALK, STOPS = 2, 4, 0.35
@@ -42,7 +42,9 @@ TRIES = 3
 class Plans:
     """The candidates of one task, none twice."""
 
-    def __init__(self, engine: Engine, sites: Sequence[Site], draw: random.Random, *, triton: bool) -> None:
+    def __init__(
+        self, engine: Engine, sites: Sequence[Site], draw: random.Random, *, triton: bool
+    ) -> None:
         self._engine, self._draw, self._triton = engine, draw, triton
         self._sites = self._usable(sites)
         self._seen: set[str] = set()
@@ -53,7 +55,9 @@ class Plans:
         walks = [course for _ in range(WALKS) if (course := await self._walk())] if courses else []
         wide = [course for course in courses if _places(course)]
         found = [*courses, *walks][:most]
-        if wide:  # the main course half of the time: what the rule suggests is what has to be beaten
+        if (
+            wide
+        ):  # the main course half of the time: what the rule suggests is what has to be beaten
             weights = [2.0 * len(wide), *(1.0 for _ in wide[1:])]
             found += await self._varied(
                 lambda: self._draw.choices(wide, weights)[0], CHANGED, most - len(found)
@@ -64,7 +68,11 @@ class Plans:
         """Some of these with one parameter changed, the first ones more often."""
         wide = [course for course in best if _places(course)]
         weights = [1.0 / (place + 1) for place in range(len(wide))]
-        return await self._varied(lambda: self._draw.choices(wide, weights)[0], None, most) if wide else []
+        return (
+            await self._varied(lambda: self._draw.choices(wide, weights)[0], None, most)
+            if wide
+            else []
+        )
 
     # --- one by one --------------------------------------------------------------------------
 
@@ -84,7 +92,9 @@ class Plans:
         steps, sites, left = list[Step](), list[Site](), self._sites
         while left and len(steps) < LONGEST_WALK and not (steps and self._draw.random() < STOPS):
             site = self._draw.choice(left[:FROM])
-            steps.append(Step(skill=site.skill, site=site.site, parameters=self._chosen(site, CHANGED)))
+            steps.append(
+                Step(skill=site.skill, site=site.site, parameters=self._chosen(site, CHANGED))
+            )
             sites.append(site)
             try:
                 left = await self._look(steps)
@@ -99,7 +109,9 @@ class Plans:
             if len(found) >= most:
                 break
             course: Course = choose()
-            steps = self._one_changed(course) if share is None else self._some_changed(course, share)
+            steps = (
+                self._one_changed(course) if share is None else self._some_changed(course, share)
+            )
             made = await self._course(steps, course.sites)
             found += [made] if made else []
         return found
@@ -113,7 +125,9 @@ class Plans:
     def _one_changed(self, course: Course) -> list[Step]:
         place, name, choices = self._draw.choice(_places(course))
         steps = list(course.steps)
-        others = [value for value in choices if value != steps[place].parameters.get(name, choices[0])]
+        others = [
+            value for value in choices if value != steps[place].parameters.get(name, choices[0])
+        ]
         changed = {**steps[place].parameters, name: self._draw.choice(others)}
         steps[place] = replace(steps[place], parameters=changed)
         return steps

@@ -1,13 +1,13 @@
 """Checkpoints: everything a run needs to go on exactly as if it had never stopped.
 
 A checkpoint is a folder ``step-00000040`` that transformers and vLLM can load (config, tokenizer,
-safetensors) with the trainer's state beside it. It is written next to its place, flushed, renamed, and the
-manifest with every file's size and hash comes last: a folder without a manifest that holds true is no
-checkpoint. Older ones go only after that, so a full disk or a kill at any point loses nothing complete.
-`restore` refuses what would be trained on silently wrong: another tokenizer, another recipe, NaN, a file that
-changed. Tensors are safetensors, the rest is JSON: nothing is unpickled.
-Not covered: checkpoints of other trainers; partial (sharded) files: state is gathered first.
-"""
+safetensors) with the trainer's state beside it. It is written next to its place, flushed, renamed,
+and the manifest with every file's size and hash comes last: a folder without a manifest that holds
+true is no checkpoint. Older ones go only after that, so a full disk or a kill at any point loses
+nothing complete. `restore` refuses what would be trained on silently wrong: another tokenizer,
+another recipe, NaN, a file that changed. Tensors are safetensors, the rest is JSON: nothing is
+unpickled. Not covered: checkpoints of other trainers; partial (sharded) files: state is gathered
+first."""
 
 from __future__ import annotations
 
@@ -75,13 +75,17 @@ def find_checkpoints(root: Path) -> list[Path]:
 
 
 def save(
-    root: Path, model: Any, tokenizer: Any, weights: Mapping[str, Tensor], state: TrainingState, keep: int
+    root: Path,
+    model: Any,
+    tokenizer: Any,
+    weights: Mapping[str, Tensor],
+    state: TrainingState,
+    keep: int,
 ) -> Path:
     """Write one and remove all but the newest ``keep``. ``weights``: gathered, on the CPU.
 
-    Raises CheckpointError when it could not be written, for example because the disk is full; then what was
-    there before is there still, and nothing half is.
-    """
+    Raises CheckpointError when it could not be written, for example because the disk is full; then
+    what was there before is there still, and nothing half is."""
     place = folder_of(root, state.step)
     drafted = place.with_name(f".{place.name}.{os.getpid()}")
     try:
@@ -102,7 +106,9 @@ def save(
             "files": listed,
         }
         replace_file(place / MANIFEST, (json.dumps(about, indent=1) + "\n").encode())
-    except Exception as error:  # the disk, safetensors and transformers have an error of their own each
+    except (
+        Exception
+    ) as error:  # the disk, safetensors and transformers have an error of their own each
         shutil.rmtree(drafted, ignore_errors=True)
         if place.exists() and not (place / MANIFEST).exists():
             shutil.rmtree(place, ignore_errors=True)
@@ -123,7 +129,10 @@ def _write(
     tokenizer.save_pretrained(place)
     save_file(_unshare(weights), place / WEIGHTS, metadata={"format": "pt"})
     rng, numbers = _random_state()
-    save_file(_unshare({**{f"optimizer/{k}": v for k, v in state.tensors.items()}, **rng}), place / TENSORS)
+    save_file(
+        _unshare({**{f"optimizer/{k}": v for k, v in state.tensors.items()}, **rng}),
+        place / TENSORS,
+    )
     told = {
         "step": state.step,
         "position": state.position,
@@ -138,7 +147,8 @@ def _write(
 
 
 def _unshare(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous, and each memory once: tied matrices are saved under their first name (as transformers)."""
+    """Contiguous, and each memory once: tied matrices are saved under their first name (as
+    transformers)."""
     kept: dict[int, str] = {}
     result = {}
     for name, tensor in tensors.items():
@@ -150,7 +160,10 @@ def _unshare(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _describe(path: Path) -> Json:
     with path.open("rb") as stream:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return {
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.file_digest(stream, "sha256").hexdigest(),
+        }
 
 
 def _flush(path: Path) -> None:
@@ -174,33 +187,39 @@ def _remove(place: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-# --- reading ---------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def check(place: Path, tokenizer: Any | None = None) -> Json:
     """The manifest of a checkpoint whose files are all as they were written.
 
-    Raises CheckpointError with what is wrong: no manifest, a changed or missing file, another tokenizer, or
-    weights that are not finite.
-    """
+    Raises CheckpointError with what is wrong: no manifest, a changed or missing file, another
+    tokenizer, or weights that are not finite."""
     try:
         about: Json = json.loads((place / MANIFEST).read_text())
         files, theirs = dict(about["files"]), str(about["tokenizer"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{place} is no complete checkpoint: {error}", "take an older one") from error
+        raise CheckpointError(
+            f"{place} is no complete checkpoint: {error}", "take an older one"
+        ) from error
     if about.get("format") != FORMAT:
-        raise CheckpointError(f"{place} has format {about.get('format')}", f"this trainer reads {FORMAT}")
+        raise CheckpointError(
+            f"{place} has format {about.get('format')}", f"this trainer reads {FORMAT}"
+        )
     for name, expected in files.items():
         path = place / name
         if not path.is_file() or _describe(path) != expected:
             raise CheckpointError(f"{path} is missing or was changed", "take an older checkpoint")
     if tokenizer is not None and models.vocabulary_hash(tokenizer) != theirs:
         raise CheckpointError(
-            f"{place} belongs to another tokenizer ({theirs}, not {models.vocabulary_hash(tokenizer)})",
+            f"{place} belongs to another tokenizer ({theirs}, not "
+            f"{models.vocabulary_hash(tokenizer)})",
             "its numbers of tokens would mean other words: name the tokenizer's own checkpoint",
         )
     if broken := next(not_finite(load_file(place / WEIGHTS)), None):
-        raise CheckpointError(f"{place} holds NaN or infinity in {broken}", "take an older checkpoint")
+        raise CheckpointError(
+            f"{place} holds NaN or infinity in {broken}", "take an older checkpoint"
+        )
     return about
 
 
@@ -224,7 +243,9 @@ def restore(place: Path, recipe: str, tokenizer: Any) -> TrainingState:
     told: Json = json.loads((place / STATE).read_text())
     tensors = load_file(place / TENSORS)
     _set_random_state(tensors, told["random"])
-    own = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
+    own = {
+        k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")
+    }
     return TrainingState(
         step=told["step"],
         recipe=recipe,
@@ -238,7 +259,9 @@ def restore(place: Path, recipe: str, tokenizer: Any) -> TrainingState:
 def _random_state() -> tuple[dict[str, Tensor], Json]:
     tensors = {"random/torch": torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors |= {f"random/cuda{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+        tensors |= {
+            f"random/cuda{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())
+        }
     version, numbers, gauss = random.getstate()
     return tensors, {"python": [version, list(numbers), gauss]}
 

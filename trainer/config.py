@@ -1,9 +1,8 @@
 """Recipes: one frozen tree of settings per run, read from TOML. Standard library only.
 
-Every key is a field below, with its unit and limits; what a file leaves out has the default. A file with a
-mistake starts nothing: all of its mistakes are told at once, each with key, value and what is possible.
-Not covered: whether the machine can do it (`--dry-run`, planning.py).
-"""
+Every key is a field below, with its unit and limits; what a file leaves out has the default. A
+file with a mistake starts nothing: all of its mistakes are told at once, each with key, value and
+what is possible. Not covered: whether the machine can do it (`--dry-run`, planning.py)."""
 
 from __future__ import annotations
 
@@ -35,12 +34,14 @@ class ModelConfig:
     """A folder with a published checkpoint, or a Qwen3 of this shape with random weights."""
 
     path: str | None = None
-    """Folder with config.json, safetensors and tokenizer; a checkpoint of ours too. None: made from below."""
+    """Folder with config.json, safetensors and tokenizer; a checkpoint of ours too. None: made
+    from below."""
     shape: str | None = None
     """Folder or id whose config.json alone is read; None: the numbers below."""
     words: str = _choice("own", "own", "compact")
-    """The vocabulary: trained on the world's texts, or that of the compact form (kernel_lsp.agents.prompt_encoding),
-    which the shipped policy reads; its size is then its own."""
+    """The vocabulary: trained on the world's texts, or that of the compact form
+    (kernel_lsp.agents.prompt_encoding), which the shipped policy reads; its size is then its
+    own."""
     hidden: int = _number(128, 8, 65536)
     layers: int = _number(2, 1, 512)
     heads: int = _number(4, 1, 1024)
@@ -64,7 +65,15 @@ class Lora:
     rank: int = _number(16, 1, 1024)
     alpha: float = _number(32.0, 0.1, 4096.0)
     dropout: float = _number(0.0, 0.0, 0.9)
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    targets: tuple[str, ...] = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,16 +96,19 @@ class World:
     """Where tasks and verdicts come from."""
 
     tables: tuple[str, ...] = ()
-    """Recorded evaluations (benchmarks/record_spaces.py), files or glob patterns from the recipe's folder."""
+    """Recorded evaluations (benchmarks/record_spaces.py), files or glob patterns from the recipe's
+    folder."""
     synthetic: int = _number(0, 0, 100_000)
-    """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer only."""
+    """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer
+    only."""
     shown: tuple[str, ...] = ()
     """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
     orders: int = _number(0, 0, 100)
-    """Of ``shown``: in how many more orders than the ranked one a task's sites are told in training."""
+    """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
+    training."""
     weighings: int = _number(0, 0, 1000)
-    """Of ``shown``: times that every plan is told as a question of how much faster it is than the rule's
-    (weighing.py); 0: the model does not learn to weigh."""
+    """Of ``shown``: times that every plan is told as a question of how much faster it is than the
+    rule's (weighing.py); 0: the model does not learn to weigh."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
     held_out: float = _number(0.25, 0.0, 0.9)
@@ -108,8 +120,8 @@ class Sft:
     """Supervised training, also of logged sessions."""
 
     data: tuple[str, ...] = ()
-    """Row files (JSON lines or Parquet), files or patterns from the recipe's folder; none: the world's own
-    demonstrations."""
+    """Row files (JSON lines or Parquet), files or patterns from the recipe's folder; none: the
+    world's own demonstrations."""
     loss: str = _choice("supervised", "supervised", "advantage_weighted", "best_step")
     temperature: float = _number(1.0, 0.01, 100.0)
     """Of advantage_weighted: small follows the best rows alone."""
@@ -142,7 +154,9 @@ class Rl:
     turns: int = _number(3, 1, 64)
     summaries: int = _number(2, 0, 64)
     """Samples per trigger; 0: the summary agent is not trained."""
-    reward: str = _choice("bound", "davinci", "dr_kernel", "kevin", "parent_relative", "milestone", "bound")
+    reward: str = _choice(
+        "bound", "davinci", "dr_kernel", "kevin", "parent_relative", "milestone", "bound"
+    )
     advantage: str = _choice("trloo", "trloo", "grpo", "kevin", "shared")
     scaled: bool = False
     """Advantages are divided by their mean size, task by task (daVinci-kernel's script does)."""
@@ -154,9 +168,11 @@ class Rl:
     importance_cap: float = _number(0.0, 0.0, 100.0)
     """Truncated importance weights up to this; 0: none."""
     band: float = _number(0.0, 0.0, 10.0)
-    """Trajectories stay within 1 +- this of the sampler's probability (published: 0.001); 0: no such rule."""
+    """Trajectories stay within 1 +- this of the sampler's probability (published: 0.001); 0: no
+    such rule."""
     veto: float = _number(0.0, 0.0, 1.0)
-    """Rows with a token less likely than this times the sampler's go (published: 1e-4); 0: no such rule."""
+    """Rows with a token less likely than this times the sampler's go (published: 1e-4); 0: no such
+    rule."""
     profiling: bool = False
     """Right turns with little of the GPU time in their own kernels are thinned out."""
     updates: int = _number(1, 1, 64)
@@ -190,7 +206,8 @@ class Judging:
     tasks: str | None = None
     """Folder of the tables' tasks, from the recipe's: local and cluster run their programs."""
     address: str = "auto"
-    """Of the cluster: HOST:PORT of its head, auto (this machine's Ray) or local (this machine's GPUs)."""
+    """Of the cluster: HOST:PORT of its head, auto (this machine's Ray) or local (this machine's
+    GPUs)."""
     device: str = _choice("cpu", "cpu", "cuda")
     timeout_s: float = _number(120.0, 1.0, 86400.0)
 
@@ -270,7 +287,9 @@ def read(data: Mapping[str, Any], path: Path) -> Recipe:
         problems += _contradictions(recipe)
     if problems or recipe is None:
         told = "\n  ".join(problems)
-        raise ConfigError(f"{path}:\n  {told}", "mend these keys; their meaning is in trainer/config.py")
+        raise ConfigError(
+            f"{path}:\n  {told}", "mend these keys; their meaning is in trainer/config.py"
+        )
     return recipe
 
 
@@ -278,15 +297,24 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
     """What no key says alone."""
     model, rl = recipe.model, recipe.rl
     if model.heads % model.key_heads:
-        yield f"model.heads is {model.heads}, which model.key_heads ({model.key_heads}) does not divide"
+        yield (
+            f"model.heads is {model.heads}, which model.key_heads ({model.key_heads}) does "
+            f"not divide"
+        )
     if rl is not None and not rl.schemes and not rl.null:
         yield "rl.schemes is 0 and rl.null is false: there is nothing to roll out"
     if rl is not None and (rl.schemes + rl.null) * rl.rollouts < 2:
-        yield "rl.schemes, rl.null and rl.rollouts make one rollout per task, which has nothing beside it"
+        yield (
+            "rl.schemes, rl.null and rl.rollouts make one rollout per task, which has nothing "
+            "beside it"
+        )
     if recipe.hardware.fsdp and recipe.hardware.gpus < 2:
         yield f"hardware.fsdp needs several GPUs, and hardware.gpus is {recipe.hardware.gpus}"
     if rl is not None and recipe.hardware.fsdp and recipe.rollouts.engine == "transformers":
-        yield 'rollouts.engine "transformers" cannot sample from divided weights (hardware.fsdp): use "vllm"'
+        yield (
+            'rollouts.engine "transformers" cannot sample from divided weights (hardware.fsdp): '
+            'use "vllm"'
+        )
     if (
         rl is not None
         and recipe.judging.pool == "table"
@@ -297,19 +325,27 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
         yield 'world.shown holds plans in the compact form: set model.words to "compact"'
     if rl is not None and (model.words == "compact") > bool(recipe.world.shown):
         yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
-    if recipe.world.shown and (recipe.rollouts.engine == "vllm" or (rl is not None and rl.summaries)):
-        yield "plans in the compact form are rolled out by transformers and without rl.summaries (0)"
+    if recipe.world.shown and (
+        recipe.rollouts.engine == "vllm" or (rl is not None and rl.summaries)
+    ):
+        yield (
+            "plans in the compact form are rolled out by transformers and without rl.summaries (0)"
+        )
     if rl is not None and recipe.judging.pool != "table":
         pool = recipe.judging.pool
         if recipe.judging.tasks is None or not recipe.world.tables:
-            yield f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
+            yield (
+                f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
+            )
         if recipe.world.synthetic:
-            yield "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
+            yield (
+                "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
+            )
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
 
 
-# --- from TOML to records --------------------------------------------------------------------------
+# --- from TOML to records -------------------------------------------------------------------------
 
 
 def _record(kind: type[Any], data: Mapping[str, Any], where: str, problems: list[str]) -> Any:

@@ -1,11 +1,12 @@
-"""Which turns teach by example: filters, diversity and mix, each pure and each counting what it leaves out.
+"""Which turns teach by example: filters, diversity and mix, each pure and each counting what it
+leaves out.
 
-The dual filter of Kernel-Smith (arXiv 2603.28342): a first step is kept when it is correct, a later one when
-it is correct and faster than its parent; all steps would let a model copy better kernels from its own later
-prompts, first steps alone teach translation. The diversity filter of daVinci-kernel (arXiv 2606.16497)
-clusters and down-samples, so that what is easy to find does not drown the rest; theirs embeds with a language
-model and clusters by HDBSCAN, ours compares operators, skills and parameters and needs neither.
-"""
+The dual filter of Kernel-Smith (arXiv 2603.28342): a first step is kept when it is correct, a
+later one when it is correct and faster than its parent; all steps would let a model copy better
+kernels from its own later prompts, first steps alone teach translation. The diversity filter of
+daVinci-kernel (arXiv 2606.16497) clusters and down-samples, so that what is easy to find does not
+drown the rest; theirs embeds with a language model and clusters by HDBSCAN, ours compares
+operators, skills and parameters and needs neither."""
 
 from __future__ import annotations
 
@@ -22,7 +23,16 @@ from kernel_lsp import wire
 from kernel_lsp.records import Step
 from trainer.families import structure
 from trainer.likeness import Likeness
-from trainer.records import Agent, Human, ModelTurn, Skipped, Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.records import (
+    Agent,
+    Human,
+    ModelTurn,
+    Skipped,
+    Tally,
+    Trajectory,
+    TurnOutcome,
+    TurnStatus,
+)
 from trainer.tasks import DataPart, FamilySplit
 
 AGENTS = (Agent.POLICY, Agent.SELECTION, Agent.SUMMARY)
@@ -42,8 +52,8 @@ class DatasetRow:
     before: tuple[Step, ...] = ()
     """The plan that the turn started from."""
     left_out: str | None = None
-    """Why it is no example to imitate; None: it is one. It stays in the data set either way, because offline
-    training learns from bad turns too."""
+    """Why it is no example to imitate; None: it is one. It stays in the data set either way,
+    because offline training learns from bad turns too."""
 
     @property
     def example(self) -> bool:
@@ -64,13 +74,18 @@ class ExampleChoice:
 def deal_parts(
     trajectories: Iterable[Trajectory], split: FamilySplit, benchmark: Likeness | None = None
 ) -> tuple[dict[DataPart, list[Trajectory]], tuple[Skipped, ...]]:
-    """Trajectories by part; those that could leak are left out: of unknown family, or like a benchmark's."""
+    """Trajectories by part; those that could leak are left out: of unknown family, or like a
+    benchmark's."""
     tally, parts = Tally(), {part: list[Trajectory]() for part in DataPart}
     for one in trajectories:
         if one.family is None:
-            tally.skip("its program was not kept, so its family is unknown and could leak", one.origin)
+            tally.skip(
+                "its program was not kept, so its family is unknown and could leak", one.origin
+            )
         elif benchmark and one.program is None:
-            tally.skip("its program was not kept, so it cannot be compared with the benchmark", one.origin)
+            tally.skip(
+                "its program was not kept, so it cannot be compared with the benchmark", one.origin
+            )
         elif benchmark and one.program and (likeness := benchmark.why(one.program, one.entry)):
             tally.skip(f"repeats a benchmark file: {likeness}", one.origin)
         else:
@@ -78,14 +93,18 @@ def deal_parts(
     return parts, tally.skipped
 
 
-def rows(trajectories: Iterable[Trajectory], part: DataPart, choice: ExampleChoice) -> list[DatasetRow]:
+def rows(
+    trajectories: Iterable[Trajectory], part: DataPart, choice: ExampleChoice
+) -> list[DatasetRow]:
     """Every turn, with what keeps it from being an example."""
     found: list[DatasetRow] = []
     for one in trajectories:
         by_number = {turn.number: turn for turn in one.turns}
         for turn in one.turns:
             above = by_number.get(turn.parent) if turn.parent is not None else None
-            made = DatasetRow(trajectory=one, turn=turn, part=part, before=above.steps if above else ())
+            made = DatasetRow(
+                trajectory=one, turn=turn, part=part, before=above.steps if above else ()
+            )
             found.append(replace(made, left_out=unfit(one, turn)))
     return mix_agents(diverse(once(found), choice), choice)
 
@@ -108,12 +127,18 @@ def unfit(trajectory: Trajectory, turn: ModelTurn) -> str | None:
     if not turn.calls:
         return "there is no call to imitate"
     if turn.agent is Agent.SELECTION:
-        return None if _has_paid(trajectory) else "selection: its rollout found nothing right and faster"
+        return (
+            None
+            if _has_paid(trajectory)
+            else "selection: its rollout found nothing right and faster"
+        )
     if turn.agent is Agent.SUMMARY:
         drafts = [skill for call in turn.calls for skill in call.arguments.get("new_skills", ())]
         return None if drafts else "summary: nothing was written down"
     if turn.outcome.status is TurnStatus.NONE:
-        return None if _has_paid(trajectory) else "reading: its rollout found nothing right and faster"
+        return (
+            None if _has_paid(trajectory) else "reading: its rollout found nothing right and faster"
+        )
     if turn.human in (Human.REVERTED, Human.DISMISSED):
         return "its user took it back or said no"
     return dual(turn)
@@ -137,8 +162,9 @@ def dual(turn: ModelTurn) -> str | None:
 
 
 def gain(outcome: TurnOutcome, parent: TurnOutcome) -> float | None:
-    """How many times faster than the parent: the smallest ratio over baselines that both were timed against,
-    else of times. A parent that was wrong is beaten by whatever is right (infinity). None: unknown."""
+    """How many times faster than the parent: the smallest ratio over baselines that both were
+    timed against, else of times. A parent that was wrong is beaten by whatever is right
+    (infinity). None: unknown."""
     if parent.correct is False:
         return math.inf
     common = outcome.speedups.keys() & parent.speedups.keys()
@@ -160,9 +186,17 @@ def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
     out = []
     for row in found:
         if row.example:
-            asked = row.turn.messages or [row.trajectory.task, row.trajectory.device_name, row.before]
+            asked = row.turn.messages or [
+                row.trajectory.task,
+                row.trajectory.device_name,
+                row.before,
+            ]
             key = _hash(wire.dumps([row.turn.agent, asked, row.turn.calls]))
-            row = replace(row, left_out="the same answer to the same question") if key in seen else row
+            row = (
+                replace(row, left_out="the same answer to the same question")
+                if key in seen
+                else row
+            )
             seen.add(key)
         out.append(row)
     return out
@@ -172,7 +206,8 @@ def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
 
 
 def diverse(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
-    """Of every cluster at most ``per_cluster`` examples: tasks take turns, the best of each comes first."""
+    """Of every cluster at most ``per_cluster`` examples: tasks take turns, the best of each comes
+    first."""
     kept: set[int] = set()
     examples = [place for place, row in enumerate(found) if row.example]
     for cluster in clusters([found[place] for place in examples]):
@@ -186,10 +221,11 @@ def diverse(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetR
 
 
 def clusters(found: Sequence[DatasetRow], alike: float = ALIKE) -> list[list[int]]:
-    """Leader clustering: each row joins the first leader that it resembles, else leads. Places, in order.
+    """Leader clustering: each row joins the first leader that it resembles, else leads. Places, in
+    order.
 
-    One pass and one number; the order is that of a hash, so that the result does not depend on the sources'.
-    """
+    One pass and one number; the order is that of a hash, so that the result does not depend on the
+    sources'."""
     order = sorted(range(len(found)), key=lambda place: _hash(_name(found[place])))
     leaders = np.zeros((64, DIMENSIONS))
     members: list[list[int]] = []
@@ -233,9 +269,13 @@ def _features(row: DatasetRow) -> Iterable[tuple[str, float]]:
 def _spread(found: Sequence[DatasetRow], places: Sequence[int]) -> list[int]:
     """All first choices of the tasks, then all second ones, and so on."""
     of_task: dict[str, list[int]] = defaultdict(list)
-    for place in sorted(places, key=lambda p: (-(found[p].turn.outcome.lower_bound or 0.0), _name(found[p]))):
+    for place in sorted(
+        places, key=lambda p: (-(found[p].turn.outcome.lower_bound or 0.0), _name(found[p]))
+    ):
         of_task[found[place].trajectory.task].append(place)
-    ranked = [(rank, task, place) for task, mine in of_task.items() for rank, place in enumerate(mine)]
+    ranked = [
+        (rank, task, place) for task, mine in of_task.items() for rank, place in enumerate(mine)
+    ]
     return [place for _, _, place in sorted(ranked)]
 
 
@@ -247,7 +287,8 @@ def mix_agents(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[Datas
     if choice.mix is None:
         return list(found)
     wanted = quotas(
-        {agent: sum(r.example and r.turn.agent is agent for r in found) for agent in AGENTS}, choice.mix
+        {agent: sum(r.example and r.turn.agent is agent for r in found) for agent in AGENTS},
+        choice.mix,
     )
     kept: set[int] = set()
     for agent, number in wanted.items():
@@ -262,8 +303,13 @@ def mix_agents(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[Datas
 
 
 def quotas(counts: Mapping[Agent, int], mix: Mapping[Agent, float]) -> dict[Agent, int]:
-    """How many examples of each agent fit the shares; one that has none gives its share to the others."""
-    shares = {agent: mix.get(agent, 0.0) for agent in AGENTS if counts.get(agent) and mix.get(agent, 0.0) > 0}
+    """How many examples of each agent fit the shares; one that has none gives its share to the
+    others."""
+    shares = {
+        agent: mix.get(agent, 0.0)
+        for agent in AGENTS
+        if counts.get(agent) and mix.get(agent, 0.0) > 0
+    }
     if not shares:
         return dict.fromkeys(AGENTS, 0)
     whole = sum(shares.values())

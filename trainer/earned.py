@@ -1,8 +1,8 @@
-"""What rollouts earn: rewards of their turns, advantages of their rows, and what a step then learns from.
+"""What rollouts earn: rewards of their turns, advantages of their rows, and what a step then
+learns from.
 
-For both games (games.py): rows of prompts in words (rows.py) and talks in the compact form (rounds.py).
-Not covered: the rewards and advantages themselves (rewards.py, advantages.py).
-"""
+For both games (games.py): rows of prompts in words (rows.py) and talks in the compact form
+(rounds.py). Not covered: the rewards and advantages themselves (rewards.py, advantages.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ class Learned:
 
 
 def reward(
-    turn: ModelTurn, parent: ModelTurn | None, rl: Rl, tally: Tally, terms: Counter[str], rollout: str
+    turn: ModelTurn,
+    parent: ModelTurn | None,
+    rl: Rl,
+    tally: Tally,
+    terms: Counter[str],
+    rollout: str,
 ) -> tuple[float, rewards.JudgedTurn] | None:
     """Of one turn, counted in ``tally`` and by its parts in ``terms``; None: unknown."""
     tally.read += 1

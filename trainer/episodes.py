@@ -2,11 +2,10 @@
 
 The order of daVinci-kernel's step (arXiv 2606.16497), with its faults mended: every rollout has
 its own id, the
-null scheme takes part in the selections' baseline, a summary is measured on other tasks than its source.
-All asks of one kind go to the sampler together. Nothing here is random but the sampler, whose seed is
-(run, step, question), so that a step that is repeated after a crash is the same step.
-Not covered: rewards and advantages (rows.py).
-"""
+null scheme takes part in the selections' baseline, a summary is measured on other tasks than its
+source. All asks of one kind go to the sampler together. Nothing here is random but the sampler,
+whose seed is (run, step, question), so that a step that is repeated after a crash is the same
+step. Not covered: rewards and advantages (rows.py)."""
 
 from __future__ import annotations
 
@@ -100,7 +99,9 @@ async def roll(
 def _selections(
     world: TableWorld, tasks: Sequence[str], sampler: Generator, rl: Rl, seed: int
 ) -> list[Selection]:
-    asked = [(task, str(scheme), world.selection(task)) for task in tasks for scheme in range(rl.schemes)]
+    asked = [
+        (task, str(scheme), world.selection(task)) for task in tasks for scheme in range(rl.schemes)
+    ]
     found = []
     answers = sampler.generate([ask for _, _, ask in asked], seed_of(seed, "selection"))
     for (task, scheme, ask), sampled in zip(asked, answers, strict=True):
@@ -152,7 +153,9 @@ async def _turn(
         for (rollout, _), (_, steps) in zip(able, planned, strict=True)
     ]
     outcomes = await pool.judge(cases)
-    for (rollout, ask), sampled, (call, steps), outcome in zip(able, answers, planned, outcomes, strict=True):
+    for (rollout, ask), sampled, (call, steps), outcome in zip(
+        able, answers, planned, outcomes, strict=True
+    ):
         number = len(rollout.turns)
         rollout.turns.append(
             replace(
@@ -202,14 +205,17 @@ def _summaries(
 
 
 def _has_improved(rollout: Rollout) -> bool:
-    """The trigger of the product's summary agent, over policy turns (kernel_lsp/agents/summary.py)."""
+    """The trigger of the product's summary agent, over policy turns
+    (kernel_lsp/agents/summary.py)."""
     bounds = [turn.outcome.lower_bound for turn in rollout.turns]
     if not bounds or bounds[0] is None:
         return False
     return max(one or 0.0 for one in bounds) >= BETTER * max(1.0, bounds[0])
 
 
-def _make_turn(agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: TurnOutcome) -> ModelTurn:
+def _make_turn(
+    agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: TurnOutcome
+) -> ModelTurn:
     return ModelTurn(
         number=0,
         agent=agent,

@@ -1,10 +1,10 @@
-"""How good a policy is on tasks it never saw: `python -m trainer.evaluate RECIPE [--checkpoint FOLDER]`.
+"""How good a policy is on tasks it never saw: `python -m trainer.evaluate RECIPE [--checkpoint
+FOLDER]`.
 
-Per held-out task: the greedy first suggestion's speedup over the best that was recorded, and how many
-evaluations it takes to come within 5 % of that best, beside the rule (defaults first, then one change at a
-time, as the shipped planner's backbone). Intervals are bootstrapped over tasks, differences are paired.
-Not covered: tasks without a recording, which take a gate and a device.
-"""
+Per held-out task: the greedy first suggestion's speedup over the best that was recorded, and how
+many evaluations it takes to come within 5 % of that best, beside the rule (defaults first, then
+one change at a time, as the shipped planner's backbone). Intervals are bootstrapped over tasks,
+differences are paired. Not covered: tasks without a recording, which take a gate and a device."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
     )
 
 
-# --- one policy --------------------------------------------------------------------------------------
+# --- one policy -----------------------------------------------------------------------------------
 
 
 async def attempts(
@@ -98,7 +98,8 @@ async def attempts(
                 found[name].append(None)
         answers = sampler.generate([ask for _, ask in able], seed + turn + 1, greedy=turn == 0)
         planned = [
-            world.applied(states[name], one.text)[1] for (name, _), one in zip(able, answers, strict=True)
+            world.applied(states[name], one.text)[1]
+            for (name, _), one in zip(able, answers, strict=True)
         ]
         outcomes = await pool.judge(
             [Case(task=name, steps=steps) for (name, _), steps in zip(able, planned, strict=True)]
@@ -110,7 +111,8 @@ async def attempts(
 
 
 def rule_speedups(space: RecordedSpace) -> list[float | None]:
-    """Speedups of the rule's suggestions, in its order: defaults, then one other choice at a time."""
+    """Speedups of the rule's suggestions, in its order: defaults, then one other choice at a
+    time."""
     points: list[Point] = [space.default]
     for place, axis in enumerate(space.axes):
         points += [
@@ -127,7 +129,8 @@ def needed_evaluations(space: RecordedSpace, speedups: Sequence[float | None]) -
 
 
 def share(space: RecordedSpace, speedup: float | None) -> float:
-    """ln of the first suggestion's speedup over the best; one that fails leaves the original as it is."""
+    """ln of the first suggestion's speedup over the best; one that fails leaves the original as it
+    is."""
     return math.log((speedup or 1.0) / space.best)
 
 
@@ -175,9 +178,13 @@ def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--checkpoint", type=Path, help="default: the newest of the recipe's rl, else sft")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="default: the newest of the recipe's rl, else sft"
+    )
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--skip", action="store_true", help="compact form: without the selection agent")
+    parser.add_argument(
+        "--skip", action="store_true", help="compact form: without the selection agent"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="say what would be evaluated")
     options = parser.parse_args()
@@ -190,7 +197,9 @@ def main() -> None:
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
     place = options.checkpoint or newest(recipe)
     told = (
-        _talks(recipe, place, options) if recipe.model.words == "compact" else _table(recipe, place, options)
+        _talks(recipe, place, options)
+        if recipe.model.words == "compact"
+        else _table(recipe, place, options)
     )
     if told is None:
         return 0
@@ -220,7 +229,9 @@ def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
     ranked = ranking.policies(held_out, model, pad, ranking.MARGINS, skip=options.skip)
     chosen, margin = ranking.cross_validate(ranked)
     weighed = weighing.rank_plans(held_out, model, pad) if recipe.world.weighings else None
-    firsts = {str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()}
+    firsts = {
+        str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()
+    }
     return {
         **ranking.report(chosen, rule, recipe.seed),
         "without_margin": ranking.report(ranked[0.0], rule, recipe.seed),
@@ -258,7 +269,9 @@ def newest(recipe: Recipe) -> Path:
         if places := checkpoints.find_checkpoints(Path(recipe.output, recipe.name, kind)):
             return places[0]
     where = Path(recipe.output, recipe.name)
-    raise ConfigError(f"there is no checkpoint in {where}", "run trainer.rl, or name one with --checkpoint")
+    raise ConfigError(
+        f"there is no checkpoint in {where}", "run trainer.rl, or name one with --checkpoint"
+    )
 
 
 if __name__ == "__main__":

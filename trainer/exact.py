@@ -1,13 +1,13 @@
 """Learning from all measured plans at once: expected rewards are summed up, not sampled.
 
-Of these tasks every plan's reward is known, so the gradient of what a policy can expect of them needs no
-rollouts: the sum over a task's plans of probability x reward, where the probabilities are those of the
-policy's scores among the plans (what TRLOO estimates from a few samples; Williams 1992 has the gradient). A
-score is the log-probability of a talk, or of a question the expected ln(gain) over a temperature: what the
-product follows in either case. Supervised steps go before: weights by advantage (losses.py), or words of
-gains, softly. Rows come packed (packed.py), so that a step's host time is a few array operations.
-Not covered: which schedule is best (launch_policy.py); the whole grammar, which supervised words keep alive.
-"""
+Of these tasks every plan's reward is known, so the gradient of what a policy can expect of them
+needs no rollouts: the sum over a task's plans of probability x reward, where the probabilities are
+those of the policy's scores among the plans (what TRLOO estimates from a few samples; Williams
+1992 has the gradient). A score is the log-probability of a talk, or of a question the expected
+ln(gain) over a temperature: what the product follows in either case. Supervised steps go before:
+weights by advantage (losses.py), or words of gains, softly. Rows come packed (packed.py), so that
+a step's host time is a few array operations. Not covered: which schedule is best
+(launch_policy.py); the whole grammar, which supervised words keep alive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from trainer.batches import Batch
 from trainer.packed import QUESTIONS, SKIPPED, TALKS, PackedRows, PackedTask
 
 WORST = 1.0
-"""ln(best / plan) from which on everything is equally bad: to be near the best is what is learned."""
+"""ln(best / plan) from which on everything is equally bad: to be near the best is what is
+learned."""
 GAIN = math.log(2) / 8
 """ln of a word's step."""
 REPORTED = 10
@@ -59,7 +60,8 @@ class Schedule:
     decay: float = 0.1
     warmup: int = 30
     courses: bool = False
-    """Only plans that the rule proposed, with the parameters that it gives: what the product asks about."""
+    """Only plans that the rule proposed, with the parameters that it gives: what the product asks
+    about."""
 
 
 def batch(rows: PackedRows, chosen: Any, pad: int) -> Batch:
@@ -101,7 +103,7 @@ def parts(rows: PackedRows, chosen: Any, tokens: int) -> Iterator[Any]:
         begun += count
 
 
-# --- what a model thinks ---------------------------------------------------------------------------
+# --- what a model thinks --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,18 +139,27 @@ class FormLesson:
         """Task -> rows of all of its plans, once for each way in which they are told."""
         found: dict[int, dict[tuple[int, int], list[int]]] = {}
         for row in np.flatnonzero(self.kept):
-            task, way = int(self.rows.tasks[row]), (int(self.rows.kinds[row]), int(self.rows.orders[row]))
+            task, way = (
+                int(self.rows.tasks[row]),
+                (int(self.rows.kinds[row]), int(self.rows.orders[row])),
+            )
             found.setdefault(task, {}).setdefault(way, []).append(int(row))
         return {task: [np.array(one) for one in own.values()] for task, own in found.items()}
 
 
-def lesson(form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, device: str) -> FormLesson:
+def lesson(
+    form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, device: str
+) -> FormLesson:
     kinds = (QUESTIONS,) if form == "weigh" else (TALKS, SKIPPED)
     speeds = [_logs(task) for task in tasks]
-    values = np.array([speeds[task][plan] for task, plan in zip(rows.tasks, rows.plans, strict=True)])
+    values = np.array(
+        [speeds[task][plan] for task, plan in zip(rows.tasks, rows.plans, strict=True)]
+    )
     best = np.array([max(own) for own in speeds])[rows.tasks]
     bar = np.array([math.log(task.speedups[0] or 1.0) for task in tasks])[rows.tasks]
-    mean = np.array([np.mean([math.log(s) for s in t.speedups if s] or [0.0]) for t in tasks])[rows.tasks]
+    mean = np.array([np.mean([math.log(s) for s in t.speedups if s] or [0.0]) for t in tasks])[
+        rows.tasks
+    ]
     return FormLesson(
         form=form,
         rows=rows,
@@ -156,7 +167,10 @@ def lesson(form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, d
         targets=(values - (bar if form == "weigh" else mean)).astype(np.float32),
         kept=np.isin(rows.kinds, kinds),
         ruled=np.array(
-            [plan == 0 or tasks[task].rules[plan] for task, plan in zip(rows.tasks, rows.plans, strict=True)]
+            [
+                plan == 0 or tasks[task].rules[plan]
+                for task, plan in zip(rows.tasks, rows.plans, strict=True)
+            ]
         ),
         pad=pad,
         device=device,
@@ -170,7 +184,9 @@ def _logs(task: PackedTask) -> list[float]:
     return [math.log(one) if one else worst for one in task.speedups]
 
 
-def score_plans(model: Any, known: FormLesson, chosen: Any, drop: float = 0.0) -> tuple[Tensor, Tensor]:
+def score_plans(
+    model: Any, known: FormLesson, chosen: Any, drop: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """(scores (R,), supervised losses (R,)), in the order of ``chosen``."""
     scores, taught, order = [], [], []
     rounded = known.device == "cuda" and model.training  # what is looked up is looked up exactly
@@ -215,7 +231,8 @@ def _encode_gains(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tens
 
 
 def expected_reward(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
-    """Mean over the tasks of the reward that the policy expects. All (R,); ``tasks`` tells rows apart."""
+    """Mean over the tasks of the reward that the policy expects. All (R,); ``tasks`` tells rows
+    apart."""
     _, group = torch.unique(tasks, return_inverse=True)
     count = int(group.max()) + 1
     top = torch.full((count,), -torch.inf, device=scores.device)
@@ -225,10 +242,12 @@ def expected_reward(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
     return (weight / total[group] * gains).sum() / count
 
 
-# --- learning --------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 
-def supervised_batches(known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
+def supervised_batches(
+    known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int
+) -> Iterator[Any]:
     """Rows of each step; every epoch has an order of its own."""
     rows, draw = known.of(tasks), np.random.default_rng(seed)
     rows = rows[known.ruled[rows]] if told.courses else rows
@@ -240,7 +259,9 @@ def supervised_batches(known: FormLesson, told: Schedule, tasks: Sequence[int], 
         yield taken
 
 
-def reinforced_batches(known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int) -> Iterator[Any]:
+def reinforced_batches(
+    known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int
+) -> Iterator[Any]:
     """Rows of each step: all plans of some tasks, in one way of telling each."""
     draw, every, own = np.random.default_rng(seed + 1), np.array(tasks), known.ways
     for _ in range(told.rl_steps):
@@ -269,7 +290,8 @@ class Learner:
         scores, taught = score_plans(self.model, known, chosen, told.drop)
         scores = scores / told.sharpness if known.form == "weigh" else scores
         numbers, gains = (
-            torch.from_numpy(values[chosen]).to(known.device) for values in (known.rows.tasks, known.gains)
+            torch.from_numpy(values[chosen]).to(known.device)
+            for values in (known.rows.tasks, known.gains)
         )
         reward = expected_reward(scores, numbers, gains)
         self._stepped(told.imitation * taught.mean() - reward, told.rl_rate, step, told.rl_steps)
@@ -300,7 +322,8 @@ def learn(
     imitated: Callable[[], None] = lambda: None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[float]:
-    """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by step."""
+    """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by
+    step."""
     learner, rewards = Learner(model, known, told, seed), list[float]()
     model.train()
     for step, rows in enumerate(supervised_batches(known, told, tasks, seed)):
@@ -316,7 +339,8 @@ def learn(
 
 
 def scores(model: Any, known: FormLesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:
-    """Task -> plan -> what the model thinks of it, in the ranked order; of talks the mean of both ways."""
+    """Task -> plan -> what the model thinks of it, in the ranked order; of talks the mean of both
+    ways."""
     chosen = known.of(tasks, order=0)
     model.eval()
     with torch.inference_mode():

@@ -1,12 +1,12 @@
 """Make a data set from journals, search archives and recorded evaluations.
 
-    python -m trainer.export --out data/ --journal ~/.local/share/kernel-lsp/journal.db --archive searches/ \\
+    python -m trainer.export --out data/ --journal ~/.local/share/kernel-lsp/journal.db --archive
+    searches/ \\
         --tasks tasks/ --table evaluations.json --without BENCHMARK_FOLDER
 
-Families of tasks are dealt to train, validation and test; what could leak, was not allowed or cannot be read
-is left out and counted. Nothing is sent anywhere, and no source is changed. Exit 0: written; 1: nothing
-was left to write; 2: a source or option cannot be used.
-"""
+Families of tasks are dealt to train, validation and test; what could leak, was not allowed or
+cannot be read is left out and counted. Nothing is sent anywhere, and no source is changed. Exit 0:
+written; 1: nothing was left to write; 2: a source or option cannot be used. """
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"export: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"export: {options.out} cannot be written: {error.strerror or error}", file=sys.stderr)
+        print(
+            f"export: {options.out} cannot be written: {error.strerror or error}", file=sys.stderr
+        )
         return 2
     print(json.dumps(summary) if options.json else _text(summary))
     return 0 if summary["turns"] else 1
@@ -62,7 +64,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         grant=Grant(own=options.own, unchanged=options.unchanged),
         report=_say,
     )
-    parts, leaks = datasets.deal_parts(corpus.trajectories, split, Likeness(marks) if marks else None)
+    parts, leaks = datasets.deal_parts(
+        corpus.trajectories, split, Likeness(marks) if marks else None
+    )
     choice = ExampleChoice(per_cluster=options.per_cluster, mix=options.mix, seed=options.seed)
     rows = {part: datasets.rows(mine, part, choice) for part, mine in parts.items()}
     summary = _summary(corpus, suites, leaks, rows)
@@ -101,7 +105,9 @@ def _summary(
             part.value: {
                 "turns": len(mine),
                 "examples": sum(row.example for row in mine),
-                "agents": dict(sorted(Counter(r.turn.agent.value for r in mine if r.example).items())),
+                "agents": dict(
+                    sorted(Counter(r.turn.agent.value for r in mine if r.example).items())
+                ),
                 "families": len({row.trajectory.family for row in mine}),
                 "tasks": len({row.trajectory.task for row in mine}),
             }
@@ -123,13 +129,17 @@ def _text(summary: dict[str, Any]) -> str:
         lines = [f"nothing was written: of {summary['read']} rows that were read, none can be used"]
     else:
         lines = [
-            f"{summary['turns']} turns of {summary['trajectories']} trajectories in {summary['out']}, "
+            f"{summary['turns']} turns of {summary['trajectories']} trajectories in "
+            f"{summary['out']}, "
             f"{summary['examples']} of them examples to imitate"
         ]
         for part, mine in summary["parts"].items():
-            agents = ", ".join(f"{count} {agent}" for agent, count in mine["agents"].items()) or "none"
+            agents = (
+                ", ".join(f"{count} {agent}" for agent, count in mine["agents"].items()) or "none"
+            )
             lines.append(
-                f"  {part:10} {mine['turns']:6} turns, {mine['tasks']} tasks, {mine['families']} families; "
+                f"  {part:10} {mine['turns']:6} turns, {mine['tasks']} tasks, {mine['families']} "
+                f"families; "
                 f"examples: {agents}"
             )
     for title, key in (
@@ -154,7 +164,9 @@ def _mix(text: str) -> dict[Agent, float]:
         pairs = [part.split("=") for part in text.split(",")]
         found = {Agent(name.strip()): float(share) for name, share in pairs}
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"write policy=0.7,selection=0.2,summary=0.1 ({error})") from error
+        raise argparse.ArgumentTypeError(
+            f"write policy=0.7,selection=0.2,summary=0.1 ({error})"
+        ) from error
     if any(share < 0 for share in found.values()) or not sum(found.values()):
         raise argparse.ArgumentTypeError("shares are positive")
     return found
@@ -173,25 +185,34 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_argument_group("sources, each any number of times")
     source.add_argument("--journal", **several, metavar="FILE_OR_ADDRESS",
                         help="journal.db, or postgresql+psycopg://HOST/NAME")  # fmt: skip
-    source.add_argument("--archive", type=Path, **several, metavar="FILE_OR_FOLDER", help="of searches")
-    source.add_argument("--table", type=Path, **several, metavar="JSON", help="recorded evaluations")
+    source.add_argument(
+        "--archive", type=Path, **several, metavar="FILE_OR_FOLDER", help="of searches"
+    )
+    source.add_argument(
+        "--table", type=Path, **several, metavar="JSON", help="recorded evaluations"
+    )
     source.add_argument("--tasks", type=Path, **several, metavar="FOLDER",
                         help="suites that tables and journals are about")  # fmt: skip
     consent = parser.add_argument_group("what the sources do not say themselves")
     consent.add_argument("--own", action="store_true",
-                         help="archives, and rows from before consent was recorded, are yours to train on; "
+                         help="archives, and rows from before consent was recorded, are yours to "
+                              "train on; "
                          "a recorded no stays a no")  # fmt: skip
     consent.add_argument("--unchanged", action="store_true",
                          help="tables without hashes are about the tasks as they are now")  # fmt: skip
     deal = parser.add_argument_group("what goes where")
     deal.add_argument("--test", type=float, default=0.2, help="share of families (default 0.2)")
-    deal.add_argument("--validation", type=float, default=0.1, help="share of families (default 0.1)")
+    deal.add_argument(
+        "--validation", type=float, default=0.1, help="share of families (default 0.1)"
+    )
     deal.add_argument("--held-out", type=Path, **several, metavar="FOLDER",
                       help="families of this suite's tasks go to test")  # fmt: skip
     deal.add_argument("--without", type=Path, **several, metavar="FOLDER",
                       help="leave out what repeats a file of this benchmark")  # fmt: skip
     deal.add_argument("--seed", type=int, default=0)
-    deal.add_argument("--per-cluster", type=int, default=32, help="most examples that are alike (default 32)")
+    deal.add_argument(
+        "--per-cluster", type=int, default=32, help="most examples that are alike (default 32)"
+    )
     deal.add_argument("--mix", type=_mix, default=None, metavar="policy=0.7,selection=0.2,summary=0.1",
                       help="shares of the agents among examples; by default as they come")  # fmt: skip
     parser.add_argument(

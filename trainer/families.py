@@ -1,9 +1,8 @@
 """What a task is made of, told from its syntax tree and never from its name: structure and family.
 
-The *family* is the sequence of its operators' kinds, layouts left out and repeats folded, so tasks that
-differ in shapes, dtypes, constants, names, activations or depth share one, and a split by families separates
-them. What is read in a program, and what is not: operators.py.
-"""
+The *family* is the sequence of its operators' kinds, layouts left out and repeats folded, so tasks
+that differ in shapes, dtypes, constants, names, activations or depth share one, and a split by
+families separates them. What is read in a program, and what is not: operators.py."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ LONGEST = 9
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskStructure:
     ops: tuple[str, ...]
-    """Operators in the order in which they run, in lower case; a loop is ``loop`` and its body once."""
+    """Operators in the order in which they run, in lower case; a loop is ``loop`` and its body
+    once."""
     kinds: tuple[str, ...]
     """Their kinds, neighbors merged and repeats folded."""
 
@@ -36,13 +36,18 @@ class TaskStructure:
 
 
 def structure(source: str, entry: str = "Model") -> TaskStructure | None:
-    """Of a program's class (its forward) or function. None: it does not parse, or has no such entry."""
+    """Of a program's class (its forward) or function. None: it does not parse, or has no such
+    entry."""
     try:
         tree = parsing.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     ops = operators(tree, entry)
-    return None if ops is None else TaskStructure(ops=ops, kinds=_fold_repeats([kind_of(op) for op in ops]))
+    return (
+        None
+        if ops is None
+        else TaskStructure(ops=ops, kinds=_fold_repeats([kind_of(op) for op in ops]))
+    )
 
 
 def _fold_repeats(kinds: Sequence[str]) -> tuple[str, ...]:

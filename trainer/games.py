@@ -1,9 +1,10 @@
-"""What reinforcement learning plays: tasks, who samples, who judges, and how good it is on held-out tasks.
+"""What reinforcement learning plays: tasks, who samples, who judges, and how good it is on
+held-out tasks.
 
-Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table (worlds.py,
-episodes.py, rows.py), and talks in the compact form over measured plans (shown.py, rounds.py), which is what
-the shipped policy speaks. Not covered: a live gate or cluster as judge, which takes programs, not a table.
-"""
+Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table
+(worlds.py, episodes.py, rows.py), and talks in the compact form over measured plans (shown.py,
+rounds.py), which is what the shipped policy speaks. Not covered: a live gate or cluster as judge,
+which takes programs, not a table."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ class TableGame:
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:
-        return evaluate.metrics(self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed)
+        return evaluate.metrics(
+            self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed
+        )
 
     def close(self) -> None:
         asyncio.run(self._pool.close())
@@ -114,7 +117,9 @@ class TalkGame:
     def begin(self, run: TrainingRun) -> None:
         told = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
-        self._writer = LineWriter(run.model, run.pad, temperature=told.temperature, batch=told.batch)
+        self._writer = LineWriter(
+            run.model, run.pad, temperature=told.temperature, batch=told.batch
+        )
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         pass
@@ -122,7 +127,9 @@ class TalkGame:
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
-        tasks = [shown.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks]
+        tasks = [
+            shown.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
+        ]
         found = rounds.make_examples(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
         return list(found.examples), found.metrics
 
@@ -148,10 +155,14 @@ def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
         place = Path(recipe.folder, pattern)
         paths = sorted(place.parent.resolve().glob(place.name))
         if not paths:
-            raise ConfigError(f"world.shown: {place} finds no file", "make it with python -m trainer.shown")
+            raise ConfigError(
+                f"world.shown: {place} finds no file", "make it with python -m trainer.shown"
+            )
         found |= {task.name: task for path in paths for task in shown.load(path)}
     tasks = [shown.nameless(task) if recipe.world.nameless else task for task in found.values()]
     training, held_out = spaces.split(tasks, recipe.world.held_out, recipe.seed)
     if not training:
-        raise ConfigError("[world] holds no task to train on", "give more plans, or a smaller held_out")
+        raise ConfigError(
+            "[world] holds no task to train on", "give more plans, or a smaller held_out"
+        )
     return training, held_out

@@ -1,13 +1,15 @@
-"""Our own tasks, as many as wanted: modules put together at random, one file each, the same for one seed.
+"""Our own tasks, as many as wanted: modules put together at random, one file each, the same for
+one seed.
 
-    python -m trainer.generated --out tasks/ --count 1000 --seed 1 [--sizes cpu] [--without BENCHMARK_FOLDER]
+    python -m trainer.generated --out tasks/ --count 1000 --seed 1 [--sizes cpu] [--without
+    BENCHMARK_FOLDER]
 
-Each file follows the convention (Model, get_inputs, get_init_inputs) and has passed two checks: on meta
-tensors (shapes and dtypes fit, nothing large is made), and as a tiny twin with real values (results are
-finite and depend on the inputs, so that no task is "always zero"). Tasks that repeat one another too often,
-or a file of a benchmark that is named, are left out and counted. `manifest.json` beside them has the hash of
-every file: one that was changed since is noticed. Not covered: how long a task takes on a device.
-"""
+Each file follows the convention (Model, get_inputs, get_init_inputs) and has passed two checks: on
+meta tensors (shapes and dtypes fit, nothing large is made), and as a tiny twin with real values
+(results are finite and depend on the inputs, so that no task is "always zero"). Tasks that repeat
+one another too often, or a file of a benchmark that is named, are left out and counted.
+`manifest.json` beside them has the hash of every file: one that was changed since is noticed. Not
+covered: how long a task takes on a device."""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ def generate(
     tally: Tally | None = None,
     report: Callable[[int], None] = lambda made: None,
 ) -> Iterator[GeneratedTask]:
-    """Checked tasks. Fewer than ``count`` when `TRIES` draws for each were not enough; ``tally`` says why."""
+    """Checked tasks. Fewer than ``count`` when `TRIES` draws for each were not enough; ``tally``
+    says why."""
     tally = tally or Tally()
     marks: set[str] = set()
     alike: Counter[tuple[str, ...]] = Counter()
@@ -138,11 +141,12 @@ def _identity(source: str, seen: Mark) -> str:
     return seen.digest + source.split("def get_inputs")[1]
 
 
-# --- checks: only ever of our own text, which is executed here -------------------------------------
+# --- checks: only ever of our own text, which is executed here ------------------------------------
 
 
 def check(source: str, twin: str) -> str | None:
-    """Why a generated task is of no use; None: it is. Takes about 10 ms, most of it making the modules."""
+    """Why a generated task is of no use; None: it is. Takes about 10 ms, most of it making the
+    modules."""
     found, small = structure(source), structure(twin)
     if found is None or small is None or found.ops != small.ops:
         return "its twin has other operators"
@@ -202,7 +206,9 @@ class _Sizes:
         counted = self
 
         class Mode(TorchDispatchMode):
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
                 out = func(*args, **(kwargs or {}))
                 for one in out if isinstance(out, tuple | list) else (out,):
                     if hasattr(one, "element_size"):
@@ -225,14 +231,20 @@ def write(tasks: Sequence[GeneratedTask], folder: Path, about: dict[str, Any]) -
     folder.mkdir(parents=True, exist_ok=True)
     for task in tasks:
         (folder / f"{task.name}.py").write_text(task.source, encoding="utf-8")
-    listed = {f"{t.name}.py": {"sha256": digest(t.source), "family": t.structure.family} for t in tasks}
+    listed = {
+        f"{t.name}.py": {"sha256": digest(t.source), "family": t.structure.family} for t in tasks
+    }
     text = json.dumps({"schema_version": 1, **about, "tasks": listed}, indent=1) + "\n"
     replace_file(folder / MANIFEST, text.encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m trainer.generated", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder; must not exist or be empty")
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.generated", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder; must not exist or be empty"
+    )
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--sizes", choices=("gpu", "cpu"), default="gpu")
@@ -251,8 +263,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.out.exists() and any(options.out.iterdir()):
-        raise ConfigError(f"{options.out} is not empty", "name a new folder: a suite is written once")
-    marks = [found for path in source_files(options.without) if (found := mark(path.read_text("utf-8")))]
+        raise ConfigError(
+            f"{options.out} is not empty", "name a new folder: a suite is written once"
+        )
+    marks = [
+        found for path in source_files(options.without) if (found := mark(path.read_text("utf-8")))
+    ]
     tally = Tally()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about what a random module does
@@ -286,7 +302,9 @@ def _report(made: int, wanted: int) -> None:
 
 
 def _text(summary: dict[str, Any]) -> str:
-    lines = [f"{summary['tasks']} tasks of {summary['families']} structural families in {summary['out']}"]
+    lines = [
+        f"{summary['tasks']} tasks of {summary['families']} structural families in {summary['out']}"
+    ]
     lines += [f"  left out {count:5d}: {reason}" for reason, count in summary["left_out"].items()]
     return "\n".join(lines)
 

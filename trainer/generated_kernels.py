@@ -1,12 +1,12 @@
-"""Our own Triton kernels, as many as wanted: forms with random choices, one file each, the same for one seed.
+"""Our own Triton kernels, as many as wanted: forms with random choices, one file each, the same
+for one seed.
 
     python -m trainer.generated_kernels --out kernels/ --count 200 --seed 1
 
-Each file has one kernel, the function that launches it and a comment that says what it is called with
-(`# kernel-lsp: workload`). Each has been run in Triton's interpreter on a tiny workload and compared with
-plain PyTorch, and the same kernel is written once. `manifest.json` beside them as for `trainer.generated`.
-Not covered: how long a kernel takes on a device.
-"""
+Each file has one kernel, the function that launches it and a comment that says what it is called
+with (`# kernel-lsp: workload`). Each has been run in Triton's interpreter on a tiny workload and
+compared with plain PyTorch, and the same kernel is written once. `manifest.json` beside them as
+for `trainer.generated`. Not covered: how long a kernel takes on a device."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def build(seed: int, number: int) -> Built:
     rng = random.Random(f"kernel-lsp kernel {seed} {number}")
     make = rng.choices(list(FORMS), list(FORMS.values()))[0]
     form = make(Draw(rng))
-    told = " ".join(f"{name}={_spec(dtype, shapes[0])}" for name, (dtype, shapes) in form.inputs.items())
+    told = " ".join(
+        f"{name}={_spec(dtype, shapes[0])}" for name, (dtype, shapes) in form.inputs.items()
+    )
     source = TEMPLATE.format(
         number=number, seed=seed, kernel=form.kernel, workload=told, launcher=form.launcher
     )
@@ -81,7 +83,8 @@ def _spec(dtype: str, shape: tuple[int, ...]) -> str:
 def generate(
     count: int, seed: int, tally: Tally, report: Callable[[int], None] = lambda made: None
 ) -> Iterator[Built]:
-    """Checked kernels; fewer than ``count`` when `TRIES` draws for each were too few, ``tally`` says why."""
+    """Checked kernels; fewer than ``count`` when `TRIES` draws for each were too few, ``tally``
+    says why."""
     known: set[str] = set()
     made = 0
     for number in range(count * TRIES):
@@ -101,12 +104,13 @@ def generate(
             yield one
 
 
-# --- checks: only ever of our own text, which is executed here -------------------------------------
+# --- checks: only ever of our own text, which is executed here ------------------------------------
 
 
 def check(one: Built) -> str | None:
-    """Why a kernel is of no use; None: it is. In Triton's interpreter, which has to be switched on before,
-    on few numbers in float32 (the interpreter's products of bfloat16 are not what a device computes)."""
+    """Why a kernel is of no use; None: it is. In Triton's interpreter, which has to be switched on
+    before, on few numbers in float32 (the interpreter's products of bfloat16 are not what a device
+    computes)."""
     import torch
 
     generator = torch.Generator().manual_seed(7)
@@ -123,7 +127,9 @@ def check(one: Built) -> str | None:
         return f"does not run: {type(error).__name__}"
     theirs = eval(one.form.plain, {"torch": torch, **given}).double()
     size = float(theirs.abs().max())
-    if ours.shape != theirs.shape or not float((ours - theirs).abs().max()) <= NEAR * max(size, 1e-3):
+    if ours.shape != theirs.shape or not float((ours - theirs).abs().max()) <= NEAR * max(
+        size, 1e-3
+    ):
         return "its result is not that of PyTorch"
     return "its result is constant" if float(theirs.std()) < 1e-6 * max(size, 1e-9) else None
 
@@ -148,16 +154,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainer.generated_kernels", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder; must not exist or be empty")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder; must not exist or be empty"
+    )
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args(arguments)
     if options.out.exists() and any(options.out.iterdir()):
-        print(f"{options.out} is not empty: name a new folder, a suite is written once", file=sys.stderr)
+        print(
+            f"{options.out} is not empty: name a new folder, a suite is written once",
+            file=sys.stderr,
+        )
         return 2
     os.environ["TRITON_INTERPRET"] = "1"  # before the first import of triton
     tally = Tally()
-    kernels = list(generate(options.count, options.seed, tally, lambda made: _report(made, options.count)))
+    kernels = list(
+        generate(options.count, options.seed, tally, lambda made: _report(made, options.count))
+    )
     generated.write([one.task for one in kernels], options.out, {"seed": options.seed})
     print(f"{len(kernels)} kernels in {options.out}")
     for one in tally.skipped:

@@ -1,11 +1,12 @@
-"""Rollouts' replies: what is asked, what was sampled, and the sampler that shares the trainer's weights.
+"""Rollouts' replies: what is asked, what was sampled, and the sampler that shares the trainer's
+weights.
 
 A question may come with the list of its valid replies (`Ask.choices`): then each is spelled in the
-tokenizer's own tokens, a tree of these says what may follow, and only where the tree branches is anything
-sampled. Forced tokens are read in one go, so a call of forty tokens costs as many passes as it has choices.
-Log-probabilities are those of what was sampled from: among the allowed ones, at the sampling temperature.
-Not covered: vLLM (serving.py), which samples by the same interface from weights of its own.
-"""
+tokenizer's own tokens, a tree of these says what may follow, and only where the tree branches is
+anything sampled. Forced tokens are read in one go, so a call of forty tokens costs as many passes
+as it has choices. Log-probabilities are those of what was sampled from: among the allowed ones, at
+the sampling temperature. Not covered: vLLM (serving.py), which samples by the same interface from
+weights of its own."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def tree(spelled: Sequence[Sequence[int]]) -> Tree:
 
 
 class Trees:
-    """Trees of lists of replies, each ended by the tokenizer's end; most prompts of a task offer the same."""
+    """Trees of lists of replies, each ended by the tokenizer's end; most prompts of a task offer
+    the same."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -87,12 +89,16 @@ class Trees:
     def of(self, choices: tuple[str, ...]) -> Tree:
         """Raises ValueError when there is no choice, or more than MOST_CHOICES."""
         if not choices or len(choices) > MOST_CHOICES:
-            raise ValueError(f"a question has {len(choices)} valid replies: 1 to {MOST_CHOICES} it can be")
+            raise ValueError(
+                f"a question has {len(choices)} valid replies: 1 to {MOST_CHOICES} it can be"
+            )
         if choices not in self._known:
             if len(self._known) >= TREES:
                 self._known.pop(next(iter(self._known)))
             spelled = self._tokenizer(list(choices), add_special_tokens=False)["input_ids"]
-            self._known[choices] = tree([[*tokens, self._tokenizer.eos_token_id] for tokens in spelled])
+            self._known[choices] = tree(
+                [[*tokens, self._tokenizer.eos_token_id] for tokens in spelled]
+            )
         return self._known[choices]
 
 
@@ -121,7 +127,8 @@ class Fed(Protocol):
 
 
 def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor], None]) -> None:
-    """Read what is new of every row, let ``choose`` go on by the logits (R, V), until all rows are done."""
+    """Read what is new of every row, let ``choose`` go on by the logits (R, V), until all rows are
+    done."""
     from transformers import DynamicCache
 
     device = next(model.parameters()).device
@@ -159,7 +166,13 @@ class LocalSampler:
     """Samples from the very model that is trained."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, temperature: float = 1.0, max_tokens: int = 256, batch: int = 256
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int = 256,
+        batch: int = 256,
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._temperature, self._max_tokens, self._batch = temperature, max_tokens, batch
@@ -218,7 +231,9 @@ class LocalSampler:
 
         decode(self._model, self._tokenizer.pad_token_id, rows, choose)
 
-    def _choose(self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool) -> None:
+    def _choose(
+        self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool
+    ) -> None:
         for place, row in enumerate(rows):
             if row.done:
                 continue
@@ -235,7 +250,9 @@ class LocalSampler:
                 row.node = row.node[token]
                 self._follow(row)
             else:
-                row.done = token == self._tokenizer.eos_token_id or len(row.reply) >= self._max_tokens
+                row.done = (
+                    token == self._tokenizer.eos_token_id or len(row.reply) >= self._max_tokens
+                )
 
     def _sampled(self, prompt: Sequence[int], row: _Row) -> Sampled:
         return Sampled(

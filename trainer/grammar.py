@@ -1,9 +1,9 @@
 """A generated task in the making: its lines, its shape so far, and what it starts from.
 
-All randomness is the draft's own generator, and every decision asks it alike whether sizes are real or tiny,
-so the tiny twin of a task has the same lines with small numbers: that is run to see that values depend on
-the inputs. Not covered: what follows (moves.py), whether the result is worth learning from (generated.py).
-"""
+All randomness is the draft's own generator, and every decision asks it alike whether sizes are
+real or tiny, so the tiny twin of a task has the same lines with small numbers: that is run to see
+that values depend on the inputs. Not covered: what follows (moves.py), whether the result is worth
+learning from (generated.py)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,11 @@ class TaskDraft:
 
 
 def rows(d: TaskDraft) -> None:
-    d.set(d.size(TINY_BATCH, 1024, 2048, 4096, 8192), d.channels(256, 512, 1024, 2048, 4096), layout="rows")
+    d.set(
+        d.size(TINY_BATCH, 1024, 2048, 4096, 8192),
+        d.channels(256, 512, 1024, 2048, 4096),
+        layout="rows",
+    )
     d.say(f"h = {d.tensor('x', d.shape)}")
 
 
@@ -177,7 +181,8 @@ def heads(d: TaskDraft) -> None:
             d.say("s = 20.0 * torch.tanh(s / 20.0)")
         if causal:
             d.say(
-                f"hidden = torch.ones({length}, {length}, dtype=torch.bool, device=s.device).triu(1)",
+                f"hidden = torch.ones({length}, {length}, dtype=torch.bool, "
+                f"device=s.device).triu(1)",
                 'h = torch.softmax(s.masked_fill(hidden, float("-inf")), dim=-1) @ v',
             )
         else:
@@ -193,7 +198,13 @@ def pairs(d: TaskDraft) -> None:
     d.tensor("y", d.shape)
     d.say(
         d.rng.choice(
-            ("h = h - y", "h = h * y", "h = h + y", "h = torch.maximum(h, y)", "h = h * torch.sigmoid(y)")
+            (
+                "h = h - y",
+                "h = h * y",
+                "h = h + y",
+                "h = torch.maximum(h, y)",
+                "h = h * torch.sigmoid(y)",
+            )
         )
     )
 

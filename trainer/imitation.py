@@ -1,10 +1,11 @@
-"""Measured plans as rows for a supervised start: what `sft` learns from where a recipe has `world.shown`.
+"""Measured plans as rows for a supervised start: what `sft` learns from where a recipe has
+`world.shown`.
 
-Every plan is told as a talk of one turn, once with its skills selected and once without (the null arm), and
-each of its words has the same advantage: ln of its speedup minus the mean over the task's plans that run.
-What failed counts as half of the slowest. A few hundred tasks are soon known by heart, so each is also told
-with its sites in other orders. Not covered: several turns in one talk (rounds.py samples them).
-"""
+Every plan is told as a talk of one turn, once with its skills selected and once without (the null
+arm), and each of its words has the same advantage: ln of its speedup minus the mean over the
+task's plans that run. What failed counts as half of the slowest. A few hundred tasks are soon
+known by heart, so each is also told with its sites in other orders. Not covered: several turns in
+one talk (rounds.py samples them)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def _of(task: Shown, skip: bool) -> Iterator[Example]:
     mean, worst = fmean(known), min(known) - math.log(2)
     for plan in task.plans:
         value = (math.log(plan.speedup) if plan.speedup else worst) - mean
-        with contextlib.suppress(ValueError):  # in another order a site may be one too many to be told
+        with contextlib.suppress(
+            ValueError
+        ):  # in another order a site may be one too many to be told
             yield example(task, plan, value, skip=skip)
 
 

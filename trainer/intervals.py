@@ -1,8 +1,8 @@
 """Means over tasks with the interval in which 95 % of them lie when the tasks are drawn again.
 
-Percentile bootstrap (Efron, 1979), and its cluster form where tasks belong together. The seed fixes draws:
-equal values have equal intervals. Not covered: rounds of one measurement (kernel_lsp/evaluator/stats.py).
-"""
+Percentile bootstrap (Efron, 1979), and its cluster form where tasks belong together. The seed
+fixes draws: equal values have equal intervals. Not covered: rounds of one measurement
+(kernel_lsp/evaluator/stats.py)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def of_groups(groups: Iterable[Sequence[float]], seed: int = 0) -> tuple[float, float]:
-    """Of the mean of all values, where whole groups are drawn: of a family with many tasks nothing is known
-    about others."""
+    """Of the mean of all values, where whole groups are drawn: of a family with many tasks nothing
+    is known about others."""
     told = [(sum(values), len(values)) for values in groups]
     draw = random.Random(seed)
     drawn = (draw.choices(told, k=len(told)) for _ in range(DRAWS))
@@ -30,7 +30,8 @@ def of_groups(groups: Iterable[Sequence[float]], seed: int = 0) -> tuple[float, 
 
 
 def ratios(logarithms: Sequence[float], seed: int = 0) -> dict[str, float]:
-    """Geometric mean of ratios with its interval, from their logarithms: ``mean``, ``low``, ``high``."""
+    """Geometric mean of ratios with its interval, from their logarithms: ``mean``, ``low``,
+    ``high``."""
     low, high = interval(logarithms, seed)
     found = {"mean": fmean(logarithms), "low": low, "high": high}
     return {name: math.exp(value) for name, value in found.items()}

@@ -1,9 +1,10 @@
-"""Journals as trajectories: what was proposed for one target, how it was judged, and what its user did.
+"""Journals as trajectories: what was proposed for one target, how it was judged, and what its user
+did.
 
-A journal is read and never changed: a file is opened for reading, a server's transaction is read-only, older
-schemas are read as they are. A target's proposals are one trajectory, each a turn without a prompt; calls
-are those that would have made its steps. Not covered: where prompts and replies are, which is the archives'.
-"""
+A journal is read and never changed: a file is opened for reading, a server's transaction is
+read-only, older schemas are read as they are. A target's proposals are one trajectory, each a turn
+without a prompt; calls are those that would have made its steps. Not covered: where prompts and
+replies are, which is the archives'."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class Journals:
     """What some journals say, before it is put together."""
 
     logged: dict[Place, Logged] = field(default_factory=dict)
-    """By proposal, folder (whoever's it is) and path: a file and a server may have the same rows."""
+    """By proposal, folder (whoever's it is) and path: a file and a server may have the same
+    rows."""
     searches: dict[str, Permission] = field(default_factory=dict)
     """Search -> what all of its rows allow: the consent for its archive."""
     denied: set[str] = field(default_factory=set)
@@ -82,7 +84,8 @@ class Journals:
 def read(
     place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: Sequence[TaskSuite] = ()
 ) -> None:
-    """Add one journal: a file, or a server's address. Raises JournalError where there is none to be read."""
+    """Add one journal: a file, or a server's address. Raises JournalError where there is none to
+    be read."""
     engine, name = _engine(place)
     try:
         with engine.connect() as connection:
@@ -96,7 +99,9 @@ def read(
                 _note(into, logged, tally)
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise JournalError(f"{name} cannot be read: {cause}", "name a journal's file or address") from error
+        raise JournalError(
+            f"{name} cannot be read: {cause}", "name a journal's file or address"
+        ) from error
     finally:
         engine.dispose()
 
@@ -110,7 +115,9 @@ def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> I
             tally.skip("told in full by its search's archive, which was read", one.proposal.id)
             continue
         target = one.folder, one.path, one.proposal.qualname, one.proposal.fingerprint
-        groups[*target, wire.dumps(one.proposal.workload), one.proposal.evaluation.device, search].append(one)
+        groups[
+            *target, wire.dumps(one.proposal.workload), one.proposal.evaluation.device, search
+        ].append(one)
     for group in groups.values():
         yield _trajectory(sorted(group, key=lambda one: (one.proposal.created, one.proposal.id)))
 
@@ -145,9 +152,16 @@ def _schema(connection: Connection, name: str) -> int:
 
 
 def _proposals(
-    connection: Connection, name: str, into: Journals, grant: Grant, tally: Tally, suites: Sequence[TaskSuite]
+    connection: Connection,
+    name: str,
+    into: Journals,
+    grant: Grant,
+    tally: Tally,
+    suites: Sequence[TaskSuite],
 ) -> Iterator[Logged]:
-    present = {column["name"] for column in inspect(connection).get_columns(ProposalRow.__tablename__)}
+    present = {
+        column["name"] for column in inspect(connection).get_columns(ProposalRow.__tablename__)
+    }
     humans, texts = _humans(connection), _sources(connection)
     for row in connection.execution_options(yield_per=BATCH).execute(_query(present)).mappings():
         tally.read += 1
@@ -178,7 +192,8 @@ def _proposals(
 
 
 def _query(present: set[str]) -> Select[Any]:
-    """JSON as text, so that a damaged row costs only itself; without columns that an older schema lacks."""
+    """JSON as text, so that a damaged row costs only itself; without columns that an older schema
+    lacks."""
     columns: list[Any] = [
         cast(column, Text).label("body") if column.name == "body" else column
         for column in ProposalRow.__table__.columns
@@ -216,7 +231,13 @@ def _humans(connection: Connection) -> dict[Place, list[str]]:
 
 def _sources(connection: Connection) -> dict[Place, dict[str, str]]:
     found: dict[Place, dict[str, str]] = defaultdict(dict)
-    columns = (SourceRow.proposal, SourceRow.folder, SourceRow.path, SourceRow.field, SourceRow.text)
+    columns = (
+        SourceRow.proposal,
+        SourceRow.folder,
+        SourceRow.path,
+        SourceRow.field,
+        SourceRow.text,
+    )
     try:
         for proposal, folder, path, name, text in connection.execute(select(*columns)):
             found[proposal, folder, path][name] = text
@@ -273,7 +294,10 @@ def _trajectory(group: Sequence[Logged]) -> Trajectory:
         turns.append(_turn(one, number, turns[parent] if parent is not None else None))
         numbers.setdefault(candidate.id, number)
     narrow = all(one.permission.source for one in group)
-    proposal, reference = first.proposal, next((one.reference for one in group if one.reference), None)
+    proposal, reference = (
+        first.proposal,
+        next((one.reference for one in group if one.reference), None),
+    )
     offered = [turn for turn in turns if turn.human is not None]
     built = structure(reference, proposal.qualname) if reference else None
     return Trajectory(

@@ -1,8 +1,7 @@
 """One device judges candidates: in the trainer's own process, or as a worker on a cluster's node.
 
-A candidate is made of a task's program by the product's engine, and judged in full by the product's gate.
-Not covered: which steps are tried (worlds.py), who is asked (judging.py).
-"""
+A candidate is made of a task's program by the product's engine, and judged in full by the
+product's gate. Not covered: which steps are tried (worlds.py), who is asked (judging.py)."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ class DeviceJudge:
     """One device, in this process: a cluster's worker too. Several cases may be under way."""
 
     def __init__(self, device: str, timeout_s: float = 300.0) -> None:
-        """``device``: cuda or cpu. ``timeout_s``: of one evaluation. Caches are those of this machine."""
+        """``device``: cuda or cpu. ``timeout_s``: of one evaluation. Caches are those of this
+        machine."""
         self._device, self._timeout_s = device, timeout_s
         self._settings = config.load(None)[0]
         self._python = interpreter.find(None, self._settings.python).path
@@ -64,7 +64,9 @@ class DeviceJudge:
         try:
             request = work.request or await self._made(work)
             if request is None:
-                return TurnOutcome(status=TurnStatus.REFUSED, complaint="the reply made no candidate")
+                return TurnOutcome(
+                    status=TurnStatus.REFUSED, complaint="the reply made no candidate"
+                )
             found = await self._gate.evaluate(replace(request, python=self._python))
             return outcome_of(found, complete=request.budget.compile_s > 0)
         except RewriteError as error:
@@ -78,10 +80,13 @@ class DeviceJudge:
         await self._gate.close()
 
     async def _made(self, case: Case) -> EvaluationRequest | None:
-        """By the engine, with proofs. Raises RewriteError, and CaptureError when it cannot read the task."""
+        """By the engine, with proofs. Raises RewriteError, and CaptureError when it cannot read
+        the task."""
         if not case.program or not case.steps:
             return None
-        one = self._open.pop(case.program, None) or _Open(case, self._python, self._device, self._settings)
+        one = self._open.pop(case.program, None) or _Open(
+            case, self._python, self._device, self._settings
+        )
         self._open[case.program] = one
         candidate = await one.make(case.steps)
         idle = [key for key, other in self._open.items() if not other.busy]
@@ -115,7 +120,9 @@ class _Open:
         self._engine = Engine(
             python=python,
             limits=process.Limits(memory_bytes=settings.memory_mb * 2**20),
-            confinement=process.Confinement(scratch=Path(self._scratch.name), readable=tuple(folders)),
+            confinement=process.Confinement(
+                scratch=Path(self._scratch.name), readable=tuple(folders)
+            ),
             open_seconds=settings.capture_timeout_s,
         )
         self._opened = False
@@ -132,7 +139,9 @@ class _Open:
                 raise self._problem
             if not self._opened:
                 try:
-                    await self._engine.open(self.task.program, self.task.workload, self._device, self._skills)
+                    await self._engine.open(
+                        self.task.program, self.task.workload, self._device, self._skills
+                    )
                 except CaptureError as error:
                     self._problem = error
                     raise

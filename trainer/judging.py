@@ -1,10 +1,11 @@
-"""Who judges rollouts: one interface; a table of recorded evaluations, this machine, or a cluster behind it.
+"""Who judges rollouts: one interface; a table of recorded evaluations, this machine, or a cluster
+behind it.
 
-A `JudgePool` answers cases in order, each exactly once. A candidate that fails is an outcome; a case that
-could not be judged is NOT_RUN with its reason, earns nothing, and is judged again when it is asked again.
-This machine and the nodes of a cluster ask the same `DeviceJudge` (judge.py), so their outcomes are the same.
-Not covered: how work reaches a node, and what becomes of it when the node is lost (kernel_lsp/cluster).
-"""
+A `JudgePool` answers cases in order, each exactly once. A candidate that fails is an outcome; a
+case that could not be judged is NOT_RUN with its reason, earns nothing, and is judged again when
+it is asked again. This machine and the nodes of a cluster ask the same `DeviceJudge` (judge.py),
+so their outcomes are the same. Not covered: how work reaches a node, and what becomes of it when
+the node is lost (kernel_lsp/cluster)."""
 
 from __future__ import annotations
 
@@ -56,7 +57,10 @@ class LocalJudge:
     """This machine, within this process. What was judged once is not judged again."""
 
     def __init__(
-        self, device: str = "cpu", timeout_s: float = 300.0, programs: Mapping[str, str] | None = None
+        self,
+        device: str = "cpu",
+        timeout_s: float = 300.0,
+        programs: Mapping[str, str] | None = None,
     ) -> None:
         """``programs``: files of the tasks, by name."""
         self._judge_of = partial(DeviceJudge, device, timeout_s)
@@ -67,7 +71,9 @@ class LocalJudge:
     async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
         self._judge = self._judge or self._judge_of()
         return list(
-            await asyncio.gather(*(self._outcome(_fill_case(case, self._programs)) for case in cases))
+            await asyncio.gather(
+                *(self._outcome(_fill_case(case, self._programs)) for case in cases)
+            )
         )
 
     async def close(self) -> None:
@@ -111,7 +117,9 @@ class Clustered:
         if not self._opened:
             await self._cluster.open()
             self._opened = True
-        asked = [asyncio.ensure_future(self._outcome(_fill_case(case, self._programs))) for case in cases]
+        asked = [
+            asyncio.ensure_future(self._outcome(_fill_case(case, self._programs))) for case in cases
+        ]
         telling = asyncio.create_task(self._tell(asked))
         try:
             return list(await asyncio.gather(*asked))
@@ -139,8 +147,8 @@ class Clustered:
 
 
 class Apart:
-    """A pool in a thread with a loop of its own: a gate's processes and a cluster's nodes live on while the
-    trainer computes between two batches, whatever loop asks."""
+    """A pool in a thread with a loop of its own: a gate's processes and a cluster's nodes live on
+    while the trainer computes between two batches, whatever loop asks."""
 
     def __init__(self, make: Callable[[], JudgePool]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -176,7 +184,8 @@ def programs(folder: Path, names: Sequence[str]) -> dict[str, str]:
     known = {task.name: task.source for task in tasks.load(folder).tasks}
     if missing := [name for name in names if name not in known]:
         raise ConfigError(
-            f"judging.tasks: {folder} lacks {len(missing)} of {len(names)} tasks, such as {missing[0]}",
+            f"judging.tasks: {folder} lacks {len(missing)} of {len(names)} tasks, such as "
+            f"{missing[0]}",
             "name the folder whose tasks the tables recorded",
         )
     return {name: known[name] for name in names}

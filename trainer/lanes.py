@@ -1,7 +1,8 @@
-"""Many tasks in one process on a device that is lent for a time: while one is compiled, another is timed.
+"""Many tasks in one process on a device that is lent for a time: while one is compiled, another is
+timed.
 
-`share` takes them side by side as long as the time lasts. A `TableRecording` is the file in which their
-measurements are kept, written after each. Not covered: what is measured, several processes.
+`share` takes them side by side as long as the time lasts. A `TableRecording` is the file in which
+their measurements are kept, written after each. Not covered: what is measured, several processes.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ async def share(
     lanes: int,
     end: float | None = None,
 ) -> bool:
-    """The work on one item after the other in each lane, until ``following`` has none for it. What runs at
-    ``end`` (on the monotonic clock; None: never) is given up. Returns whether everything ended before."""
+    """The work on one item after the other in each lane, until ``following`` has none for it. What
+    runs at ``end`` (on the monotonic clock; None: never) is given up. Returns whether everything
+    ended before."""
 
     async def lane() -> None:
         while (item := following()) is not None:
@@ -68,7 +70,8 @@ class TableRecording:
         return time.monotonic() + self.expected_s > self.limit
 
     async def enter(self, name: str, made: Awaitable[Json], told: Callable[[Json], str]) -> float:
-        """What is made of one task, or why nothing is, in the file and in one line. Returns seconds."""
+        """What is made of one task, or why nothing is, in the file and in one line. Returns
+        seconds."""
         start = time.monotonic()
         try:
             self.tasks[name] = await made
@@ -83,4 +86,6 @@ class TableRecording:
     def write(self) -> None:
         text = json.dumps({**self.about, "tasks": self.tasks, "skipped": self.skipped})
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.out, (text.replace(self.breaks, self.breaks.replace(" ", "\n", 1)) + "\n").encode())
+        replace_file(
+            self.out, (text.replace(self.breaks, self.breaks.replace(" ", "\n", 1)) + "\n").encode()
+        )

@@ -1,13 +1,14 @@
-"""A policy for Triton kernels, from measured launches: which of two states is faster, and by how much.
+"""A policy for Triton kernels, from measured launches: which of two states is faster, and by how
+much.
 
     python -m trainer.launch_policy --launches launches.json.xz --out DIR --limit-s 150
 
-Rows are questions (compact/launching.py): every plan over the kernel as it is, and over other measured plans
-of the same kernel, which teaches the same numbers from other sides. A model imitates the gains, then raises
-the reward that it expects of its own choice among each kernel's plans (exact.py). Whole families are held
-out, others inside the training families choose the schedule; seed 0 is what ships. `--crossed` holds every
-family out once instead. Not covered: recording (recording.py); what the product may ask beyond these plans.
-"""
+Rows are questions (compact/launching.py): every plan over the kernel as it is, and over other
+measured plans of the same kernel, which teaches the same numbers from other sides. A model
+imitates the gains, then raises the reward that it expects of its own choice among each kernel's
+plans (exact.py). Whole families are held out, others inside the training families choose the
+schedule; seed 0 is what ships. `--crossed` holds every family out once instead. Not covered:
+recording (recording.py); what the product may ask beyond these plans."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ TINY_SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "key_heads": 1, "head": 32,
 """For tests."""
 
 
-# --- rows ------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def values(task: Launches) -> list[float]:
@@ -71,8 +72,8 @@ def values(task: Launches) -> list[float]:
 def questions(
     task: Launches, sides: int, capability: str = CAPABILITY
 ) -> Iterator[tuple[int, int, float, list[int]]]:
-    """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of its
-    plans."""
+    """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of
+    its plans."""
     speeds, draw = values(task), random.Random(task.name)
     able = [place for place, plan in enumerate(task.plans) if plan.speedup]
     sides_ = [None, *draw.sample(able, min(sides, len(able)))]
@@ -95,7 +96,9 @@ def lesson(
         best = max(0.0, *liked)
         for order, place, gain, tokens in questions(task, sides, capability):
             said = [False] * len(tokens) + [True]
-            row = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
+            row = talk(
+                [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
+            )
             told.append((row, number, place, packed.QUESTIONS, order))
             targets.append(gain)
             gains.append(max(liked[place] - best, -exact.WORST))
@@ -112,7 +115,7 @@ def lesson(
     )
 
 
-# --- learning --------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
@@ -132,7 +135,9 @@ class LaunchTraining:
         return self.end - time.monotonic()
 
     def note(self, text: str) -> None:
-        replace_file(self.out / f"{self.name}.json", (json.dumps(self.result, indent=1) + "\n").encode())
+        replace_file(
+            self.out / f"{self.name}.json", (json.dumps(self.result, indent=1) + "\n").encode()
+        )
         print(f"{time.monotonic() - self.begun:5.0f} s  {text}", flush=True)
 
 
@@ -179,9 +184,13 @@ def chosen_schedule(run: LaunchTraining, training: Sequence[Launches]) -> str:
         _, imitated, reinforced = learn_policy(
             run, told, learn, [place for place in look if place in able], 0
         )
-        means = [round(math.exp(fmean(one.first for one in own)), 4) for own in (imitated, reinforced)]
+        means = [
+            round(math.exp(fmean(one.first for one in own)), 4) for own in (imitated, reinforced)
+        ]
         tried[name] = [*means, round(time.monotonic() - begun, 1)]
-        run.note(f"{name}: first / best on inner families {means[0]} imitated, {means[1]} reinforced")
+        run.note(
+            f"{name}: first / best on inner families {means[0]} imitated, {means[1]} reinforced"
+        )
     return max(tried, key=lambda name: max(tried[name][:2]))
 
 
@@ -199,7 +208,9 @@ def for_good(run: LaunchTraining) -> None:
             break
         begun = time.monotonic()
         model, *found = learn_policy(run, schedules(run)[name], learn, asked, seed)
-        told = {one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)}
+        told = {
+            one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)
+        }
         run.result.setdefault("seeds", {})[str(seed)] = told
         if seed == 0:
             _pack(run, model, told["reinforced"])
@@ -208,7 +219,8 @@ def for_good(run: LaunchTraining) -> None:
         longest = time.monotonic() - begun
         one = told["reinforced"]
         run.note(
-            f"seed {seed}: first / best {one['first_over_best']}, the rule {one['rule_over_best']}, "
+            f"seed {seed}: first / best {one['first_over_best']}, the rule "
+            f"{one['rule_over_best']}, "
             f"evaluations {one['evaluations_to_95']}"
         )
 
@@ -251,18 +263,23 @@ def _pack(run: LaunchTraining, model: Any, told: Json) -> None:
             devices=(f"cuda:{CAPABILITY}",),
             weighs=True,
             targets=("kernel",),
-            unasked=False,  # until whole searches with it offer no less (benchmarks/triton_targets.py)
+            # until whole searches with it offer no less (benchmarks/triton_targets.py)
+            unasked=False,
             notes="Trained by trainer.launch_policy; trainer/LOG.md has data, curves and limits.\n",
         )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--launches", type=Path, action="append", required=True, help="of trainer.launches")
+    parser.add_argument(
+        "--launches", type=Path, action="append", required=True, help="of trainer.launches"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for results and the policy")
     parser.add_argument("--limit-s", type=float, default=150.0)
     parser.add_argument("--crossed", action="store_true", help="every family is held out once")
-    parser.add_argument("--tiny", action="store_true", help="a few steps of a tiny model: a rehearsal")
+    parser.add_argument(
+        "--tiny", action="store_true", help="a few steps of a tiny model: a rehearsal"
+    )
     options = parser.parse_args()
     begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -281,7 +298,8 @@ def main() -> int:
         begun=begun,
     )
     print(
-        f"{time.monotonic() - begun:.0f} s  {len(tasks)} kernels, {len(run.known.targets)} rows", flush=True
+        f"{time.monotonic() - begun:.0f} s  {len(tasks)} kernels, {len(run.known.targets)} rows",
+        flush=True,
     )
     (cross_validate if options.crossed else for_good)(run)
     return 0

@@ -1,4 +1,5 @@
-"""What a policy for kernels, or the rule, suggests first of measured plans, looked up; and both compared.
+"""What a policy for kernels, or the rule, suggests first of measured plans, looked up; and both
+compared.
 
 Not covered: what a policy says beyond these plans.
 """
@@ -32,7 +33,9 @@ class OrderedPlans:
     def needed(self) -> int:
         """Evaluations until one comes within 5 % of the best plan."""
         bar = NEAR * max(plan.speedup or 0.0 for plan in self.task.plans)
-        reached = (n for n, p in enumerate(self.order, 1) if (self.task.plans[p].speedup or 0.0) >= bar)
+        reached = (
+            n for n, p in enumerate(self.order, 1) if (self.task.plans[p].speedup or 0.0) >= bar
+        )
         return next(reached)
 
 
@@ -48,7 +51,8 @@ def policy(task: Launches, scores: Mapping[int, float]) -> OrderedPlans:
 
 
 def comparable(tasks: Sequence[Launches]) -> list[int]:
-    """Places of those where the rule's first suggestion of today was measured, and some plan runs."""
+    """Places of those where the rule's first suggestion of today was measured, and some plan
+    runs."""
     return [
         place
         for place, task in enumerate(tasks)
@@ -67,7 +71,10 @@ def report(found: Sequence[OrderedPlans]) -> Json:
         "first_over_best": _families([one.first for one in found], found),
         "rule_over_best": _families([one.first for one in other], found),
         "first_over_rules": _families(gains, found),
-        "evaluations_to_95": [fmean(one.needed for one in found), fmean(one.needed for one in other)],
+        "evaluations_to_95": [
+            fmean(one.needed for one in found),
+            fmean(one.needed for one in other),
+        ],
         "evaluations_over_rules": _families(fewer, found),
         "each": {
             one.task.name: [round(one.first, 4), round(its.first, 4), one.needed, its.needed]

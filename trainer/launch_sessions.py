@@ -1,15 +1,16 @@
 """A policy for Triton kernels goes on learning from logged sessions, offline.
 
     python -m trainer.launches --journal journal.db --out sessions.json.xz
-    python -m trainer.launch_sessions --launches sessions.json.xz --start kernel_lsp/models/launch-small-1 \\
+    python -m trainer.launch_sessions --launches sessions.json.xz --start
+    kernel_lsp/models/launch-small-1 \\
         --version 2 --out policy/
 
-What sessions judged are plans like any other, fewer of each kernel; what people did with them raises or
-lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. One kind of GPU counts,
-that of most kernels unless another is named. Part of the kernels is held out; where its first suggestions for
-these became worse nothing is packed, else they are its held-out check.
-Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
-"""
+What sessions judged are plans like any other, fewer of each kernel; what people did with them
+raises or lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. One
+kind of GPU counts, that of most kernels unless another is named. Part of the kernels is held out;
+where its first suggestions for these became worse nothing is packed, else they are its held-out
+check. Not covered: reading journals (launches.py), learning from a recording of one's own
+(launch_policy). """
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def load_policy(folder: Path, device: str) -> Any:
     if not (found.weighs and "kernel" in found.targets):
         raise ConfigError(f"{found.id} is no policy for Triton kernels", "start from launch-small")
     manifest.verify(folder, found)
-    recipe = config.read({"model": {"path": str(folder.absolute())}, "sft": {}}, Path("sessions.toml"))
+    recipe = config.read(
+        {"model": {"path": str(folder.absolute())}, "sft": {}}, Path("sessions.toml")
+    )
     return models.load(recipe, ())[0].to(device)
 
 
@@ -71,7 +74,10 @@ def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]
     chosen = name or max(counts, key=lambda one: counts[one], default=None)
     for other, count in counts.items():
         if other != chosen:
-            _say(f"left out: {count} kernels that {other or 'an unknown device'} measured, not {chosen}")
+            _say(
+                f"left out: {count} kernels that {other or 'an unknown device'} measured, not "
+                f"{chosen}"
+            )
     return [one for one in tasks if one.device_name == chosen]
 
 
@@ -87,7 +93,9 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
     every = [one for path in options.launches for one in launches.load(path)]
     learn, held_out = deal_tasks(of_one_device(every, options.device_name))
     if not learn or not held_out:
-        cause = f"{len(learn)} kernels to learn from and {len(held_out)} to check it with are too few"
+        cause = (
+            f"{len(learn)} kernels to learn from and {len(held_out)} to check it with are too few"
+        )
         raise ConfigError(cause, "wait for more sessions, or add others with --launches")
     before = load_policy(options.start, device)
     after = copy.deepcopy(before)
@@ -95,8 +103,14 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     models_ = {"before": before, "after": after}
-    told = {name: look_up(one, held_out, device, options.capability) for name, one in models_.items()}
-    measured = {"device": learn[0].device_name, "learned from": len(learn), "held out": len(held_out)}
+    told = {
+        name: look_up(one, held_out, device, options.capability) for name, one in models_.items()
+    }
+    measured = {
+        "device": learn[0].device_name,
+        "learned from": len(learn),
+        "held out": len(held_out),
+    }
     return after, {**measured, **told}
 
 
@@ -108,7 +122,10 @@ def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest
     """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
     low, mean, high = told["after"]["first_over_best"]
     if mean < (was := told["before"]["first_over_best"][1]):
-        cause = f"first / best was {was:.3f} before and is {mean:.3f} on {told['held out']} held-out kernels"
+        cause = (
+            f"first / best was {was:.3f} before and is {mean:.3f} on {told['held out']} held-out "
+            f"kernels"
+        )
         raise ConfigError(f"it became worse, and is not packed: {cause}", "wait for more sessions")
     names = json.dumps(sorted(told["after"]["each"]))
     check = HeldOut(
@@ -134,18 +151,25 @@ def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest
             weighs=True,
             targets=start.targets,
             unasked=False,
-            notes=f"{start.id}, which went on with {told['learned from']} kernels of logged sessions.\n",
+            notes=f"{start.id}, which went on with {told['learned from']} kernels of logged "
+            f"sessions.\n",
         )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--launches", type=Path, action="append", required=True, help="of trainer.launches")
-    parser.add_argument("--start", type=Path, required=True, help="folder of the policy that goes on")
+    parser.add_argument(
+        "--launches", type=Path, action="append", required=True, help="of trainer.launches"
+    )
+    parser.add_argument(
+        "--start", type=Path, required=True, help="folder of the policy that goes on"
+    )
     parser.add_argument("--version", required=True, help="of the new policy")
     parser.add_argument("--out", type=Path, required=True, help="folder for results and the policy")
     parser.add_argument("--device-name", help="the GPU that measured (default: of most kernels)")
-    parser.add_argument("--capability", default=launch_policy.CAPABILITY, help="of that GPU (sm_90)")
+    parser.add_argument(
+        "--capability", default=launch_policy.CAPABILITY, help="of that GPU (sm_90)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="a few steps: a rehearsal")
     options = parser.parse_args()

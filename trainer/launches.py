@@ -1,13 +1,13 @@
-"""Measured plans of Triton kernels, each with the state that it leads to: what a policy for kernels learns.
+"""Measured plans of Triton kernels, each with the state that it leads to: what a policy for
+kernels learns.
 
     python -m trainer.launches --table plans.json --tasks kernels/ --out launches.json.xz
     python -m trainer.launches --journal journal.db --out sessions.json.xz     (logged sessions: see --own)
 
-A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once more, on
-fake tensors in this very process, and told as a `KernelView`: what the product's question is made of
-(compact/launching.py). Plans that the engine refuses today are left out with a count; what people did with a
-plan comes along. Not covered: graphs (shown.py).
-"""
+A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once
+more, on fake tensors in this very process, and told as a `KernelView`: what the product's question
+is made of (compact/launching.py). Plans that the engine refuses today are left out with a count;
+what people did with a plan comes along. Not covered: graphs (shown.py)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Launches:
         return max(1.0, *(plan.speedup or 0.0 for plan in self.plans))
 
 
-# --- making ----------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | None, Tally]:
@@ -86,7 +86,9 @@ def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | No
     tally = Tally()
     turns = [turn for one in trajectories for turn in one.policy_turns]
     tally.read = len(turns)
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    executable = [
+        skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
+    ]
     try:
         session: Any = open_session(task.program, task.workload, "cuda", executable)
         before, capture = session.launched([]), session.capture()
@@ -112,7 +114,9 @@ def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | No
     return wire.to_json(made), tally
 
 
-def _plans(task: str, turns: Sequence[ModelTurn], session: Any, tally: Tally) -> Iterator[MeasuredLaunchPlan]:
+def _plans(
+    task: str, turns: Sequence[ModelTurn], session: Any, tally: Tally
+) -> Iterator[MeasuredLaunchPlan]:
     """Those that were judged and can be told, each once."""
     same: dict[str, list[ModelTurn]] = {}
     for turn in turns:
@@ -181,13 +185,15 @@ def _trajectories(
     for path in options.table:
         yield from tables.read(path, suites, Grant(own=True), left)
     if options.journal:
-        corpus = rollouts.read(journals=options.journal, suites=suites, grant=Grant(own=options.own))
+        corpus = rollouts.read(
+            journals=options.journal, suites=suites, grant=Grant(own=options.own)
+        )
         for one in corpus.skipped:
             left.skip(one.reason, next(iter(one.examples), ""), one.count)
         yield from corpus.trajectories
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def save(made: Sequence[Json], path: Path) -> None:
@@ -209,10 +215,18 @@ def load(path: Path) -> list[Launches]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, action="append", default=[], help="of trainer.recording")
-    parser.add_argument("--journal", action="append", default=[], help="a file, or a database's address")
-    parser.add_argument("--own", action="store_true", help="rows without a recorded consent are mine")
-    parser.add_argument("--tasks", type=Path, action="append", default=[], help="a folder of kernels")
+    parser.add_argument(
+        "--table", type=Path, action="append", default=[], help="of trainer.recording"
+    )
+    parser.add_argument(
+        "--journal", action="append", default=[], help="a file, or a database's address"
+    )
+    parser.add_argument(
+        "--own", action="store_true", help="rows without a recorded consent are mine"
+    )
+    parser.add_argument(
+        "--tasks", type=Path, action="append", default=[], help="a folder of kernels"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()

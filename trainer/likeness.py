@@ -1,9 +1,8 @@
 """Tasks that are a benchmark's in other words: decontamination.
 
-A file is remembered by hashes only (`Mark`): of its tree without names, numbers and inputs, of its operators
-in order, and of all runs of a few tokens. Held-out text is read once and never stored or shown.
-Not covered: the same mathematics by other operators.
-"""
+A file is remembered by hashes only (`Mark`): of its tree without names, numbers and inputs, of its
+operators in order, and of all runs of a few tokens. Held-out text is read once and never stored or
+shown. Not covered: the same mathematics by other operators."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ _APART = {"get_inputs", "get_init_inputs"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """What is kept of a file to recognize it: hashes only, so a held-out file's text is never stored."""
+    """What is kept of a file to recognize it: hashes only, so a held-out file's text is never
+    stored."""
 
     digest: str
     """Of the tree without names, numbers, documentation, imports and inputs."""
@@ -50,7 +50,8 @@ class Likeness:
     """Recognizes tasks that repeat one of some files, renamed, resized or rearranged."""
 
     def __init__(self, marks: Sequence[Mark], overlap: float = 0.9) -> None:
-        """``overlap``: the share of a task's `GRAM`-grams in one file from which it counts as that file's;
+        """``overlap``: the share of a task's `GRAM`-grams in one file from which it counts as that
+        file's;
         0.9 is what CUDA Agent allows of its training tasks."""
         self._digests = {one.digest for one in marks}
         self._ops = {one.ops for one in marks if one.ops}
@@ -76,11 +77,14 @@ class Likeness:
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )
 
 
 def _tokens(tree: ast.Module) -> Iterator[str]:
-    """The tree in preorder: own names by first use, attributes of torch as they are, numbers all alike."""
+    """The tree in preorder: own names by first use, attributes of torch as they are, numbers all
+    alike."""
     names: dict[str, str] = {}
     for statement in tree.body:
         apart = isinstance(statement, ast.FunctionDef) and statement.name in _APART

@@ -1,11 +1,11 @@
-"""A talk in the compact form while it is written: what may come next, on the measured plans of its task.
+"""A talk in the compact form while it is written: what may come next, on the measured plans of its
+task.
 
-A `Line` goes on by itself wherever nothing can be chosen: forced words, the rule's suggestion before the
-policy's own, the engine's answers and the verdicts between turns (both looked up). Its steps are held to
-those that lead to a measured plan, since nothing is known of others; what the model is scored by later is the
-whole grammar, which it is served with. A plan that was tried is not tried again. Not covered: the other
-agents' prompts in words (episodes.py).
-"""
+A `Line` goes on by itself wherever nothing can be chosen: forced words, the rule's suggestion
+before the policy's own, the engine's answers and the verdicts between turns (both looked up). Its
+steps are held to those that lead to a measured plan, since nothing is known of others; what the
+model is scored by later is the whole grammar, which it is served with. A plan that was tried is
+not tried again. Not covered: the other agents' prompts in words (episodes.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ class Line:
     def favored(self) -> str | None:
         """The word with which it would go on saying the rule's plan."""
         said = len(self._reply)
-        if self._rules is None or self._rules[:said] != tuple(self._reply) or said >= len(self._rules):
+        if (
+            self._rules is None
+            or self._rules[:said] != tuple(self._reply)
+            or said >= len(self._rules)
+        ):
             return None
         return self._rules[said]
 
@@ -133,7 +137,13 @@ class LineWriter:
     """Writes lines with the very model that is trained."""
 
     def __init__(
-        self, model: Any, pad: int, *, temperature: float = 1.0, batch: int = 256, margin: float = 0.0
+        self,
+        model: Any,
+        pad: int,
+        *,
+        temperature: float = 1.0,
+        batch: int = 256,
+        margin: float = 0.0,
     ) -> None:
         """``margin``: of log-probability, by which a word must beat the one of the rule's plan."""
         self._model, self._pad, self._temperature, self._batch = model, pad, temperature, batch
@@ -155,7 +165,9 @@ class LineWriter:
                 decode(self._model, self._pad, rows, choose)
         self._model.train(training)
 
-    def _choose(self, rows: Sequence[Line], logits: Tensor, draw: random.Random, greedy: bool) -> None:
+    def _choose(
+        self, rows: Sequence[Line], logits: Tensor, draw: random.Random, greedy: bool
+    ) -> None:
         for place, line in enumerate(rows):
             if line.done:
                 continue
@@ -164,5 +176,9 @@ class LineWriter:
             if self._margin and (favored := line.favored) in words:
                 scores[words.index(favored)] += self._margin
             spread = torch.softmax(scores, dim=0).tolist()
-            taken = max(zip(spread, words, strict=True))[1] if greedy else draw.choices(words, spread)[0]
+            taken = (
+                max(zip(spread, words, strict=True))[1]
+                if greedy
+                else draw.choices(words, spread)[0]
+            )
             line.choose(taken)

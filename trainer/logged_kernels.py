@@ -1,7 +1,8 @@
-"""Kernels that sessions were about, as tasks: of a suite, or made anew from the program that was kept.
+"""Kernels that sessions were about, as tasks: of a suite, or made anew from the program that was
+kept.
 
-Not covered: what was judged in a session (journals.py), kernels whose text nobody allowed to be kept.
-"""
+Not covered: what was judged in a session (journals.py), kernels whose text nobody allowed to be
+kept."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def task_of(one: Trajectory, suites: Mapping[str, SuiteTask]) -> SuiteTask | str
 
 
 def program_of(source: str, kernel: str) -> Program | None:
-    """As it was judged: what works in place has its copies around it already. Raises RewriteError."""
+    """As it was judged: what works in place has its copies around it already. Raises
+    RewriteError."""
     found = analysis.analyze(Snapshot(uri="file:///session.py", text=source))
     target = analysis.find_target(found, kernel)
     if target is None or target.kind is not TargetKind.TRITON_KERNEL:
@@ -65,5 +67,9 @@ def program_of(source: str, kernel: str) -> Program | None:
         return harness.judged_program(bare, target)
     launcher = next((name for name in target.launchers if name != harness.ENTRY), None)
     return Program(
-        source=source, entry=harness.ENTRY, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher
+        source=source,
+        entry=harness.ENTRY,
+        kind=TargetKind.FUNCTION,
+        kernel=kernel,
+        launcher=launcher,
     )

@@ -1,11 +1,11 @@
-"""Losses over token log-probabilities and the masks that go before them. Pure functions of tensors.
+"""Losses over token log-probabilities and the masks that go before them. Pure functions of
+tensors.
 
-Shapes: R rows (one reply each), T tokens (padded). ``mask`` (R, T), bool: true on sampled tokens that count;
-``logprobs`` (R, T) of the present weights, with gradient; everything else is constant. A row whose mask is
-empty counts in no mean. Log-probabilities are natural, in float32.
-Each function names the paper that it comes from; what differs from it is said beside.
-Not covered: rewards and advantages, which are numbers per row by now.
-"""
+Shapes: R rows (one reply each), T tokens (padded). ``mask`` (R, T), bool: true on sampled tokens
+that count; ``logprobs`` (R, T) of the present weights, with gradient; everything else is constant.
+A row whose mask is empty counts in no mean. Log-probabilities are natural, in float32. Each
+function names the paper that it comes from; what differs from it is said beside. Not covered:
+rewards and advantages, which are numbers per row by now."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ VETO = 1e-4
 PROFILED, PROFILED_WIDTH = 0.3, 0.1
 
 Aggregate = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(loss (r, T), mask (r, T), mask of the whole step (R, T')) -> scalar: a step's parts add up to the step."""
+"""(loss (r, T), mask (r, T), mask of the whole step (R, T')) -> scalar: a step's parts add up to
+the step."""
 
 
-# --- from tokens to one number ---------------------------------------------------------------------
+# --- from tokens to one number --------------------------------------------------------------------
 
 
 def sum_rows(loss: Tensor, mask: Tensor, whole: Tensor) -> Tensor:
@@ -59,7 +60,7 @@ AGGREGATES: dict[str, Aggregate] = {
 }
 
 
-# --- on policy -------------------------------------------------------------------------------------
+# --- on policy ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +83,11 @@ def clipped_loss(
 ) -> Clipped:
     """PPO's token loss with clip-higher and dual clip.
 
-    rho = exp(logprobs - old); L = max(-A rho, -A clip(rho, 1 - low, 1 + high)), and for A < 0 not above
+    rho = exp(logprobs - old); L = max(-A rho, -A clip(rho, 1 - low, 1 + high)), and for A < 0 not
+    above
     -A dual. ``old`` (R, T): of the weights that began this update; ``advantages`` (R,) or (R, T).
-    daVinci-kernel and Dr. Kernel: 0.2, 0.28, 3 (arXiv 2606.16497); Kevin without the dual clip (dual = inf).
-    """
+    daVinci-kernel and Dr. Kernel: 0.2, 0.28, 3 (arXiv 2606.16497); Kevin without the dual clip
+    (dual = inf)."""
     spread = advantages if advantages.dim() == 2 else advantages[:, None]
     ratio = torch.exp(logprobs - old)
     plain, bounded = -spread * ratio, -spread * ratio.clamp(1 - low, 1 + high)
@@ -96,16 +98,15 @@ def clipped_loss(
     return Clipped(loss=loss, ratio=ratio.detach(), clipped=(dualed | (bounded > plain)).detach())
 
 
-# --- off policy ------------------------------------------------------------------------------------
+# --- off policy -----------------------------------------------------------------------------------
 
 
 def truncated_importance(trained: Tensor, sampled: Tensor, cap: float = 2.0) -> Tensor:
     """w = min(exp(trained - sampled), cap) per token, (R, T), a constant factor of the token loss.
 
-    Truncated importance sampling (Yao et al. 2025, "your efficient RL framework secretly brings you
-    off-policy training"): for rollouts of another engine or of older weights. The published daVinci run has
-    none (arXiv 2606.16497).
-    """
+    Truncated importance sampling (Yao et al. 2025, "your efficient RL framework secretly brings
+    you off-policy training"): for rollouts of another engine or of older weights. The published
+    daVinci run has none (arXiv 2606.16497)."""
     return torch.exp(trained.detach() - sampled).clamp(max=cap)
 
 
@@ -119,11 +120,10 @@ def in_band(
 ) -> Tensor:
     """Rows whose *trajectory* was sampled by nearly these weights, (R,), bool.
 
-    w = exp(mean over all unmasked tokens of all rows of the trajectory of (trained - sampled)), kept when
-    low <= w <= high (mismatch rejection sampling: arXiv 2602.05885). ``trajectories``: a key per
-    row. The mean
-    is over tokens, not of the rows' means. A trajectory without tokens is kept: it has nothing to be wrong.
-    """
+    w = exp(mean over all unmasked tokens of all rows of the trajectory of (trained - sampled)),
+    kept when low <= w <= high (mismatch rejection sampling: arXiv 2602.05885). ``trajectories``: a
+    key per row. The mean is over tokens, not of the rows' means. A trajectory without tokens is
+    kept: it has nothing to be wrong."""
     numbers = {key: place for place, key in enumerate(dict.fromkeys(trajectories))}
     index = torch.tensor([numbers[key] for key in trajectories], device=mask.device)
     gap = ((trained.detach() - sampled) * mask).sum(dim=1)
@@ -149,10 +149,10 @@ def profile_filter(
 ) -> list[bool]:
     """Which rows stay: of right ones with probability clip((PR - 0.3) / 0.1, 0, 1), of others all.
 
-    Profiling rejection sampling (arXiv 2602.05885). ``draws``: uniform in [0, 1), one per row. ``correct`` is
-    false for decoys (`rewards.Judged`), so that their zero is learned from; the released code asks for a flag
-    that nobody writes (1.12, fault 4). An unknown coverage keeps the row.
-    """
+    Profiling rejection sampling (arXiv 2602.05885). ``draws``: uniform in [0, 1), one per row.
+    ``correct`` is false for decoys (`rewards.Judged`), so that their zero is learned from; the
+    released code asks for a flag that nobody writes (1.12, fault 4). An unknown coverage keeps the
+    row."""
     kept: list[bool] = []
     for share, right, draw in zip(coverage, correct, draws, strict=True):
         chance = 1.0 if share is None else min(max((share - start) / width, 0.0), 1.0)
@@ -160,7 +160,7 @@ def profile_filter(
     return kept
 
 
-# --- offline: sessions without log-probabilities -----------------------------------------------------
+# --- offline: sessions without log-probabilities --------------------------------------------------
 
 
 def supervised_loss(logprobs: Tensor) -> Tensor:
@@ -173,9 +173,8 @@ def advantage_weighted(
 ) -> Tensor:
     """-min(exp(A / temperature), cap) log p, (R, T); A (R,) or (R, T).
 
-    Advantage-weighted regression (Peng et al. 2019, arXiv 1910.00177): needs no probabilities of whoever
-    sampled. The cap keeps one lucky row from being the batch.
-    """
+    Advantage-weighted regression (Peng et al. 2019, arXiv 1910.00177): needs no probabilities of
+    whoever sampled. The cap keeps one lucky row from being the batch."""
     weight = torch.exp(advantages / temperature).clamp(max=cap)
     return -(weight if weight.dim() == 2 else weight[:, None]) * logprobs
 
@@ -183,31 +182,37 @@ def advantage_weighted(
 def best_step(logprobs: Tensor, best: Tensor) -> Tensor:
     """-log p of rows that are their trajectory's best step, 0 elsewhere; ``best`` (R,), bool.
 
-    Kernel-Smith (arXiv 2603.28342): all steps leak (later prompts hold better kernels), first steps teach
-    translation only. Mask the others too, so that they are in no mean.
-    """
+    Kernel-Smith (arXiv 2603.28342): all steps leak (later prompts hold better kernels), first
+    steps teach translation only. Mask the others too, so that they are in no mean."""
     return -logprobs * best[:, None]
 
 
 def preference(
-    accepted: Tensor, rejected: Tensor, accepted_start: Tensor, rejected_start: Tensor, beta: float = 0.1
+    accepted: Tensor,
+    rejected: Tensor,
+    accepted_start: Tensor,
+    rejected_start: Tensor,
+    beta: float = 0.1,
 ) -> Tensor:
     """-log sigmoid(beta ((a - a0) - (r - r0))), one per pair, (P,).
 
-    Direct preference optimization (arXiv 2305.18290) of what a person kept against what they refused *for the
-    same target*. All (P,): log-probabilities of whole replies, ``…_start`` under the model that training
-    began with.
-    """
+    Direct preference optimization (arXiv 2305.18290) of what a person kept against what they
+    refused *for the same target*. All (P,): log-probabilities of whole replies, ``…_start`` under
+    the model that training began with."""
     margin = (accepted - accepted_start) - (rejected - rejected_start)
     return -logsigmoid(beta * margin)
 
 
 def pull(
-    accepted: Tensor, rejected: Tensor, accepted_start: Tensor, rejected_start: Tensor, beta: float = 0.1
+    accepted: Tensor,
+    rejected: Tensor,
+    accepted_start: Tensor,
+    rejected_start: Tensor,
+    beta: float = 0.1,
 ) -> Tensor:
     """d preference / d accepted, (P,); of ``rejected`` it is the negative.
 
-    With it a pair's gradient is the sum of its replies' own, so they need not be in memory together.
-    """
+    With it a pair's gradient is the sum of its replies' own, so they need not be in memory
+    together."""
     margin = (accepted - accepted_start) - (rejected - rejected_start)
     return -beta * torch.sigmoid(-beta * margin)

@@ -1,10 +1,11 @@
-"""Models and tokenizers: from a folder, or a small Qwen3 of random weights with a vocabulary of its own.
+"""Models and tokenizers: from a folder, or a small Qwen3 of random weights with a vocabulary of
+its own.
 
-`logprobs` is the one forward pass of every training loop: it computes the last layer only where a reply token
-was really chosen, which with a vocabulary of 150,000 is most of the memory of a step. Rows are padded on the
-right and attention is causal, so no mask is needed: what is behind a token never changes it.
-Not covered: sampling (generation.py), several processes (accelerate, in the scripts).
-"""
+`logprobs` is the one forward pass of every training loop: it computes the last layer only where a
+reply token was really chosen, which with a vocabulary of 150,000 is most of the memory of a step.
+Rows are padded on the right and attention is causal, so no mask is needed: what is behind a token
+never changes it. Not covered: sampling (generation.py), several processes (accelerate, in the
+scripts)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from trainer.config import Lora, ModelConfig, Recipe
 
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 WORDS = r" ?\p{L}+| ?\p{N}{1,4}| ?[^\s\p{L}\p{N}]+|\s+"
-"""Words, numbers as kernels have them (128), runs of signs: a choice of a call is then mostly one token."""
+"""Words, numbers as kernels have them (128), runs of signs: a choice of a call is then mostly one
+token."""
 TEMPLATE = (
     "{%- for message in messages -%}{{ '<|im_start|>' + message.role + '\\n' + message.content "
     "+ '<|im_end|>\\n' }}{%- endfor -%}"
@@ -51,7 +53,9 @@ def load(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
     if recipe.model.checkpointing:
         model.gradient_checkpointing_enable()
     model = model.float()
-    model.config.architectures = [type(model).__name__]  # without it vLLM takes the folder for an embedder
+    model.config.architectures = [
+        type(model).__name__
+    ]  # without it vLLM takes the folder for an embedder
     model.config.dtype = torch.float32
     if recipe.lora is not None:
         model = with_lora(model, recipe.lora)
@@ -124,7 +128,10 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    control = [AddedToken(name, special=True, normalized=False) for name in (END_OF_TEXT, TURN, END_OF_TURN)]
+    control = [
+        AddedToken(name, special=True, normalized=False)
+        for name in (END_OF_TEXT, TURN, END_OF_TURN)
+    ]
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=control,
@@ -152,7 +159,9 @@ def with_lora(model: Any, lora: Lora) -> Any:
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft 0.21 asks transformers 5.23 by an old name
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # peft 0.21 asks transformers 5.23 by an old name
         return peft.get_peft_model(model, adapted)
 
 
@@ -173,11 +182,12 @@ def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     return [int(one) for one in found]
 
 
-# --- log-probabilities -------------------------------------------------------------------------------
+# --- log-probabilities ----------------------------------------------------------------------------
 
 
 class Scorer(nn.Module):
-    """The model as the loops call it, through one forward pass, so that DDP's and FSDP's hooks see it."""
+    """The model as the loops call it, through one forward pass, so that DDP's and FSDP's hooks see
+    it."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -190,9 +200,8 @@ class Scorer(nn.Module):
 def logprobs(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
     """Natural log-probabilities (R, T) of the chosen tokens, 0 where ``batch.mask`` is false.
 
-    Where a choice was held to a list (``batch.allowed``), they are those among the list: what was sampled
-    from. ``temperature`` is the sampler's.
-    """
+    Where a choice was held to a list (``batch.allowed``), they are those among the list: what was
+    sampled from. ``temperature`` is the sampler's."""
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     states = causal.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
     # Not states[rows, places]: the gradient of that is sorted before it is added up.
@@ -214,14 +223,17 @@ def _scale_logits(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _choose_logprobs(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
-    """(n,) of ``targets`` (n,) among ``allowed`` (n, K), -1 padded; a row of -1 alone allows everything."""
+    """(n,) of ``targets`` (n,) among ``allowed`` (n, K), -1 padded; a row of -1 alone allows
+    everything."""
     targets, allowed = part
     taken = logits.gather(1, targets[:, None]).squeeze(1)
     if allowed.shape[1] == 0:
         return taken - torch.logsumexp(logits, dim=1)
     free = (allowed < 0).all(dim=1)
     listed = logits.gather(1, allowed.clamp(min=0)).masked_fill(allowed < 0, float("-inf"))
-    listed = torch.where(free[:, None], torch.zeros_like(listed), listed)  # a row of -inf has no gradient
+    listed = torch.where(
+        free[:, None], torch.zeros_like(listed), listed
+    )  # a row of -inf has no gradient
     norm = torch.logsumexp(listed, dim=1)
     if free.any():
         norm = torch.where(free, torch.logsumexp(logits, dim=1), norm)

@@ -1,8 +1,9 @@
-"""What a generated task does after its start: products, convolutions, and everything small around them.
+"""What a generated task does after its start: products, convolutions, and everything small around
+them.
 
-Chosen for structure (what can be fused, folded, hoisted, skipped) and spelled in the ways in which people
-spell it. A move that does not fit says so before it draws or appends anything. Starts are in grammar.py.
-"""
+Chosen for structure (what can be fused, folded, hoisted, skipped) and spelled in the ways in which
+people spell it. A move that does not fit says so before it draws or appends anything. Starts are
+in grammar.py."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def stacked(d: TaskDraft) -> bool:
     depth, act = d.rng.choice((2, 3, 4)), d.rng.choice(ACTIVATIONS)
     residual = d.rng.random() < 0.5
     made = d.layer(
-        f"nn.ModuleList([nn.Linear({d.width}, {d.width}{d.typed}) for _ in range({depth})])", "layers"
+        f"nn.ModuleList([nn.Linear({d.width}, {d.width}{d.typed}) for _ in range({depth})])",
+        "layers",
     )
     inside = act.format(h="layer(h)")
     return d.say(f"for layer in {made}:", f"    h = {'h + ' if residual else ''}{inside}")
@@ -106,7 +108,15 @@ LONG_ACTIVATIONS = (
     "h = torch.where(h > 0, h, 0.2 * h)",
     "h = torch.log1p(torch.exp(-torch.abs(h))) + torch.clamp(h, min=0)",
 )
-MODULES = ("nn.ReLU()", "nn.GELU()", "nn.SiLU()", "nn.Tanh()", "nn.Sigmoid()", "nn.Hardswish()", "nn.ELU()")
+MODULES = (
+    "nn.ReLU()",
+    "nn.GELU()",
+    "nn.SiLU()",
+    "nn.Tanh()",
+    "nn.Sigmoid()",
+    "nn.Hardswish()",
+    "nn.ELU()",
+)
 
 
 def activation(d: TaskDraft) -> bool:
@@ -156,7 +166,9 @@ def residual(d: TaskDraft) -> bool:
     if d.kept != d.shape:
         return False
     d.kept = None
-    return d.say(d.rng.choice(("h = h + kept", "h = kept + h", "h = h * kept", "h = 0.5 * (h + kept)")))
+    return d.say(
+        d.rng.choice(("h = h + kept", "h = kept + h", "h = h * kept", "h = 0.5 * (h + kept)"))
+    )
 
 
 def norm(d: TaskDraft) -> bool:
@@ -197,7 +209,11 @@ def softmax(d: TaskDraft) -> bool:
     if d.flat or d.width == 1:
         return False
     form = d.rng.choice(
-        ("torch.softmax(h, dim={c})", "F.log_softmax(h, dim={c})", "torch.softmax(h / 0.7, dim={c})")
+        (
+            "torch.softmax(h, dim={c})",
+            "F.log_softmax(h, dim={c})",
+            "torch.softmax(h / 0.7, dim={c})",
+        )
     )
     return d.say(f"h = {form.format(c=1 if d.layout == 'maps' else -1)}")
 
@@ -299,24 +315,31 @@ def total(d: TaskDraft) -> bool:
     forms = [f"h.sum(dim={dims})", "h.mean()", "h.square().sum()"]
     if "target" not in d.inputs and d.rng.random() < 0.5:
         d.tensor("target", d.shape)
-        forms = ["F.mse_loss(h, target)", "F.smooth_l1_loss(h, target)", "torch.abs(h - target).mean()"]
+        forms = [
+            "F.mse_loss(h, target)",
+            "F.smooth_l1_loss(h, target)",
+            "torch.abs(h - target).mean()",
+        ]
     d.set(1)
     return d.say(f"h = {d.rng.choice(forms)}")
 
 
 MOVES: tuple[tuple[Move, int], ...] = (
-    (linear, 5), (convolution, 7), (gated, 2), (stacked, 1), (activation, 12), (number, 5), (affine, 5),
+    (linear, 5), (convolution, 7), (gated, 2), (stacked, 1), (activation, 12), (number, 5),
+    (affine, 5),
     (clamped, 4), (keep, 4), (residual, 6), (norm, 6), (softmax, 3), (reduced, 3), (pooled, 4),
     (everywhere, 2), (joined, 2), (halved, 2), (scanned, 1), (dropped, 1), (turned, 1), (fixed, 1),
     (total, 1),
 )  # fmt: skip
 HEAVY = (linear, convolution, gated, stacked)
 MOST_HEAVY = 3
-"""Anchors of one task, so that its time is its structure's and not that of one product after another."""
+"""Anchors of one task, so that its time is its structure's and not that of one product after
+another."""
 
 
 def compose(d: TaskDraft, length: int) -> None:
-    """A start and up to ``length`` moves; those that do not fit are drawn again, up to four times each."""
+    """A start and up to ``length`` moves; those that do not fit are drawn again, up to four times
+    each."""
     _weighted_choice(d.rng, STARTS)(d)
     heavy = 0
     for _ in range(length):

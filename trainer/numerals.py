@@ -1,10 +1,11 @@
-"""Words for numbers begin beside their neighbors: random weights of the compact form know that 8 follows 7.
+"""Words for numbers begin beside their neighbors: random weights of the compact form know that 8
+follows 7.
 
-With embeddings that have nothing to do with each other every number has to be learned by itself, and 5,000
-plans are too few: a small model on 106 programs of held-out families came from 1.029 to 1.044 times the rule
-(trainer/LOG.md). Waves of several lengths over the number, as positions have them (Vaswani et al. 2017, 3.5),
-with phases and order of their own for each kind of word, at the usual spread. Not covered: other words.
-"""
+With embeddings that have nothing to do with each other every number has to be learned by itself,
+and 5,000 plans are too few: a small model on 106 programs of held-out families came from 1.029 to
+1.044 times the rule (trainer/LOG.md). Waves of several lengths over the number, as positions have
+them (Vaswani et al. 2017, 3.5), with phases and order of their own for each kind of word, at the
+usual spread. Not covered: other words."""
 
 from __future__ import annotations
 

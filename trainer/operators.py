@@ -1,9 +1,9 @@
 """Which operators a program runs and in which order, told from its syntax tree.
 
-forward() is walked as Python would run it, layers of __init__ and helpers of the file put in their places.
-Spelling does not count: nn.ReLU()(x), F.relu(x) and x.relu() are one operator. Nothing is run or imported.
-Not covered: what depends on values (branches of an `if` all count), operators reached through getattr.
-"""
+forward() is walked as Python would run it, layers of __init__ and helpers of the file put in their
+places. Spelling does not count: nn.ReLU()(x), F.relu(x) and x.relu() are one operator. Nothing is
+run or imported. Not covered: what depends on values (branches of an `if` all count), operators
+reached through getattr."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _MODULES = {"math", "np", "numpy", "os", "random"}
 
 
 def operators(tree: ast.Module, entry: str) -> tuple[str, ...] | None:
-    """Of a class (its forward) or function, in lower case; a loop is ``loop`` and its body once. None: there
-    is no such entry."""
+    """Of a class (its forward) or function, in lower case; a loop is ``loop`` and its body once.
+    None: there is no such entry."""
     walk = _OperatorWalk(tree)
     return tuple(walk.ops) if walk.enter(entry) else None
 
@@ -92,13 +92,18 @@ class _OperatorWalk:
             case ast.AugAssign():
                 self._expression(node.value, scope)
                 self._operator(node.op)
-            case ast.Assign(value=value, targets=[ast.Name(id=name)]) if found := _layers(value, scope):
+            case ast.Assign(value=value, targets=[ast.Name(id=name)]) if found := _layers(
+                value, scope
+            ):
                 scope.names[name] = found
-            case ast.Assign() | ast.AnnAssign() | ast.Return() | ast.Expr() if node.value is not None:
+            case ast.Assign() | ast.AnnAssign() | ast.Return() | ast.Expr() if (
+                node.value is not None
+            ):
                 self._expression(node.value, scope)
 
     def _loop(self, node: ast.For | ast.While, scope: _Scope) -> None:
-        """Over layers: one after the other, as if written out. Over anything else: the body once, marked."""
+        """Over layers: one after the other, as if written out. Over anything else: the body once,
+        marked."""
         layers: list[ast.expr] = []
         if isinstance(node, ast.For):
             layers = _layers(node.iter, scope)
@@ -163,7 +168,11 @@ class _OperatorWalk:
 
     def _receiver(self, node: ast.Call, scope: _Scope) -> None:
         """x of x.view(...), torch.reshape(x, ...): sizes beside it are numbers."""
-        if isinstance(node.func, ast.Attribute) and _callee(node.func)[1] not in ("torch", "F", "nn"):
+        if isinstance(node.func, ast.Attribute) and _callee(node.func)[1] not in (
+            "torch",
+            "F",
+            "nn",
+        ):
             self._expression(node.func.value, scope)
         elif node.args:
             self._expression(node.args[0], scope)
@@ -192,7 +201,11 @@ class _OperatorWalk:
         if name in ("sequential", "modulelist"):
             for part in _contents(made):
                 self._layer(part, scope)
-        elif isinstance(made.func, ast.Name) and made.func.id in self._classes and self._depth < DEEPEST:
+        elif (
+            isinstance(made.func, ast.Name)
+            and made.func.id in self._classes
+            and self._depth < DEEPEST
+        ):
             self._method(self._classes[made.func.id], "forward")
         elif name not in LAYOUT:
             self._operation(name)
@@ -210,7 +223,9 @@ def _class_of(node: ast.ClassDef) -> _Class:
     for statement in ast.walk(methods["__init__"]) if "__init__" in methods else ():
         if isinstance(statement, ast.Assign):
             pairs = _assigned_attributes(statement)
-            layers |= {a: made for a, made in pairs if isinstance(made, ast.Call) and not _is_value(made)}
+            layers |= {
+                a: made for a, made in pairs if isinstance(made, ast.Call) and not _is_value(made)
+            }
     return _Class(layers=layers, methods=methods)
 
 
@@ -232,7 +247,8 @@ def _is_value(made: ast.Call) -> bool:
 
 
 def _layers(node: ast.expr, scope: _Scope) -> list[ast.expr]:
-    """The layers that an expression stands for: self.x, a local name, or one of a list of layers."""
+    """The layers that an expression stands for: self.x, a local name, or one of a list of
+    layers."""
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=attr) if (
             scope.owner and attr in scope.owner.layers
@@ -259,7 +275,8 @@ def _bind_together(node: ast.For, scope: _Scope) -> None:
 
 
 def _contents(made: ast.Call) -> Iterator[ast.expr]:
-    """Of nn.Sequential(a, b), nn.Sequential(*[…]) and nn.ModuleList([…]); of a comprehension its element."""
+    """Of nn.Sequential(a, b), nn.Sequential(*[…]) and nn.ModuleList([…]); of a comprehension its
+    element."""
     for argument in made.args:
         part = argument.value if isinstance(argument, ast.Starred) else argument
         match part:

@@ -1,13 +1,14 @@
-"""Rows of measured plans as arrays in one file, told before a machine is lent: there they are only read.
+"""Rows of measured plans as arrays in one file, told before a machine is lent: there they are only
+read.
 
     python -m trainer.packed --tasks tasks/ --tasks benchmarks/tasks --table plans.json \\
         --earlier policy.json --out .whl.policy [--jobs 16]
 
-Telling 7,000 talks took most of the 45 s that the second run on a GPU spent before its first step. Here every
-plan is told as a question (weighing.py) and as talks (imitation.py), in several orders; a word's valid
-alternatives are numbered, since most words share theirs. Beside ``rows.npz`` lies ``held-out.json.xz``, the
-tasks that are decoded word by word in the end. Not covered: what is learned of them (exact.py).
-"""
+Telling 7,000 talks took most of the 45 s that the second run on a GPU spent before its first step.
+Here every plan is told as a question (weighing.py) and as talks (imitation.py), in several orders;
+a word's valid alternatives are numbered, since most words share theirs. Beside ``rows.npz`` lies
+``held-out.json.xz``, the tasks that are decoded word by word in the end. Not covered: what is
+learned of them (exact.py). """
 
 from __future__ import annotations
 
@@ -82,7 +83,12 @@ class PackedRows:
 
 def rows_of(made: Iterable[Told]) -> PackedRows:
     """From (example, task, plan, kind, order)."""
-    tokens, places, among, about = list[int](), list[int](), list[int](), list[tuple[int, int, int, int]]()
+    tokens, places, among, about = (
+        list[int](),
+        list[int](),
+        list[int](),
+        list[tuple[int, int, int, int]](),
+    )
     starts, choices, lists = [0], [0], dict[tuple[int, ...], int]()
     for example, *told in made:
         assert example.allowed is not None
@@ -114,8 +120,9 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
 def encode_plans(
     tasks: Sequence[Shown], orders: int, without: Collection[str] = (), jobs: int = 1
 ) -> list[Told]:
-    """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and without a
-    selection; ``without``: tasks of which talks are not told, since nobody learns them."""
+    """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
+    without a selection; ``without``: tasks of which talks are not told, since nobody learns
+    them."""
     asked = [(task, number, orders, task.name in without) for number, task in enumerate(tasks)]
     if jobs == 1:
         return [row for one in asked for row in _of(*one)]
@@ -141,7 +148,9 @@ def _of(task: Shown, number: int, orders: int, brief: bool) -> list[Told]:
 
 def _talks(task: Shown, number: int, skip: bool, order: int) -> Iterator[Told]:
     for place, plan in enumerate(task.plans):
-        with contextlib.suppress(ValueError):  # in another order a site may be one too many to be told
+        with contextlib.suppress(
+            ValueError
+        ):  # in another order a site may be one too many to be told
             yield (
                 imitation.example(task, plan, skip=skip),
                 number,
@@ -151,11 +160,13 @@ def _talks(task: Shown, number: int, skip: bool, order: int) -> Iterator[Told]:
             )
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def save(tasks: Sequence[PackedTask], rows: PackedRows, path: Path) -> None:
-    about = json.dumps([{name: getattr(task, name) for name in PackedTask.__slots__} for task in tasks])
+    about = json.dumps(
+        [{name: getattr(task, name) for name in PackedTask.__slots__} for task in tasks]
+    )
     arrays = {name: getattr(rows, name) for name in PackedRows.__slots__}
     begun = path.with_suffix(".part.npz")
     np.savez_compressed(begun, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)
@@ -179,7 +190,8 @@ def _task(one: Json) -> PackedTask:
 
 
 def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[PackedTask]:
-    """``earlier``: results whose held-out families are held out again (benchmarks/results/policy-…)."""
+    """``earlier``: results whose held-out families are held out again
+    (benchmarks/results/policy-…)."""
     named = next(iter(earlier["arms"].values()))["each"]
     held_out = {table["tasks"][name]["family"] for name in named if name in table["tasks"]}
     return [
@@ -199,7 +211,9 @@ def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[PackedT
 def _recorded_index(task: Shown, rows: Sequence[Json]) -> int:
     """The plan that heads the table; the present rule's where that cannot be told any more."""
     steps = [(one["skill"], one["site"]) for one in rows[0]["steps"]]
-    same = [place for place, plan in enumerate(task.plans) if list(ruling.places(plan.steps)) == steps]
+    same = [
+        place for place, plan in enumerate(task.plans) if list(ruling.places(plan.steps)) == steps
+    ]
     return min(same, key=lambda place: not task.plans[place].rule, default=0)
 
 
@@ -230,7 +244,9 @@ def run(options: argparse.Namespace) -> int:
 def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
     every = [task for path in paths for task in shown.load(path)]
     every = every[: options.most] if options.most else every
-    tasks = tasks_of(every, *(json.loads(path.read_text()) for path in (options.table, options.earlier)))
+    tasks = tasks_of(
+        every, *(json.loads(path.read_text()) for path in (options.table, options.earlier))
+    )
     kept = {task.name for task in tasks if task.held_out}
     rows = rows_of(encode_plans(every, options.orders, kept, options.jobs))
     files = [json.loads(lzma.decompress(path.read_bytes())) for path in paths]
@@ -240,23 +256,30 @@ def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
     save(tasks, rows, options.out / ROWS)
     size = sum((options.out / name).stat().st_size for name in (ROWS, HELD_OUT)) / 1e6
     print(
-        f"{len(rows.tasks)} rows of {len(tasks)} tasks, {len(kept)} held out, in {options.out}, {size:.1f} MB"
+        f"{len(rows.tasks)} rows of {len(tasks)} tasks, {len(kept)} held out, in {options.out}, "
+        f"{size:.1f} MB"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shown", type=Path, action="append", help="of trainer.shown; else it is made first")
+    parser.add_argument(
+        "--shown", type=Path, action="append", help="of trainer.shown; else it is made first"
+    )
     parser.add_argument("--tasks", type=Path, action="append", help="folders of tasks, to make it")
     parser.add_argument("--table", type=Path, required=True, help="recorded evaluations")
-    parser.add_argument("--earlier", type=Path, required=True, help="results with the families to hold out")
+    parser.add_argument(
+        "--earlier", type=Path, required=True, help="results with the families to hold out"
+    )
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     parser.add_argument("--orders", type=int, default=2, help="more orders in which talks are told")
     parser.add_argument("--most", type=int, default=0, help="tasks; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
     if not (options.shown or options.tasks):
-        parser.error("name what trainer.shown made with --shown, or what it is made of with --tasks")
+        parser.error(
+            "name what trainer.shown made with --shown, or what it is made of with --tasks"
+        )
     try:
         sys.exit(run(options))
     except KernelLspError as error:

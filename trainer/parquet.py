@@ -1,9 +1,10 @@
-"""A data set on disk: Parquet files and a manifest that is written last, so that what has one is whole.
+"""A data set on disk: Parquet files and a manifest that is written last, so that what has one is
+whole.
 
 ``turns-<part>.parquet`` has one row per turn, flat, for supervised training and for looking at;
-``trajectories-<part>.parquet`` has each trajectory whole, for offline training. Nested values are JSON text.
-Every row says what its owner allowed; a row that was not allowed, or has text that was not, is refused here
-once more, whoever made it. Not covered: which rows are wanted (datasets.py).
+``trajectories-<part>.parquet`` has each trajectory whole, for offline training. Nested values are
+JSON text. Every row says what its owner allowed; a row that was not allowed, or has text that was
+not, is refused here once more, whoever made it. Not covered: which rows are wanted (datasets.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ TURNS = pa.schema(
             (name, pa.string())
             for name in ("trajectory", "task", "task_name", "family", "device", "device_name")
         ),
-        *((name, pa.string()) for name in ("source", "origin", "rollout", "scheme", "created", "agent")),
+        *(
+            (name, pa.string())
+            for name in ("source", "origin", "rollout", "scheme", "created", "agent")
+        ),
         ("number", pa.int32()),
         ("step", pa.int32()),
         ("parent", pa.int32()),
@@ -51,7 +55,10 @@ TURNS = pa.schema(
         ("logprobs", pa.list_(pa.float32())),
         ("status", pa.string()),
         ("correct", pa.bool_()),
-        *((name, pa.float64()) for name in ("speedup_low", "speedup_mid", "speedup_high", "candidate_ms")),
+        *(
+            (name, pa.float64())
+            for name in ("speedup_low", "speedup_mid", "speedup_high", "candidate_ms")
+        ),
         *(
             (name, pa.string())
             for name in ("speedups", "baseline_ms", "parent_outcome", "human", "candidate")
@@ -82,8 +89,9 @@ def write(
     about: dict[str, Any],
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """A new data set; returns its manifest. Raises ConfigError for a folder that is not empty or a row that
-    is not allowed; OSError for a disk that refuses. Without its manifest a folder is no data set."""
+    """A new data set; returns its manifest. Raises ConfigError for a folder that is not empty or a
+    row that is not allowed; OSError for a disk that refuses. Without its manifest a folder is no
+    data set."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty", "name a new folder: a data set is written once")
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,11 +129,15 @@ def manifest(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         version = found["schema_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        remedy = "its writing was not finished, or it is none: make it with `python -m trainer.export`"
+        remedy = (
+            "its writing was not finished, or it is none: make it with `python -m trainer.export`"
+        )
         raise ConfigError(f"{folder} is no data set: {error!r}", remedy) from error
     if version != SCHEMA_VERSION:
         remedy = "export it again with this kernel-lsp"
-        raise ConfigError(f"{folder} has schema {version}, and this trainer reads {SCHEMA_VERSION}", remedy)
+        raise ConfigError(
+            f"{folder} has schema {version}, and this trainer reads {SCHEMA_VERSION}", remedy
+        )
     return dict(found)
 
 
@@ -158,7 +170,16 @@ def _digest(path: Path) -> str:
 
 # --- rows ----------------------------------------------------------------------------------------
 
-_JSON = {"messages", "tools", "calls", "steps_before", "steps", "workload", "speedups", "baseline_ms"}
+_JSON = {
+    "messages",
+    "tools",
+    "calls",
+    "steps_before",
+    "steps",
+    "workload",
+    "speedups",
+    "baseline_ms",
+}
 _JSON |= {"parent_outcome"}
 
 

@@ -1,11 +1,10 @@
 """What a recipe would do and take, before anything is started: `--dry-run`.
 
-Memory per GPU is counted from shapes: weights, gradients and AdamW's two moments in float32 (16 bytes a
-parameter, divided by the GPUs under FSDP), the weights that are gathered for one layer, activations of the
-longest part, the last layer where replies are scored; for vLLM its share, and what of it is left for the KV
-cache. Estimates, said as such: fragmentation and libraries take some 10 % more, which is added.
-Not covered: how fast it is.
-"""
+Memory per GPU is counted from shapes: weights, gradients and AdamW's two moments in float32 (16
+bytes a parameter, divided by the GPUs under FSDP), the weights that are gathered for one layer,
+activations of the longest part, the last layer where replies are scored; for vLLM its share, and
+what of it is left for the KV cache. Estimates, said as such: fragmentation and libraries take some
+10 % more, which is added. Not covered: how fast it is."""
 
 from __future__ import annotations
 
@@ -25,8 +24,9 @@ OVERHEAD = 1.1
 CONTEXT_GB = 2.0
 """CUDA context, NCCL buffers and libraries of one process."""
 SAVED = 34
-"""Bytes per token, hidden unit and layer that autograd keeps in bfloat16 with attention that stores no matrix
-(Korthikanti et al. 2022, arXiv 2205.05198); with activation checkpointing it is the 2 of a layer's input."""
+"""Bytes per token, hidden unit and layer that autograd keeps in bfloat16 with attention that
+stores no matrix (Korthikanti et al. 2022, arXiv 2205.05198); with activation checkpointing it is
+the 2 of a layer's input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,19 +50,26 @@ def plan(recipe: Recipe, kind: str) -> Plan:
     shape = shape_of(recipe)
     parameters = models.num_parameters(shape, shape.vocabulary)
     trained = lora_parameters(shape, recipe) if recipe.lora else parameters
-    tokens = recipe.sft.tokens if kind == "sft" and recipe.sft else recipe.rl.tokens if recipe.rl else 0
+    tokens = (
+        recipe.sft.tokens if kind == "sft" and recipe.sft else recipe.rl.tokens if recipe.rl else 0
+    )
     parts = memory(shape, recipe, parameters, trained, tokens)
-    served = vllm(shape, recipe, parameters) if kind == "rl" and recipe.rollouts.engine == "vllm" else {}
+    served = (
+        vllm(shape, recipe, parameters) if kind == "rl" and recipe.rollouts.engine == "vllm" else {}
+    )
     problems = [*_problems(recipe, shape, kind, tokens)]
     total = sum(parts.values()) * OVERHEAD
     if recipe.hardware.gpus and total > recipe.hardware.memory_gb:
         problems.append(
             f"{total:.0f} GB are needed on each of {recipe.hardware.gpus} GPUs of "
-            f"{recipe.hardware.memory_gb:g} GB: take more GPUs with hardware.fsdp, fewer {kind}.tokens, "
+            f"{recipe.hardware.memory_gb:g} GB: take more GPUs with hardware.fsdp, fewer "
+            f"{kind}.tokens, "
             "model.checkpointing or [lora]"
         )
     if served and served["left for the KV cache"] < 1.0:
-        problems.append("vLLM has no room for a KV cache: raise rollouts.gpus or rollouts.memory_share")
+        problems.append(
+            "vLLM has no room for a KV cache: raise rollouts.gpus or rollouts.memory_share"
+        )
     return Plan(
         parameters=parameters,
         trained=trained,
@@ -82,9 +89,13 @@ def shape_of(recipe: Recipe) -> ModelConfig:
         return recipe.model
     try:
         told = json.loads(file.read_text())
-        return models.shape_of(SimpleNamespace(**{"tie_word_embeddings": False, **told}), recipe.model)
+        return models.shape_of(
+            SimpleNamespace(**{"tie_word_embeddings": False, **told}), recipe.model
+        )
     except (OSError, ValueError, AttributeError) as error:
-        if recipe.model.shape is None:  # a checkpoint that is not here (yet): the numbers of the recipe count
+        if (
+            recipe.model.shape is None
+        ):  # a checkpoint that is not here (yet): the numbers of the recipe count
             return recipe.model
         raise ConfigError(
             f"model.shape: {file}: {error}", "name a folder or file with a config.json"
@@ -125,7 +136,9 @@ def memory(
         "weights (float32)": 4 * parameters / among / GB,
         "gradients (float32)": 4 * trained / among / GB,
         "AdamW's moments (float32)": 8 * trained / among / GB,
-        "gathered layers": half * (2 * layer + shape.vocabulary * shape.hidden) / GB if among > 1 else 0.0,
+        "gathered layers": half * (2 * layer + shape.vocabulary * shape.hidden) / GB
+        if among > 1
+        else 0.0,
         "activations": tokens * shape.hidden * (kept * shape.layers + live) * half / 2 / GB,
         "last layer": scored * shape.vocabulary * 4 * 3 / GB,
         "context and buffers": CONTEXT_GB if hardware.gpus else 0.3,
@@ -152,7 +165,8 @@ def _steps(recipe: Recipe, kind: str) -> str:
         return "none"
     schemes = rl.schemes + rl.null
     return (
-        f"{rl.steps} steps of {rl.tasks} tasks x {schemes} schemes x {rl.rollouts} rollouts x {rl.turns} "
+        f"{rl.steps} steps of {rl.tasks} tasks x {schemes} schemes x {rl.rollouts} rollouts x "
+        f"{rl.turns} "
         f"turns: up to {rl.tasks * schemes * rl.rollouts * rl.turns} evaluations and "
         f"{rl.updates} update(s) each"
     )
@@ -162,7 +176,10 @@ def _problems(recipe: Recipe, shape: ModelConfig, kind: str, tokens: int) -> Ite
     if recipe.model.path and not Path(recipe.folder, recipe.model.path).expanduser().is_dir():
         yield f"model.path: {recipe.model.path} is not here (nothing is downloaded)"
     if tokens < shape.context:
-        yield f"{kind}.tokens ({tokens}) is less than the context ({shape.context}): a long row is alone then"
+        yield (
+            f"{kind}.tokens ({tokens}) is less than the context ({shape.context}): a long row is "
+            f"alone then"
+        )
     if kind == "rl" and recipe.rollouts.engine == "vllm" and recipe.rollouts.gpus == 0:
         yield "rollouts.engine is vllm, and rollouts.gpus is 0: vLLM on the CPU is for tests"
     world = (*recipe.world.tables, *recipe.world.shown)

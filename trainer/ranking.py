@@ -1,11 +1,11 @@
-"""How good a policy in the compact form is on measured plans of tasks that it never saw, beside the rule.
+"""How good a policy in the compact form is on measured plans of tasks that it never saw, beside
+the rule.
 
-Per task: the first suggestion is what greedy decoding says, held to measured plans; the next ones follow by
-their probability, as the product tries them (agents/learned.py). The rule's first suggestion is its first
-course; then come its other courses, then what differs from the first in the fewest parameters. Everything is
-looked up, so arms are compared on the same measurements. Not covered: plans that were not measured, which the
-product may say (a device judges these).
-"""
+Per task: the first suggestion is what greedy decoding says, held to measured plans; the next ones
+follow by their probability, as the product tries them (agents/learned.py). The rule's first
+suggestion is its first course; then come its other courses, then what differs from the first in
+the fewest parameters. Everything is looked up, so arms are compared on the same measurements. Not
+covered: plans that were not measured, which the product may say (a device judges these)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from trainer.lines import Line, LineWriter
 from trainer.shown import MeasuredPlan, Shown
 
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
-"""By how much a word must be likelier than the rule's before the policy says it; the last never deviates."""
+"""By how much a word must be likelier than the rule's before the policy says it; the last never
+deviates."""
 TOKENS = 32768
 """Padded ones of one forward pass."""
 
@@ -43,7 +44,8 @@ class Ranked:
 
     @property
     def first(self) -> float:
-        """ln of the first suggestion's speedup over the best's; after one that fails the program stays."""
+        """ln of the first suggestion's speedup over the best's; after one that fails the program
+        stays."""
         return math.log((self.plans[0].speedup or 1.0) / self.task.best)
 
     @property
@@ -82,7 +84,9 @@ def policies(
         for (number, plan, _), score in zip(rows, scores, strict=True):
             own[number].append((math.inf if plan is lines[number].tried[0] else score, plan))
         found[margin] = [
-            Ranked(task=task, plans=tuple(plan for _, plan in sorted(pairs, key=lambda pair: -pair[0])))
+            Ranked(
+                task=task, plans=tuple(plan for _, plan in sorted(pairs, key=lambda pair: -pair[0]))
+            )
             for task, pairs in zip(tasks, own, strict=True)
         ]
     return found
@@ -109,7 +113,10 @@ def rule(tasks: Sequence[Shown]) -> list[Ranked]:
 
 def _later(task: Shown) -> Callable[[MeasuredPlan], tuple[int, int]]:
     first = task.plans[0]
-    return lambda plan: (-1 if plan.rule or plan is first else _apart(first, plan), task.plans.index(plan))
+    return lambda plan: (
+        -1 if plan.rule or plan is first else _apart(first, plan),
+        task.plans.index(plan),
+    )
 
 
 def _apart(one: MeasuredPlan, other: MeasuredPlan) -> int:
@@ -132,7 +139,9 @@ def cross_validate(by_margin: Mapping[float, Sequence[Ranked]]) -> tuple[list[Ra
     halves = [hashlib.sha256(task.family.encode()).digest()[0] % 2 for task in tasks]
 
     def best(places: Sequence[int]) -> float:
-        return max(by_margin, key=lambda margin: math.fsum(by_margin[margin][i].first for i in places))
+        return max(
+            by_margin, key=lambda margin: math.fsum(by_margin[margin][i].first for i in places)
+        )
 
     chosen = [best([i for i, other in enumerate(halves) if other != half]) for half in (0, 1)]
     found = [by_margin[chosen[half]][i] for i, half in enumerate(halves)]
@@ -140,10 +149,11 @@ def cross_validate(by_margin: Mapping[float, Sequence[Ranked]]) -> tuple[list[Ra
 
 
 def report(found: Sequence[Ranked], against: Sequence[Ranked], seed: int = 0) -> Json:
-    """One arm beside another (the rule), over the same tasks: geometric means with bootstrapped intervals.
+    """One arm beside another (the rule), over the same tasks: geometric means with bootstrapped
+    intervals.
 
-    ``each``: task -> ln(first / best) of the one and the other, then the evaluations that they need.
-    """
+    ``each``: task -> ln(first / best) of the one and the other, then the evaluations that they
+    need."""
     first, other = [one.first for one in found], [one.first for one in against]
     needed, theirs = [one.needed for one in found], [one.needed for one in against]
     gains = [mine - its for mine, its in zip(first, other, strict=True)]
@@ -158,6 +168,8 @@ def report(found: Sequence[Ranked], against: Sequence[Ranked], seed: int = 0) ->
         "at_once": fmean(one == 1 for one in needed),
         "each": {
             one.task.name: [round(mine, 4), round(its, 4), mine_n, its_n]
-            for one, mine, its, mine_n, its_n in zip(found, first, other, needed, theirs, strict=True)
+            for one, mine, its, mine_n, its_n in zip(
+                found, first, other, needed, theirs, strict=True
+            )
         },
     }

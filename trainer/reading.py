@@ -1,9 +1,10 @@
-"""What every kind of source needs to become trajectories: permission, redaction, identity, outcomes.
+"""What every kind of source needs to become trajectories: permission, redaction, identity,
+outcomes.
 
-Permission is settled here, once: a row is used when its own record says that its user allows it, or when the
-person who runs the export says that what was not asked about is theirs (`Grant.own`); a recorded no stays a
-no. Texts then lose secrets and absolute paths, or are left out altogether. Not covered: how rows are stored.
-"""
+Permission is settled here, once: a row is used when its own record says that its user allows it,
+or when the person who runs the export says that what was not asked about is theirs (`Grant.own`);
+a recorded no stays a no. Texts then lose secrets and absolute paths, or are left out altogether.
+Not covered: how rows are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +18,16 @@ from kernel_lsp import wire
 from kernel_lsp.agents.secrets import Redaction, each_text
 from kernel_lsp.agents.tools import APPLY, WRITE
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Message, Step, ToolCall
-from trainer.records import Human, ModelTurn, Permission, Tally, Trajectory, TurnOutcome, TurnStatus, Versions
+from trainer.records import (
+    Human,
+    ModelTurn,
+    Permission,
+    Tally,
+    Trajectory,
+    TurnOutcome,
+    TurnStatus,
+    Versions,
+)
 
 REFUSED = "its user did not allow training on it"
 UNASKED = "nobody was asked whether it may be trained on"
@@ -46,7 +56,9 @@ class Grant:
             return REFUSED
         if training is None and not self.own:
             return UNASKED
-        because = f"{where}: training" if training else f"{where}: the exporter says that it is theirs"
+        because = (
+            f"{where}: training" if training else f"{where}: the exporter says that it is theirs"
+        )
         return Permission(training=True, source=source, redacted=True, because=because)
 
 
@@ -84,7 +96,8 @@ def calls_for(candidate: Candidate | None, before: Sequence[Step]) -> tuple[Tool
         fresh = [step for step in candidate.steps if step not in known]
         return tuple(
             ToolCall(
-                name=APPLY, arguments={"skill": s.skill, "site": s.site, "parameters": dict(s.parameters)}
+                name=APPLY,
+                arguments={"skill": s.skill, "site": s.site, "parameters": dict(s.parameters)},
             )
             for s in fresh or candidate.steps
         )
@@ -105,7 +118,9 @@ def last(events: Iterable[str]) -> Human | None:
                 found = Human.KEPT
             case "reverted":
                 found = Human.REVERTED
-            case "dismissed" if found is not Human.KEPT:  # a rewrite that stands is not refused by a later no
+            case "dismissed" if (
+                found is not Human.KEPT
+            ):  # a rewrite that stands is not refused by a later no
                 found = Human.DISMISSED
             case "modified" | "deleted" if found is Human.KEPT:
                 found = Human.ACCEPTED
@@ -116,7 +131,8 @@ def last(events: Iterable[str]) -> Human | None:
 
 
 def clear_private(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
-    """As its permission says: without any text of the user's code, or with secrets and paths replaced."""
+    """As its permission says: without any text of the user's code, or with secrets and paths
+    replaced."""
     if not found.permission.source:
         turns = tuple(_without_text(turn) for turn in found.turns)
         return replace(found, turns=turns, program=None, task_name=None, entry="")

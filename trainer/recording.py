@@ -1,14 +1,16 @@
-"""A table of measured plans of many tasks: what the shipped policy learns from (`trainer.tables` reads it).
+"""A table of measured plans of many tasks: what the shipped policy learns from (`trainer.tables`
+reads it).
 
     python -m trainer.generated --out tasks/ --count 900 --seed 61
-    python -m trainer.recording --tasks tasks/ --tasks benchmarks/tasks --out plans.json --limit-s 420
+    python -m trainer.recording --tasks tasks/ --tasks benchmarks/tasks --out plans.json --limit-s
+    420
 
-Of each task `trainer.candidates` proposes plans, the rule's first; the gate's tuner compiles, tries and times
-them, interleaved with the program itself, then neighbors of the best ones, then all of them together. The
-file is written after every task, and what is in it already is not measured again. Several GPUs: one process
-and one file each, with CUDA_VISIBLE_DEVICES and a --shard. Not covered: full judgements (values are only near
-the reference's), torch.compile (a baseline of 10 s a task), other users of the GPU.
-"""
+Of each task `trainer.candidates` proposes plans, the rule's first; the gate's tuner compiles,
+tries and times them, interleaved with the program itself, then neighbors of the best ones, then
+all of them together. The file is written after every task, and what is in it already is not
+measured again. Several GPUs: one process and one file each, with CUDA_VISIBLE_DEVICES and a
+--shard. Not covered: full judgements (values are only near the reference's), torch.compile (a
+baseline of 10 s a task), other users of the GPU."""
 
 from __future__ import annotations
 
@@ -39,12 +41,13 @@ from trainer.lanes import TableRecording
 from trainer.tasks import SuiteTask, digest
 
 FIRST, NEAR, BEST = 14, 6, 3
-"""Plans of the first wave and of the second, and how many of the best the second one starts from."""
+"""Plans of the first wave and of the second, and how many of the best the second one starts
+from."""
 QUICK_ROUNDS, QUICK_S, ROUNDS, TIMED_S = 4, 1.5, 11, 3.0
 """Of the first wave; of all plans together, at most."""
 EXPECTED_S, LONGEST_S = 25.0, 90.0
-"""What a task is guessed to take when the end is near, and after which it is given up: one that hangs must
-not hold a lane for the whole of a short lease."""
+"""What a task is guessed to take when the end is near, and after which it is given up: one that
+hangs must not hold a lane for the whole of a short lease."""
 WRONG = ("far from the original", "another shape", "results instead")
 
 
@@ -64,8 +67,11 @@ class MeasuringMachine:
 
 @contextlib.asynccontextmanager
 async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMachine]:
-    """A gate that waits for no other user of the device, which is lent, with all executable skills."""
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    """A gate that waits for no other user of the device, which is lent, with all executable
+    skills."""
+    executable = [
+        skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
+    ]
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
         manners = Manners(SharingRules(data_dir=folder, when_busy="ignore"))
         async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
@@ -73,7 +79,9 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
 
 
 @contextlib.asynccontextmanager
-async def open_task(task: SuiteTask, place: MeasuringMachine) -> AsyncIterator[tuple[Engine, Capture]]:
+async def open_task(
+    task: SuiteTask, place: MeasuringMachine
+) -> AsyncIterator[tuple[Engine, Capture]]:
     """Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in place.skills}
@@ -81,11 +89,16 @@ async def open_task(task: SuiteTask, place: MeasuringMachine) -> AsyncIterator[t
             engine = Engine(
                 python=place.probe.python,
                 limits=process.Limits(),
-                confinement=process.Confinement(scratch=Path(scratch), readable=tuple(sorted(folders))),
+                confinement=process.Confinement(
+                    scratch=Path(scratch), readable=tuple(sorted(folders))
+                ),
                 start=start,
             )
             try:
-                yield engine, await engine.open(task.program, task.workload, place.device, place.skills)
+                yield (
+                    engine,
+                    await engine.open(task.program, task.workload, place.device, place.skills),
+                )
             finally:
                 await engine.close()
 
@@ -116,9 +129,13 @@ async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Js
     async with place.gate.tuner(tune_request(task, place, every)) as tuner:
         names = await enter_plans(tuner, every)
         if not names:
-            raise KernelLspError(f"no plan runs: {next(iter(tuner.known.dropped.values()), 'none was made')}")
+            raise KernelLspError(
+                f"no plan runs: {next(iter(tuner.known.dropped.values()), 'none was made')}"
+            )
         quick = (await tuner.timed(names, QUICK_ROUNDS, QUICK_S)).median_ms
-        right = sorted((p for p in every if p.candidate.id in quick), key=lambda p: quick[p.candidate.id])
+        right = sorted(
+            (p for p in every if p.candidate.id in quick), key=lambda p: quick[p.candidate.id]
+        )
         more = await plans.near(right[:BEST], NEAR)
         every += more
         names += await enter_plans(tuner, more)
@@ -135,7 +152,9 @@ async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Js
 async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
     """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
-    return await tuner.enter([TunedVariant(name=c.id, source=c.program, entry=c.entry) for c in made])
+    return await tuner.enter(
+        [TunedVariant(name=c.id, source=c.program, entry=c.entry) for c in made]
+    )
 
 
 def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
@@ -157,7 +176,8 @@ def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json
 
 
 def resume(recording: TableRecording) -> None:
-    """Take over what an earlier run has measured. Raises ConfigError for a file that is no such table."""
+    """Take over what an earlier run has measured. Raises ConfigError for a file that is no such
+    table."""
     if not recording.out.exists():
         return
     try:
@@ -197,7 +217,9 @@ async def run(options: argparse.Namespace) -> int:
     )
     resume(recording)
     done = recording.tasks.keys() | recording.skipped.keys()
-    waiting = [task for task in _share(options.tasks, options.shard, options.seed) if task.name not in done]
+    waiting = [
+        task for task in _share(options.tasks, options.shard, options.seed) if task.name not in done
+    ]
     async with open_machine(probe, options.device) as place:
 
         def following() -> SuiteTask | None:
@@ -212,7 +234,10 @@ async def run(options: argparse.Namespace) -> int:
     rows = [row for task in recording.tasks.values() for row in task["rows"]]
     right = sum(row["status"] == "passed" for row in rows)
     took = time.monotonic() - started
-    print(f"{len(recording.tasks)} tasks, {right} of {len(rows)} plans run, {took:.0f} s: {options.out}")
+    print(
+        f"{len(recording.tasks)} tasks, {right} of {len(rows)} plans run, {took:.0f} s: "
+        f"{options.out}"
+    )
     return 0 if recording.tasks else 1
 
 
@@ -234,10 +259,14 @@ def _describe_task(task: Json) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
+    parser.add_argument(
+        "--tasks", type=Path, action="append", required=True, help="a folder of tasks"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--limit-s", type=float, default=420.0, help="of the whole run")
-    parser.add_argument("--lanes", type=int, default=6, help="tasks beside each other (timing is exclusive)")
+    parser.add_argument(
+        "--lanes", type=int, default=6, help="tasks beside each other (timing is exclusive)"
+    )
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth task, from I")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the tasks")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

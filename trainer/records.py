@@ -1,10 +1,12 @@
-"""What the trainer learns from: turns, trajectories, and what was left out of them with its reason.
+"""What the trainer learns from: turns, trajectories, and what was left out of them with its
+reason.
 
-Rules as in `kernel_lsp.records`: frozen, keyword-only, units in the names, ``None`` is unknown (never 0 or
+Rules as in `kernel_lsp.records`: frozen, keyword-only, units in the names, ``None`` is unknown
+(never 0 or
 1.0), JSON both ways through `kernel_lsp.wire`. A trajectory holds what its row's consent allows and no more;
-`Permission` says what that was, and travels with every row that is made of it. Standard library only.
-Not covered: rewards and advantages, which are computed from these (rewards.py, advantages.py).
-"""
+`Permission` says what that was, and travels with every row that is made of it. Standard library
+only. Not covered: rewards and advantages, which are computed from these (rewards.py,
+advantages.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Agent(StrEnum):
 
 class TrajectorySource(StrEnum):
     JOURNAL = "journal"
-    """What an editor or the command line logged; never with a prompt, tokens or log-probabilities."""
+    """What an editor or the command line logged; never with a prompt, tokens or
+    log-probabilities."""
     ARCHIVE = "archive"
     """A search: prompts, replies and verdicts of every attempt."""
     TABLE = "table"
@@ -51,7 +54,8 @@ class TurnStatus(StrEnum):
     REFUSED = "refused"
     """The reply was no valid call, or the engine refused to apply it: nothing was judged."""
     NONE = "none"
-    """Nothing to judge by its nature: a selection or a summary, whose worth shows in later turns."""
+    """Nothing to judge by its nature: a selection or a summary, whose worth shows in later
+    turns."""
 
 
 class Human(StrEnum):
@@ -79,7 +83,8 @@ class TurnOutcome:
     """Share of the GPU time that is spent in kernels of the candidate's own, 0..1."""
     candidate_ms: float | None = None
     baseline_ms: dict[str, float] = field(default_factory=dict)
-    """Medians of the same baselines; also where ``speedups`` is empty because no interval was recorded."""
+    """Medians of the same baselines; also where ``speedups`` is empty because no interval was
+    recorded."""
     evaluation_s: float | None = None
     complaint: str = ""
     """Why nothing was judged, or what was wrong; redacted like any other text."""
@@ -110,22 +115,23 @@ class ModelTurn:
     """The prompt; None: it was not kept, or was not allowed to be."""
     tools: tuple[ToolSchema, ...] = ()
     reply: str | None = None
-    """Text that the model wrote (empty where the server parsed the call); None: not kept, or there was no
-    model (a planner's, a table's)."""
+    """Text that the model wrote (empty where the server parsed the call); None: not kept, or there
+    was no model (a planner's, a table's)."""
     calls: tuple[ToolCall, ...] = ()
     """Valid ones. Without a model: the calls that would have made the same steps."""
     problems: tuple[str, ...] = ()
     """What was wrong with the reply."""
     steps: tuple[Step, ...] = ()
-    """The whole plan after this turn, its parent's steps included; empty for code written by hand."""
+    """The whole plan after this turn, its parent's steps included; empty for code written by
+    hand."""
     prompt_ids: tuple[int, ...] | None = None
     reply_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """Of ``reply_ids``, natural logarithm, under the model that sampled them; same length."""
     outcome: TurnOutcome
     step: int = 0
-    """The refinement step that it belongs to, 0 for what starts from the target: turns of several agents
-    (or a skill that was read first) share one."""
+    """The refinement step that it belongs to, 0 for what starts from the target: turns of several
+    agents (or a skill that was read first) share one."""
     parent: int | None = None
     """Number of the policy turn that it started from; None: the target itself, or a turn of another
     trajectory, whose outcome ``parent_outcome`` is."""
@@ -190,7 +196,8 @@ class Trajectory:
     versions: Versions = Versions()
     source: TrajectorySource
     origin: str
-    """File or database and row that it came from, without credentials and without a user's folders."""
+    """File or database and row that it came from, without credentials and without a user's
+    folders."""
     rollout: str
     """Its own id, also among rollouts of one scheme; the group of an advantage is (task, step)."""
     scheme: str | None = None

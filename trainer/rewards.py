@@ -1,11 +1,10 @@
 """Rewards of one judged turn, as named terms: five published ones and ours. Pure, no torch.
 
-Every reward is a function `Judged -> terms`, so recipes exchange them by name (`REWARDS`) and curves show
-each term. None is an answer: what was not measured earns nothing, costs nothing, and is no row. A decoy
-(right values without the claimed work) is not right here, and nothing reads a second flag for it.
-Each function names the paper that it comes from; what differs from it is said beside.
-Not covered: credit over turns and between agents (advantages.py).
-"""
+Every reward is a function `Judged -> terms`, so recipes exchange them by name (`REWARDS`) and
+curves show each term. None is an answer: what was not measured earns nothing, costs nothing, and
+is no row. A decoy (right values without the claimed work) is not right here, and nothing reads a
+second flag for it. Each function names the paper that it comes from; what differs from it is said
+beside. Not covered: credit over turns and between agents (advantages.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ Terms = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedTurn:
-    """What rewards may look at. All speedups are baseline time / candidate time of the same judgement."""
+    """What rewards may look at. All speedups are baseline time / candidate time of the same
+    judgement."""
 
     correct: bool
     """Right, and no decoy."""
@@ -36,8 +36,8 @@ class JudgedTurn:
     coverage: float | None = None
     """Share of the GPU time that is spent in the candidate's own kernels, 0..1."""
     parent: float | None = None
-    """Speedup over eager of the turn that it started from; None: it started from the target itself, or from
-    one that was not right."""
+    """Speedup over eager of the turn that it started from; None: it started from the target
+    itself, or from one that was not right."""
     human: Human | None = None
 
 
@@ -142,24 +142,27 @@ def milestone(found: JudgedTurn, by: float = 1.05) -> Terms | None:
 # --- ours ----------------------------------------------------------------------------------------
 
 HUMAN = {Human.KEPT: 0.25, Human.ACCEPTED: 0.1, Human.DISMISSED: -0.1, Human.REVERTED: -0.25}
-"""Kept counts as much as 28 % more speed (exp 0.25): more than noise, less than a rewrite's usual gain, so a
-liked slow one never beats a fast one. Reverted is the opposite."""
+"""Kept counts as much as 28 % more speed (exp 0.25): more than noise, less than a rewrite's usual
+gain, so a liked slow one never beats a fast one. Reverted is the opposite."""
 RIGHT, SLOWEST, CAP = 0.5, -0.5, 6.0
 
 
 def bound(found: JudgedTurn) -> Terms | None:
     """r = 0.5 C + C clip(ln l, -0.5, ln 6) + h: what may be claimed, and what a person made of it.
 
-    l: lower confidence bound of the speedup over the best baseline that took part. The logarithm makes twice
-    as fast worth as much as half as fast costs. A right one at 1/sqrt(e) = 0.61x or slower earns 0 like a
-    failure, never less. h: `HUMAN`, and no term where nobody said anything; failures keep theirs.
-    """
+    l: lower confidence bound of the speedup over the best baseline that took part. The logarithm
+    makes twice as fast worth as much as half as fast costs. A right one at 1/sqrt(e) = 0.61x or
+    slower earns 0 like a failure, never less. h: `HUMAN`, and no term where nobody said anything;
+    failures keep theirs."""
     human = {} if found.human is None else {"human": HUMAN[found.human]}
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0} | human
     if found.lower is None:
         return None
-    return {"correct": RIGHT, "speed": min(max(math.log(found.lower), SLOWEST), math.log(CAP))} | human
+    return {
+        "correct": RIGHT,
+        "speed": min(max(math.log(found.lower), SLOWEST), math.log(CAP)),
+    } | human
 
 
 REWARDS: dict[str, Reward] = {
@@ -207,10 +210,9 @@ def schemes(
 
     daVinci-kernel (arXiv 2606.16497). All rollouts of schemes with the same skills are pooled. The
     null scheme
-    is one like any other, so that the baseline knows what no skills are worth (a fault of the released code,
-    where it is left out). Schemes none of whose turns have a reward are not in the answer.
-    Raises ValueError when two rollouts have one id.
-    """
+    is one like any other, so that the baseline knows what no skills are worth (a fault of the
+    released code, where it is left out). Schemes none of whose turns have a reward are not in the
+    answer. Raises ValueError when two rollouts have one id."""
     pools: dict[Hashable, list[float]] = {}
     of_scheme: dict[str, Hashable] = {}
     seen: set[str] = set()
@@ -226,11 +228,12 @@ def schemes(
 
 
 def summary(uplifts: Sequence[Sequence[float]]) -> float:
-    """What a summary earns: max over its drafts of the mean uplift on other tasks, 0 without an uplift.
+    """What a summary earns: max over its drafts of the mean uplift on other tasks, 0 without an
+    uplift.
 
-    ``uplifts``: per accepted draft ln(speedup with / without) on each task *other than its source*, paired.
-    daVinci-kernel takes the speedup of one greedy sample on the source task itself (arXiv 2606.16497; a fault
-    of 1.12), which rewards remembering the task. A draft without a measured task earns nothing.
-    """
+    ``uplifts``: per accepted draft ln(speedup with / without) on each task *other than its
+    source*, paired. daVinci-kernel takes the speedup of one greedy sample on the source task
+    itself (arXiv 2606.16497; a fault of 1.12), which rewards remembering the task. A draft without
+    a measured task earns nothing."""
     means = [math.fsum(of_draft) / len(of_draft) for of_draft in uplifts if of_draft]
     return max([0.0, *means])

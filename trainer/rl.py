@@ -1,12 +1,14 @@
-"""Multi-turn reinforcement learning of the three agents with one model: `python -m trainer.rl RECIPE`.
+"""Multi-turn reinforcement learning of the three agents with one model: `python -m trainer.rl
+RECIPE`.
 
-What a step does: a few tasks are drawn; for each, the selection agent chooses skills k times (and once nobody
-does), every choice is rolled out n times over T turns, each turn is judged, clearly improved rollouts are
-summed up. Rewards become advantages agent by agent, and all replies together one update of the weights.
+What a step does: a few tasks are drawn; for each, the selection agent chooses skills k times (and
+once nobody does), every choice is rolled out n times over T turns, each turn is judged, clearly
+improved rollouts are summed up. Rewards become advantages agent by agent, and all replies together
+one update of the weights.
 
-What is simpler than in the published runs (daVinci-kernel, Dr. Kernel): no KL term and no entropy bonus, as
-there; one process samples and all of them learn; no over-sampling of prompts, a task whose rewards are all
-alike just adds nothing. What is stricter: see episodes.py.
+What is simpler than in the published runs (daVinci-kernel, Dr. Kernel): no KL term and no entropy
+bonus, as there; one process samples and all of them learn; no over-sampling of prompts, a task
+whose rewards are all alike just adds nothing. What is stricter: see episodes.py.
 
 Killed at any point, the same command goes on from the newest checkpoint with the same numbers.
 """
@@ -37,11 +39,16 @@ def train(recipe: Recipe, rl: Rl) -> int:
     tally = Tally()
     game = games.of(recipe, tally)
     model, tokenizer = models.load(load_start(recipe, rl), game.texts())
-    run = TrainingRun(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
+    run = TrainingRun(
+        recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates
+    )
     run.restore()
     run.open_curves()
     game.begin(run)
-    with contextlib.closing(run), contextlib.closing(game):  # also when a step fails: judges and samplers end
+    with (
+        contextlib.closing(run),
+        contextlib.closing(game),
+    ):  # also when a step fails: judges and samplers end
         say(f"{game.training} tasks, {game.held_out} held out; from step {run.step} of {run.steps}")
         steps(run, game, rl, tally)
     for one in tally.skipped:
@@ -110,7 +117,9 @@ def learn(
     def loss(batch: Batch, logprobs: Tensor, places: Tensor) -> Tensor:
         width = batch.mask.shape[1]
         before = logprobs.detach() if old is None else old[places.cpu(), :width].to(logprobs.device)
-        found = losses.clipped_loss(logprobs, before, batch.advantages, rl.clip_low, rl.clip_high, rl.dual)
+        found = losses.clipped_loss(
+            logprobs, before, batch.advantages, rl.clip_low, rl.clip_high, rl.dual
+        )
         value = found.loss
         if rl.importance_cap:
             weight = losses.truncated_importance(before, batch.sampled, rl.importance_cap)
@@ -125,14 +134,16 @@ def learn(
 
 
 def _off_policy(rl: Rl) -> bool:
-    """Whether anything asks what the weights thought before the update; else the ratio is 1 by definition."""
+    """Whether anything asks what the weights thought before the update; else the ratio is 1 by
+    definition."""
     return rl.updates > 1 or bool(rl.band or rl.veto or rl.importance_cap)
 
 
 def reject_rows(
     examples: Sequence[Example], old: Tensor | None, rl: Rl, number: int
 ) -> tuple[list[bool], dict[str, float]]:
-    """Which rows stay, by the rules that the recipe turns on; advantages have been computed before."""
+    """Which rows stay, by the rules that the recipe turns on; advantages have been computed
+    before."""
     keep = torch.ones(len(examples), dtype=torch.bool)
     told: dict[str, float] = {}
     if old is not None and (rl.band or rl.veto):
@@ -147,8 +158,13 @@ def reject_rows(
             told["kept/veto"] = float(possible.float().mean())
             keep &= possible
     if rl.profiling:
-        draws = [random.Random(f"{number}/{one.trajectory}/{i}").random() for i, one in enumerate(examples)]
-        stays = losses.profile_filter([e.coverage for e in examples], [e.correct for e in examples], draws)
+        draws = [
+            random.Random(f"{number}/{one.trajectory}/{i}").random()
+            for i, one in enumerate(examples)
+        ]
+        stays = losses.profile_filter(
+            [e.coverage for e in examples], [e.correct for e in examples], draws
+        )
         told["kept/profiling"] = sum(stays) / len(stays)
         keep &= torch.tensor(stays)
     return keep.tolist(), told
@@ -157,7 +173,8 @@ def reject_rows(
 def _known_values(example: Example) -> list[float]:
     if example.sampled is None:
         raise KernelLspError(
-            "the sampler told no log-probabilities", "turn off rl.band and rl.veto, or take another sampler"
+            "the sampler told no log-probabilities",
+            "turn off rl.band and rl.veto, or take another sampler",
         )
     return [example.sampled[place] for place in example.counted]
 

@@ -1,13 +1,15 @@
-"""Everything that can be learned from, read into one corpus: journals, search archives, recorded evaluations.
+"""Everything that can be learned from, read into one corpus: journals, search archives, recorded
+evaluations.
 
-    corpus = rollouts.read(journals=["journal.db", "postgresql+psycopg://host/team"], archives=[...],
+    corpus = rollouts.read(journals=["journal.db", "postgresql+psycopg://host/team"],
+    archives=[...],
                            tables=[...], suites=[...], grant=Grant())
 
-Each row is kept, or counted with the reason why it was left out: consent, half-written, of another schema,
-read already, about a program that changed since. What remains carries its permission, and has only the text
-that this allows (reading.py). What a person did with an offer is in the journals, what a model was asked in
-the archives; a search that is in both is told once, from both. Not covered: where files are looked for.
-"""
+Each row is kept, or counted with the reason why it was left out: consent, half-written, of another
+schema, read already, about a program that changed since. What remains carries its permission, and
+has only the text that this allows (reading.py). What a person did with an offer is in the
+journals, what a model was asked in the archives; a search that is in both is told once, from both.
+Not covered: where files are looked for."""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def _archive(
         return None
     permission: Permission | str | None = known.searches.get(search.id)
     if permission is None or search.id in known.denied:
-        permission = grant.permission(False if search.id in known.denied else None, True, search.name)
+        permission = grant.permission(
+            False if search.id in known.denied else None, True, search.name
+        )
     if isinstance(permission, str):
         tally.skip(permission, search.name, len(search.attempts))
         return None

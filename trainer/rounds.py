@@ -1,12 +1,12 @@
-"""One batch of rollouts in the compact form, on measured plans: selections, turns, rewards, advantages, rows.
+"""One batch of rollouts in the compact form, on measured plans: selections, turns, rewards,
+advantages, rows.
 
-The order of episodes.py with one talk instead of many prompts: the skills are chosen once per scheme, every
-scheme is rolled out some times over some turns (each a whole plan, told what the ones before came to), and
-the null scheme selects nothing. A talk is one row; each of its words has the advantage of the agent and the
-turn that said it. A scheme's selection stands in all of its rollouts' rows, so there it counts by its share.
-Rewards are looked up: every plan that can be said was measured. Not covered: the summary agent, which has no
-words in the compact form.
-"""
+The order of episodes.py with one talk instead of many prompts: the skills are chosen once per
+scheme, every scheme is rolled out some times over some turns (each a whole plan, told what the
+ones before came to), and the null scheme selects nothing. A talk is one row; each of its words has
+the advantage of the agent and the turn that said it. A scheme's selection stands in all of its
+rollouts' rows, so there it counts by its share. Rewards are looked up: every plan that can be said
+was measured. Not covered: the summary agent, which has no words in the compact form."""
 
 from __future__ import annotations
 
@@ -50,10 +50,16 @@ def roll(tasks: Sequence[Shown], writer: LineWriter, rl: Rl, seed: int) -> list[
     schemes = [(task, str(number)) for task in tasks for number in range(rl.schemes)]
     chosen = [Line(task, Dialog(task.situation), 0) for task, _ in schemes]
     writer.write(chosen, seed_of(seed, "selection"))
-    begun = [(task, scheme, line.talk) for (task, scheme), line in zip(schemes, chosen, strict=True)]
+    begun = [
+        (task, scheme, line.talk) for (task, scheme), line in zip(schemes, chosen, strict=True)
+    ]
     begun += [(task, NULL, Dialog(task.situation, skip=True)) for task in tasks if rl.null]
     found = [
-        Rolled(id=f"{task.name}/{scheme}/{number}", scheme=scheme, line=Line(task, told.copy(), rl.turns))
+        Rolled(
+            id=f"{task.name}/{scheme}/{number}",
+            scheme=scheme,
+            line=Line(task, told.copy(), rl.turns),
+        )
         for task, scheme, told in begun
         for number in range(rl.rollouts)
     ]
@@ -113,7 +119,9 @@ def _rewards(one: Rolled, rl: Rl, tally: Tally, terms: Counter[str]) -> dict[int
 
 
 def _turn(number: int, plan: MeasuredPlan) -> ModelTurn:
-    return ModelTurn(number=number, agent=Agent.POLICY, steps=plan.steps, outcome=plan.outcome, step=number)
+    return ModelTurn(
+        number=number, agent=Agent.POLICY, steps=plan.steps, outcome=plan.outcome, step=number
+    )
 
 
 def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
@@ -128,7 +136,9 @@ def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
             turn = next(number for number, end in enumerate(cuts) if place < end)
             spread.append(known.get((one.id, turn), 0.0))
     right = any(plan.outcome.status is TurnStatus.PASSED for plan in line.tried)
-    return talk(sample.tokens, sample.said, sample.offered, spread, trajectory=one.id, correct=right)
+    return talk(
+        sample.tokens, sample.said, sample.offered, spread, trajectory=one.id, correct=right
+    )
 
 
 def _metrics(

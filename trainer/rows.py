@@ -1,8 +1,8 @@
 """Rows with advantages of one batch of rollouts in words: one for each reply of an agent.
 
-The policy's turns, the selections that led to them (the null scheme too, which is compared and not learned)
-and the summaries. Not covered: how the rollouts came about (episodes.py), the loss (rl.py).
-"""
+The policy's turns, the selections that led to them (the null scheme too, which is compared and not
+learned) and the summaries. Not covered: how the rollouts came about (episodes.py), the loss
+(rl.py)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
         known = earned[rollout.id]
         final = max((value for _, value, _ in known), default=None)
         for turn, value, judged in known:
-            if turn.number in rollout.sampled:  # the refused turn of a useless selection has no tokens
+            if (
+                turn.number in rollout.sampled
+            ):  # the refused turn of a useless selection has no tokens
                 row = AdvantageRow(
                     agent=Agent.POLICY,
                     task=rollout.state.task,
@@ -96,7 +98,9 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
 
 def _summaries(episodes: Episodes) -> Iterator[Told]:
     for one in episodes.summaries:
-        row = AdvantageRow(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
+        row = AdvantageRow(
+            agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward
+        )
         yield Told(row=row, sampled=one.sampled)
 
 

@@ -1,8 +1,8 @@
-"""What the rule suggests first now, for one of our own tasks: on fake tensors, in this very process.
+"""What the rule suggests first now, for one of our own tasks: on fake tensors, in this very
+process.
 
-A table of measured plans says what was suggested when it was recorded; since then the rule may have become
-another one. Not covered: programs of others, which run in an engine's process.
-"""
+A table of measured plans says what was suggested when it was recorded; since then the rule may
+have become another one. Not covered: programs of others, which run in an engine's process."""
 
 from __future__ import annotations
 

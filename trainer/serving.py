@@ -1,13 +1,13 @@
 """Rollouts by vLLM, with the weights of the step: the same interface as generation.Local.
 
-A server of its own is started from a checkpoint-like folder; `refresh` writes the new weights there and lets
-the workers read them again in place (0.1 s for a small model), then empties the prefix cache, which still
-knows the old ones. Prompts go as token ids, and replies come as token ids with their log-probabilities. A
-reply that is held to a list is asked for branch by branch, one token among those that may follow (vLLM's own
-``choice`` accepts any spelling of a text, so neither its numbers nor its greedy answer are ours: 7 of 8
-differed); what stands before is in the prefix cache. Not covered: servers on other machines; others
-on this one, who cannot ask (a key) but can have the weights read again, which vLLM guards with nothing.
-"""
+A server of its own is started from a checkpoint-like folder; `refresh` writes the new weights
+there and lets the workers read them again in place (0.1 s for a small model), then empties the
+prefix cache, which still knows the old ones. Prompts go as token ids, and replies come as token
+ids with their log-probabilities. A reply that is held to a list is asked for branch by branch, one
+token among those that may follow (vLLM's own ``choice`` accepts any spelling of a text, so neither
+its numbers nor its greedy answer are ours: 7 of 8 differed); what stands before is in the prefix
+cache. Not covered: servers on other machines; others on this one, who cannot ask (a key) but can
+have the weights read again, which vLLM guards with nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Served:
 
     apart = True
 
-    def __init__(self, config: Any, tokenizer: Any, folder: Path, rollouts: Rollouts, seed: int) -> None:
+    def __init__(
+        self, config: Any, tokenizer: Any, folder: Path, rollouts: Rollouts, seed: int
+    ) -> None:
         """``config``: of the model, as transformers has it."""
         self._config = config
         self._tokenizer, self._folder, self._told, self._seed = tokenizer, folder, rollouts, seed
@@ -63,7 +65,7 @@ class Served:
         self._key = secrets.token_hex(16)
         self._trees = Trees(tokenizer)
 
-    # --- weights -------------------------------------------------------------------------------------
+    # --- weights ----------------------------------------------------------------------------------
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         """From now on these weights. Raises ServingError."""
@@ -71,10 +73,14 @@ class Served:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         dtype = torch.bfloat16 if self._told.gpus else torch.float32
-        told = {name: value.detach().cpu().to(dtype).contiguous() for name, value in weights.items()}
-        # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as it was
-        # (0.32 on the CPU: half new, half old).
-        told["lm_head.weight"] = told.get("lm_head.weight", told["model.embed_tokens.weight"]).clone()
+        told = {
+            name: value.detach().cpu().to(dtype).contiguous() for name, value in weights.items()
+        }
+        # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as
+        # it was (0.32 on the CPU: half new, half old).
+        told["lm_head.weight"] = told.get(
+            "lm_head.weight", told["model.embed_tokens.weight"]
+        ).clone()
         drafted = self._folder / f".{WEIGHTS}"
         save_file(told, drafted, metadata={"format": "pt"})
         drafted.replace(self._folder / WEIGHTS)
@@ -98,7 +104,12 @@ class Served:
         # Killed without a word, we cannot end it; the kernel can.
         bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         atexit.register(self.close)
-        command = [str(Path(python).with_name("vllm")), "serve", str(self._folder), *self._flags(port)]
+        command = [
+            str(Path(python).with_name("vllm")),
+            "serve",
+            str(self._folder),
+            *self._flags(port),
+        ]
         with (self._folder / "vllm.log").open("wb") as log:
             try:
                 self._server = subprocess.Popen(
@@ -111,21 +122,34 @@ class Served:
                 )
             except OSError as missing:
                 raise ServingError(
-                    f"{command[0]}: {missing.strerror}", "rollouts.python names the one that has vllm"
+                    f"{command[0]}: {missing.strerror}",
+                    "rollouts.python names the one that has vllm",
                 ) from missing
         end = time.monotonic() + START_S
         while not self._well():
             if self._server.poll() is not None or time.monotonic() > end:
                 self.close()
                 tail = (self._folder / "vllm.log").read_text(errors="replace")[-800:]
-                raise ServingError(f"vLLM did not start: {tail}", "rollouts.python names one that has vllm")
+                raise ServingError(
+                    f"vLLM did not start: {tail}", "rollouts.python names one that has vllm"
+                )
             time.sleep(0.5)
 
     def _flags(self, port: int) -> list[str]:
         told = self._told
-        gpu = ["--gpu-memory-utilization", str(told.memory_share), "--tensor-parallel-size", str(told.gpus)]
+        gpu = [
+            "--gpu-memory-utilization",
+            str(told.memory_share),
+            "--tensor-parallel-size",
+            str(told.gpus),
+        ]
         flags = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", NAME]
-        flags += ["--seed", str(self._seed), "--max-model-len", str(self._tokenizer.model_max_length)]
+        flags += [
+            "--seed",
+            str(self._seed),
+            "--max-model-len",
+            str(self._tokenizer.model_max_length),
+        ]
         flags += ["--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]
         # On the CPU as the trainer computes (left alone it takes float16); on GPUs half the memory.
         dtype = ["--dtype", "bfloat16" if told.gpus else "float32"]
@@ -138,7 +162,11 @@ class Served:
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that reload weights
             "VLLM_API_KEY": self._key,
         }
-        return own if self._told.gpus else own | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
+        return (
+            own
+            if self._told.gpus
+            else own | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
+        )
 
     def _well(self) -> bool:
         try:
@@ -160,7 +188,7 @@ class Served:
             self._server.wait()
         self._server = None
 
-    # --- replies -------------------------------------------------------------------------------------
+    # --- replies ----------------------------------------------------------------------------------
 
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
         """Raises ServingError."""
@@ -183,7 +211,9 @@ class Served:
             version=self._version,
         )
 
-    def _held(self, choices: tuple[str, ...], prompt: Sequence[int], seed: int, greedy: bool) -> Sampled:
+    def _held(
+        self, choices: tuple[str, ...], prompt: Sequence[int], seed: int, greedy: bool
+    ) -> Sampled:
         """One of these replies, in the tokenizer's own tokens."""
         node = self._trees.of(choices)
         reply: list[int] = []
@@ -194,7 +224,9 @@ class Served:
             token, logprob = among[0], 0.0
             if len(among) > 1:
                 body = self._body([*prompt, *reply], 1, seed + len(reply), greedy)
-                told = self._ask("/v1/completions", body | {"allowed_token_ids": among})["choices"][0]
+                told = self._ask("/v1/completions", body | {"allowed_token_ids": among})["choices"][
+                    0
+                ]
                 token, logprob = told["token_ids"][0], told["logprobs"]["token_logprobs"][0]
             reply.append(token)
             logprobs.append(logprob)
@@ -233,7 +265,9 @@ class Served:
             told = refused.read().decode(errors="replace")[:300]
             raise ServingError(f"vLLM refused {path}: {refused.code} {told}") from refused
         except OSError as lost:
-            raise ServingError(f"vLLM does not answer: {lost}", f"see {self._folder / 'vllm.log'}") from lost
+            raise ServingError(
+                f"vLLM does not answer: {lost}", f"see {self._folder / 'vllm.log'}"
+            ) from lost
 
 
 def _alive(group: int, leader: subprocess.Popen[bytes]) -> bool:

@@ -1,13 +1,13 @@
 """Supervised and offline training: `python -m trainer.sft RECIPE`.
 
-Rows are prompts with replies; losses look at replies alone. Besides plain imitation of good examples there
-are two losses for logged sessions, which have no log-probabilities: weights by advantage, and best steps
-only; and a preference for what a person kept over what the same target's owner refused.
+Rows are prompts with replies; losses look at replies alone. Besides plain imitation of good
+examples there are two losses for logged sessions, which have no log-probabilities: weights by
+advantage, and best steps only; and a preference for what a person kept over what the same target's
+owner refused.
 
-What is simple here: no packing (rows are sorted by length and cut by padded tokens), no evaluation in
-between. The order of rows follows from seed and epoch, so the same command goes on after a kill at any
-point, with the same numbers.
-"""
+What is simple here: no packing (rows are sorted by length and cut by padded tokens), no evaluation
+in between. The order of rows follows from seed and epoch, so the same command goes on after a kill
+at any point, with the same numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pair = tuple[Example, Example]
 
 
 def train(recipe: Recipe, sft: Sft) -> int:
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     # Model and rows
     tally = Tally()
     if recipe.world.shown and not sft.data:
@@ -45,8 +45,14 @@ def train(recipe: Recipe, sft: Sft) -> int:
     for one in tally.skipped:
         say(f"left out: {one.count} x {one.reason}")
     if not examples:
-        raise ConfigError("nothing is left to learn from", "see above for what was left out, and why")
-    pairs = [pair for pair in data.pairs if all(len(x) <= model.config.max_position_embeddings for x in pair)]
+        raise ConfigError(
+            "nothing is left to learn from", "see above for what was left out, and why"
+        )
+    pairs = [
+        pair
+        for pair in data.pairs
+        if all(len(x) <= model.config.max_position_embeddings for x in pair)
+    ]
     steps = sft.epochs * -(-len(examples) // sft.batch)
     run = TrainingRun(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=steps)
     start = _start(run, sft, pairs)
@@ -54,7 +60,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
     run.open_curves()
     say(f"{len(examples)} rows, {len(pairs)} pairs; from step {run.step} of {steps}")
 
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     # Steps
     while run.step < steps:
         begun = time.perf_counter()
@@ -63,7 +69,10 @@ def train(recipe: Recipe, sft: Sft) -> int:
         metrics = learn(run, sft, rows, [pairs[i] for i in chosen], [start[i] for i in chosen])
         metrics["step/s"] = time.perf_counter() - begun
         run.log(metrics)
-        say(f"step {run.step:5d}  loss {metrics['loss']:.4f}  {metrics['tokens_per_s']:.0f} tokens/s")
+        say(
+            f"step {run.step:5d}  loss {metrics['loss']:.4f}  {metrics['tokens_per_s']:.0f} "
+            f"tokens/s"
+        )
         if run.step == steps or run.step % recipe.checkpoints.every == 0:
             run.save({"step": run.step})
     run.close()
@@ -126,7 +135,8 @@ def _tokens(sft: Sft, batch: Batch, logprobs: Tensor) -> Tensor:
 def _pulls(
     run: TrainingRun, sft: Sft, pairs: Sequence[Pair], start: Sequence[tuple[float, float]]
 ) -> tuple[Tensor, dict[str, float]]:
-    """(2 P,): how much each reply of the pairs (accepted, rejected, accepted, …) is pulled; and the term."""
+    """(2 P,): how much each reply of the pairs (accepted, rejected, accepted, …) is pulled; and
+    the term."""
     if not pairs:
         return torch.zeros(1), {}
     now = torch.tensor(_sums(run, sft, pairs))
@@ -138,7 +148,8 @@ def _pulls(
 
 
 def _start(run: TrainingRun, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-    """What the first weights thought of the pairs: the same after a restart, because these are made anew."""
+    """What the first weights thought of the pairs: the same after a restart, because these are
+    made anew."""
     return _sums(run, sft, pairs) if sft.preference and pairs else []
 
 

@@ -2,9 +2,9 @@
 
     python -m trainer.shipping CHECKPOINT FOLDER --name NAME --version 1 --held-out check.json
 
-Leaves out what only training needs, rounds the weights to bfloat16 (27 MB) and seals them with the held-out
-check (`kernel_lsp.models.HeldOut` as JSON), with which they are taken or refused. FOLDER under
-``kernel_lsp/models/`` goes into the wheel. Not covered: measuring the check (evaluate.py).
+Leaves out what only training needs, rounds the weights to bfloat16 (27 MB) and seals them with the
+held-out check (`kernel_lsp.models.HeldOut` as JSON), with which they are taken or refused. FOLDER
+under ``kernel_lsp/models/`` goes into the wheel. Not covered: measuring the check (evaluate.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def pack(
         weights = load_file(checkpoint / "model.safetensors")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{checkpoint} is no checkpoint that can be shipped: {error}") from error
-    kept = {key: tensor.bfloat16().contiguous() for key, tensor in weights.items() if _is_needed(key, shape)}
+    kept = {
+        key: tensor.bfloat16().contiguous()
+        for key, tensor in weights.items()
+        if _is_needed(key, shape)
+    }
     if not all(bool(torch.isfinite(tensor).all()) for tensor in kept.values()):
         raise ConfigError(f"{checkpoint} holds NaN or infinity", "take an earlier checkpoint")
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,9 +90,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name", required=True)
     parser.add_argument("--version", required=True)
-    parser.add_argument("--held-out", type=Path, help="JSON; without one it can be packed and never used")
-    parser.add_argument("--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)")
-    parser.add_argument("--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course")
+    parser.add_argument(
+        "--held-out", type=Path, help="JSON; without one it can be packed and never used"
+    )
+    parser.add_argument(
+        "--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)"
+    )
+    parser.add_argument(
+        "--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course"
+    )
     parser.add_argument("--weighs", action="store_true", help="it has learned to weigh courses")
     parser.add_argument("--target", action="append", help="graph, kernel: what it plans (graph)")
     parser.add_argument("--asked", action="store_true", help="only who chooses it gets it")

@@ -1,14 +1,14 @@
-"""Measured plans with what the engine shows along them: all that a rollout in the compact form needs.
+"""Measured plans with what the engine shows along them: all that a rollout in the compact form
+needs.
 
     python -m trainer.shown --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
         --out shown.json.xz [--jobs 2]
 
-A rollout of the shipped policy asks an engine for the graph after each step. Here every step that a recorded
-plan takes has been asked for once (on fake tensors, no GPU, 0.5 s a task), so training needs neither engines
-nor programs. Tasks whose program changed since it was measured, and plans that cannot be told, are counted
-with their reason. Proofs are left out: only sites all of whose proofs hold are ever recorded. Not covered:
-measuring (recording.py).
-"""
+A rollout of the shipped policy asks an engine for the graph after each step. Here every step that
+a recorded plan takes has been asked for once (on fake tensors, no GPU, 0.5 s a task), so training
+needs neither engines nor programs. Tasks whose program changed since it was measured, and plans
+that cannot be told, are counted with their reason. Proofs are left out: only sites all of whose
+proofs hold are ever recorded. Not covered: measuring (recording.py). """
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class MeasuredPlan:
     """Of its steps; equal ones are one step."""
     outcome: TurnOutcome
     rule: bool
-    """The rule proposed it when plans were recorded; what it suggests first now is the first plan."""
+    """The rule proposed it when plans were recorded; what it suggests first now is the first
+    plan."""
 
     @property
     def speedup(self) -> float | None:
@@ -90,7 +91,8 @@ def key_of(step: Step) -> str:
 def encode_plan(
     task: Shown, plan: MeasuredPlan, *, skip: bool = False, selected: Sequence[str] | None = None
 ) -> Dialog:
-    """A talk that says a plan after the rule's; ``selected``: words of the selection, else the plan's skills.
+    """A talk that says a plan after the rule's; ``selected``: words of the selection, else the
+    plan's skills.
 
     Raises ValueError where the plan cannot be said.
     """
@@ -103,7 +105,8 @@ def encode_plan(
 
 
 def advise(talk: Dialog, task: Shown) -> None:
-    """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to repeat."""
+    """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to
+    repeat."""
     start = len(talk.words)
     _say(talk, task, task.plans[0])
     talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
@@ -139,7 +142,9 @@ def nameless(task: Shown) -> Shown:
 
     sites = tuple(map(hidden, task.situation.sites))
     known = {
-        key: hidden(step) for plan in task.plans for key, step in zip(plan.keys, plan.steps, strict=True)
+        key: hidden(step)
+        for plan in task.plans
+        for key, step in zip(plan.keys, plan.steps, strict=True)
     }
     keys = {key: key_of(step) for key, step in known.items()}
     return replace(
@@ -171,12 +176,13 @@ def shuffle_sites(task: Shown, draw: random.Random) -> Shown:
     told_first = task.situation.sites[:MOST_FIRST_SITES]
     sites = (*mixed(told_first), *task.situation.sites[MOST_FIRST_SITES:])
     views = {
-        keys: viewed and replace(viewed, sites=mixed(viewed.sites)) for keys, viewed in task.views.items()
+        keys: viewed and replace(viewed, sites=mixed(viewed.sites))
+        for keys, viewed in task.views.items()
     }
     return replace(task, situation=replace(task.situation, sites=sites), views=views)
 
 
-# --- making ------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[Json | None, Tally]:
@@ -187,7 +193,9 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
 
     tally = Tally()
     tally.read = len(trajectory.turns)
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    executable = [
+        skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
+    ]
     program = Program(source=source, entry=trajectory.entry, kind=TargetKind.MODULE)
     workload = wire.from_json(Workload, trajectory.workload)
     try:
@@ -231,8 +239,8 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
 
 
 def _plans(trajectory: Trajectory, first: Places) -> list[MeasuredPlan]:
-    """Only what was judged: a failure is a lesson, what could not be judged is none. What the rule suggests
-    first comes first, where it was measured; else what it suggested then."""
+    """Only what was judged: a failure is a lesson, what could not be judged is none. What the rule
+    suggests first comes first, where it was measured; else what it suggested then."""
     found = [
         MeasuredPlan(
             steps=turn.steps,
@@ -256,7 +264,8 @@ def _time_outcome(outcome: TurnOutcome) -> TurnOutcome:
         return found
     mid = eager / own
     return replace(
-        found, speedups={"eager": Interval(low=mid / RACE_SCATTER, mid=mid, high=mid * RACE_SCATTER)}
+        found,
+        speedups={"eager": Interval(low=mid / RACE_SCATTER, mid=mid, high=mid * RACE_SCATTER)},
     )
 
 
@@ -274,7 +283,7 @@ def _bare(sites: Iterable[Site]) -> tuple[Site, ...]:
     return tuple(replace(site, proofs=(), summary="", kind="") for site in sound)
 
 
-# --- files -------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _json(task: Shown) -> Json:
@@ -363,21 +372,33 @@ def run(options: argparse.Namespace) -> int:
     if not made:
         print("nothing was written", file=sys.stderr)
         return 1
-    save(made, options.out, {"device": asked[0].device_name, "versions": wire.to_json(asked[0].versions)})
+    save(
+        made,
+        options.out,
+        {"device": asked[0].device_name, "versions": wire.to_json(asked[0].versions)},
+    )
     size = options.out.stat().st_size / 1e6
     plans = median(len(one["plans"]) for one in made)
-    print(f"{len(made)} tasks, {left.kept} plans (median {plans:.0f}) in {options.out}, {size:.1f} MB")
+    print(
+        f"{len(made)} tasks, {left.kept} plans (median {plans:.0f}) in {options.out}, {size:.1f} MB"
+    )
     return 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
-    parser.add_argument("--table", type=Path, action="append", required=True, help="recorded evaluations")
+    parser.add_argument(
+        "--tasks", type=Path, action="append", required=True, help="a folder of tasks"
+    )
+    parser.add_argument(
+        "--table", type=Path, action="append", required=True, help="recorded evaluations"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--capability", default="sm_90", help="of the device that was recorded on")
-    parser.add_argument("--unchanged", action="store_true", help="the tasks are those that were recorded")
+    parser.add_argument(
+        "--unchanged", action="store_true", help="the tasks are those that were recorded"
+    )
     try:
         sys.exit(run(parser.parse_args()))
     except KernelLspError as error:

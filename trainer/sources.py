@@ -1,11 +1,11 @@
-"""What supervised and offline training read: exported turns, talks of the compact form, demonstrations.
+"""What supervised and offline training read: exported turns, talks of the compact form,
+demonstrations.
 
-``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has talks, one a
-line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example": true}`` (talks.py;
-advantages are per word that was chosen, "example" tells whether to imitate it; both may be left out). A row
-that was not allowed, has no prompt, or does not parse is counted with its reason. Not covered: which turns
-are good examples (datasets.py says it).
-"""
+``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has
+talks, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
+true}`` (talks.py; advantages are per word that was chosen, "example" tells whether to imitate it;
+both may be left out). A row that was not allowed, has no prompt, or does not parse is counted with
+its reason. Not covered: which turns are good examples (datasets.py says it)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
             every = list(talks(path, tally))
-            chosen = every if sft.loss == "advantage_weighted" else [one for one in every if one.best]
+            chosen = (
+                every if sft.loss == "advantage_weighted" else [one for one in every if one.best]
+            )
             _left_out(tally, NO_EXAMPLE, len(every) - len(chosen))
             examples += chosen
         else:
@@ -87,12 +89,13 @@ def _files(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
         found = sorted((folder / pattern).parent.resolve().glob(Path(pattern).name))
         if not found:
             raise ConfigError(
-                f"sft.data: {folder / pattern} finds no file", "make it with `python -m trainer.export`"
+                f"sft.data: {folder / pattern} finds no file",
+                "make it with `python -m trainer.export`",
             )
         yield from found
 
 
-# --- talks -----------------------------------------------------------------------------------------
+# --- talks ----------------------------------------------------------------------------------------
 
 
 def talks(path: Path, tally: Tally) -> Iterator[Example]:
@@ -102,7 +105,9 @@ def talks(path: Path, tally: Tally) -> Iterator[Example]:
         try:
             told = json.loads(line)
             imitable = bool(told.get("example", True))
-            yield talk(told["tokens"], told["said"], told["offered"], told.get("advantages"), best=imitable)
+            yield talk(
+                told["tokens"], told["said"], told["offered"], told.get("advantages"), best=imitable
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")
 
@@ -134,7 +139,7 @@ def talk(
     )
 
 
-# --- exported turns --------------------------------------------------------------------------------
+# --- exported turns -------------------------------------------------------------------------------
 
 
 def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
@@ -143,7 +148,9 @@ def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
     try:
         file = pq.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is no Parquet file: {error}", "make it with trainer.export") from error
+        raise ConfigError(
+            f"{path} is no Parquet file: {error}", "make it with trainer.export"
+        ) from error
     for batch in file.iter_batches(batch_size=256):
         for row in batch.to_pylist():
             tally.read += 1
@@ -189,7 +196,8 @@ def _speedups(text: str | None) -> dict[str, Interval]:
 
 
 def _call_text(text: str) -> str:
-    """A reply for turns that were made without one: the call as decoding under a schema writes it."""
+    """A reply for turns that were made without one: the call as decoding under a schema writes
+    it."""
     call = json.loads(text)[0]
     return json.dumps({"name": call["name"], "arguments": call["arguments"]}, separators=(",", ":"))
 
@@ -197,18 +205,22 @@ def _call_text(text: str) -> str:
 def _example(tokenizer: Any, messages: Sequence[Message], reply: str) -> Example:
     spelled = tokenizer(reply, add_special_tokens=False)["input_ids"]
     return Example(
-        prompt=tuple(models.encode_prompt(tokenizer, messages)), reply=(*spelled, tokenizer.eos_token_id)
+        prompt=tuple(models.encode_prompt(tokenizer, messages)),
+        reply=(*spelled, tokenizer.eos_token_id),
     )
 
 
 def weigh_turns(turns: Sequence[_Read]) -> list[Example]:
-    """With advantages: the reward against the mean of its task's turns; and which step was its best."""
+    """With advantages: the reward against the mean of its task's turns; and which step was its
+    best."""
     of_task: dict[str, list[float]] = defaultdict(list)
     best: dict[str, float] = {}
     for one in turns:
         if one.reward is not None:
             of_task[one.task].append(one.reward)
-            best[one.example.trajectory] = max(one.reward, best.get(one.example.trajectory, one.reward))
+            best[one.example.trajectory] = max(
+                one.reward, best.get(one.example.trajectory, one.reward)
+            )
     return [
         replace(
             one.example,
@@ -221,7 +233,8 @@ def weigh_turns(turns: Sequence[_Read]) -> list[Example]:
 
 
 def pair_turns(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
-    """Every kept reply with every refused one of the same target, at most as many pairs as replies."""
+    """Every kept reply with every refused one of the same target, at most as many pairs as
+    replies."""
     good: dict[str, list[Example]] = defaultdict(list)
     bad: dict[str, list[Example]] = defaultdict(list)
     for one in turns:
@@ -235,7 +248,7 @@ def pair_turns(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
             yield accepted[number % len(accepted)], rejected[number % len(rejected)]
 
 
-# --- demonstrations ----------------------------------------------------------------------------------
+# --- demonstrations -------------------------------------------------------------------------------
 
 
 def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
@@ -245,7 +258,9 @@ def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
         picked = [skill for skill in world.offered(name) if skill in skills]
         ask = world.selection(name)
         yield replace(
-            _example(tokenizer, ask.messages, select_call(picked)), trajectory=name, agent=Agent.SELECTION
+            _example(tokenizer, ask.messages, select_call(picked)),
+            trajectory=name,
+            agent=Agent.SELECTION,
         )
         best = min(space.times, key=lambda point: space.times[point])
         for place, step in enumerate(space.at(best)):
@@ -253,6 +268,8 @@ def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
                 state = world.begin(name, [step.skill])
                 told = world.policy(state)
                 own = {axis.name for axis in space.axes if axis.step == place}
-                call = apply_call(replace(step, parameters={k: step.parameters[k] for k in sorted(own)}))
+                call = apply_call(
+                    replace(step, parameters={k: step.parameters[k] for k in sorted(own)})
+                )
                 if told is not None and told.choices is not None and call in told.choices:
                     yield replace(_example(tokenizer, told.messages, call), trajectory=name)

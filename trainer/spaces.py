@@ -1,10 +1,9 @@
 """Recorded evaluations: what every combination of parameters of a task took, on one device, once.
 
-The files are those of benchmarks/record_spaces.py. `synthetic` makes up a table of the same form from a
-formula, for trying the trainer where no recording is at hand; its device says so, and nothing that was
-trained on it says anything about kernels.
-Not covered: full judgements. A recorded time is near the gate's, not the same (RACE_SCATTER).
-"""
+The files are those of benchmarks/record_spaces.py. `synthetic` makes up a table of the same form
+from a formula, for trying the trainer where no recording is at hand; its device says so, and
+nothing that was trained on it says anything about kernels. Not covered: full judgements. A
+recorded time is near the gate's, not the same (RACE_SCATTER)."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ from kernel_lsp.records import Interval, Json, Step
 from trainer.records import Tally, TurnOutcome, TurnStatus
 
 RACE_SCATTER = 1.03
-"""Times of one race scatter by 3 % (pipeline/search.py), so no tighter interval is claimed of them."""
+"""Times of one race scatter by 3 % (pipeline/search.py), so no tighter interval is claimed of
+them."""
 SYNTHETIC = "synthetic (a formula, no device)"
 
 
@@ -86,7 +86,9 @@ class RecordedSpace:
         if [(s.skill, s.site) for s in steps] != [(s.skill, s.site) for s in self.steps]:
             return None
         try:
-            return tuple(axis.choices.index(steps[axis.step].parameters[axis.name]) for axis in self.axes)
+            return tuple(
+                axis.choices.index(steps[axis.step].parameters[axis.name]) for axis in self.axes
+            )
         except (KeyError, ValueError):
             return None
 
@@ -98,7 +100,9 @@ def looked_up(space: RecordedSpace, steps: Sequence[Step]) -> TurnOutcome:
         return TurnOutcome(status=TurnStatus.NOT_RUN, complaint="was never recorded")
     speedup = space.speedup(point)
     if speedup is None:
-        return TurnOutcome(status=_why(space.dropped[point]), correct=False, complaint=space.dropped[point])
+        return TurnOutcome(
+            status=_why(space.dropped[point]), correct=False, complaint=space.dropped[point]
+        )
     interval = Interval(low=speedup / RACE_SCATTER, mid=speedup, high=speedup * RACE_SCATTER)
     return TurnOutcome(
         status=TurnStatus.PASSED,
@@ -115,7 +119,7 @@ def _why(reason: str) -> TurnStatus:
     return TurnStatus.TIMED_OUT if "time" in low and "out" in low else TurnStatus.RUNTIME_ERROR
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def load(patterns: Iterable[str], folder: Path, tally: Tally) -> list[RecordedSpace]:
@@ -126,7 +130,8 @@ def load(patterns: Iterable[str], folder: Path, tally: Tally) -> list[RecordedSp
         if not paths:
             raise ConfigError(
                 f"world.tables: {folder / pattern} finds no file",
-                "record with benchmarks/record_spaces.py, or set world.synthetic to try the trainer",
+                "record with benchmarks/record_spaces.py, or set world.synthetic to try the "
+                "trainer",
             )
         for path in paths:
             for space in _file(Path(path), tally):
@@ -206,7 +211,7 @@ def split(spaces: Sequence[T], held_out: float, seed: int) -> tuple[list[T], lis
     return [s for s in spaces if s.family not in out], [s for s in spaces if s.family in out]
 
 
-# --- a made-up table -------------------------------------------------------------------------------
+# --- a made-up table ------------------------------------------------------------------------------
 
 _SKILLS: dict[str, dict[str, tuple[int, ...]]] = {
     "fuse-pointwise": {"BLOCK": (128, 256, 512, 1024), "WARPS": (1, 2, 4, 8)},

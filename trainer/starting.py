@@ -1,8 +1,7 @@
 """How both training scripts are started from a command line: a recipe is read, shown or trained.
 
-Whatever ends it early is said in a line. Not covered: what they do (sft.py, rl.py); starting several
-processes (torchrun).
-"""
+Whatever ends it early is said in a line. Not covered: what they do (sft.py, rl.py); starting
+several processes (torchrun)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,9 @@ def main(kind: str, about: str, train: Callable[[Recipe, Any], int]) -> NoReturn
     """``kind``: the recipe's table that ``train`` gets, sft or rl."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, with its memory")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, with its memory"
+    )
     options = parser.parse_args()
     try:
         recipe = config.load(options.recipe)
@@ -36,5 +37,7 @@ def main(kind: str, about: str, train: Callable[[Recipe, Any], int]) -> NoReturn
         remedy = "its weights are not saved; lower optimizer.rate or optimizer.clip and start again"
         sys.exit(f"trainer: stopped at {error} ({remedy}, or look at the rows of that step)")
     except KeyboardInterrupt:
-        print("trainer: stopped; the same command goes on from the newest checkpoint", file=sys.stderr)
+        print(
+            "trainer: stopped; the same command goes on from the newest checkpoint", file=sys.stderr
+        )
         sys.exit(INTERRUPTED)

@@ -1,12 +1,12 @@
 """Recorded evaluations as trajectories: task, steps and times, measured once on a lent device.
 
 Read are results of `kernel-lsp bench` (benchmarks/results/suite-*.json), spaces of parameters
-(benchmarks/record_spaces.py), and tables of our own: ``{"schema_version": 1, "kind": "evaluations", "device",
-"device_name", "versions", "tasks": {name: {"reference": sha256 of the file, "baseline_ms": {…}, "rows":
-[{"steps": […], "status", "speedups": {baseline: {"low", "mid", "high"}}, "ms", "candidate", "seconds"}]}}}``.
-A table is about tasks of suites that are given with it: theirs is the program, and where its hash is another
-one than was measured, the task is left out. Not covered: prompts; there were none.
-"""
+(benchmarks/record_spaces.py), and tables of our own: ``{"schema_version": 1, "kind":
+"evaluations", "device", "device_name", "versions", "tasks": {name: {"reference": sha256 of the
+file, "baseline_ms": {…}, "rows": [{"steps": […], "status", "speedups": {baseline: {"low", "mid",
+"high"}}, "ms", "candidate", "seconds"}]}}}``. A table is about tasks of suites that are given with
+it: theirs is the program, and where its hash is another one than was measured, the task is left
+out. Not covered: prompts; there were none."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ UNKNOWN = "no task of this name in the suites that were given"
 UNHASHED = "the table has no hash of its task (--unchanged says that the files are the same)"
 
 
-def read(path: Path, suites: Sequence[TaskSuite], grant: Grant, tally: Tally) -> Iterator[Trajectory]:
+def read(
+    path: Path, suites: Sequence[TaskSuite], grant: Grant, tally: Tally
+) -> Iterator[Trajectory]:
     """One trajectory per task. Raises ConfigError where there is no table to be read."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         tasks = dict(table["tasks"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is no table of evaluations: {error!r}", "see trainer/tables.py") from error
+        raise ConfigError(
+            f"{path} is no table of evaluations: {error!r}", "see trainer/tables.py"
+        ) from error
     known = {name: task for suite in suites for name, task in suite.by_name.items()}
     for name, entry in tasks.items():
         rows = list(_rows(entry)) if isinstance(entry, dict) else []
@@ -80,8 +84,12 @@ def _rows(entry: Json) -> Iterator[Json]:
         steps = [dict(step, parameters=dict(step["parameters"])) for step in entry["steps"]]
         for axis, chosen in zip(entry["axes"], point, strict=True):
             steps[axis["step"]]["parameters"][axis["name"]] = axis["choices"][chosen]
-        times = {"eager": entry["original_ms"]} | ({"candidate": milliseconds} if milliseconds else {})
-        status = "passed" if milliseconds else "wrong_result" if "differ" in reason else "runtime_error"
+        times = {"eager": entry["original_ms"]} | (
+            {"candidate": milliseconds} if milliseconds else {}
+        )
+        status = (
+            "passed" if milliseconds else "wrong_result" if "differ" in reason else "runtime_error"
+        )
         yield {"steps": steps, "status": status, "ms": times, "candidate": name, "detail": reason}
 
 
@@ -105,7 +113,10 @@ def _turn(row: Json, number: int, entry: Json) -> ModelTurn | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     calls = (
-        ToolCall(name=APPLY, arguments={"skill": s.skill, "site": s.site, "parameters": dict(s.parameters)})
+        ToolCall(
+            name=APPLY,
+            arguments={"skill": s.skill, "site": s.site, "parameters": dict(s.parameters)},
+        )
         for s in steps
     )
     return ModelTurn(
@@ -137,11 +148,17 @@ def _trajectory(
         device=device if device in ("cuda", "cpu") else "cuda" if device_name else "cpu",
         device_name=device_name,
         versions=Versions(
-            **{key: found[key] for key in ("kernel_lsp", "torch", "triton", "python") if found.get(key)}
+            **{
+                key: found[key]
+                for key in ("kernel_lsp", "torch", "triton", "python")
+                if found.get(key)
+            }
         ),
         source=TrajectorySource.TABLE,
         origin=f"{name}#{task.name}",
         rollout=f"{name}#{task.name}",
         turns=tuple(turns),
-        permission=Permission(training=True, source=True, redacted=True, because="a task of our own suite"),
+        permission=Permission(
+            training=True, source=True, redacted=True, because="a task of our own suite"
+        ),
     )

@@ -1,15 +1,16 @@
-"""Recorded rewrites of tasks as talks in the compact form: what the shipped policy's cold start learns from.
+"""Recorded rewrites of tasks as talks in the compact form: what the shipped policy's cold start
+learns from.
 
-    python -m trainer.talks --tasks benchmarks/tasks --table benchmarks/results/spaces-h200-DATE.json \\
+    python -m trainer.talks --tasks benchmarks/tasks --table
+    benchmarks/results/spaces-h200-DATE.json \\
         --unchanged --out talks.jsonl [--most 3] [--device cuda]
 
-For each task the engine captures the program (on fake tensors, no GPU), then every chosen plan is told step
-by step exactly as the product tells it (`compact.Dialog`, `Engine.view`): the same words that serve. Chosen are
-the fastest right plans of a task, no slower than 3 % over its best; with ``--draw`` others are drawn too, and
-every row has advantages per word: ln of its speedup minus the mean of the task's rows. What the engine does
-not offer any more is counted with its reason. Not covered: several turns in one talk; which skills to select
-is told as those of the plan.
-"""
+For each task the engine captures the program (on fake tensors, no GPU), then every chosen plan is
+told step by step exactly as the product tells it (`compact.Dialog`, `Engine.view`): the same words
+that serve. Chosen are the fastest right plans of a task, no slower than 3 % over its best; with
+``--draw`` others are drawn too, and every row has advantages per word: ln of its speedup minus the
+mean of the task's rows. What the engine does not offer any more is counted with its reason. Not
+covered: several turns in one talk; which skills to select is told as those of the plan. """
 
 from __future__ import annotations
 
@@ -114,14 +115,20 @@ def _speedup(outcome: TurnOutcome) -> float | None:
 
 
 async def rows(
-    task: SuiteTask, trajectory: Trajectory, options: argparse.Namespace, engine: Engine, tally: Tally
+    task: SuiteTask,
+    trajectory: Trajectory,
+    options: argparse.Namespace,
+    engine: Engine,
+    tally: Tally,
 ) -> list[dict[str, Any]]:
     """Talks of one task as JSON, with what they are worth."""
     chosen = plans(trajectory, options.most, options.draw)
     if not chosen:
         tally.skip(NOTHING_RIGHT, task.name)
         return []
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    executable = [
+        skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
+    ]
     capture = await engine.open(task.program, task.workload, options.device, executable)
     situation = situation_of(capture, options.device, options.capability)
     found = []
@@ -145,7 +152,11 @@ async def rows(
             "tokens": sample.tokens,
             "said": sample.said,
             "offered": sample.offered,
-            **({"advantages": [math.log(plan.speedup) - mean] * sum(sample.said)} if options.draw else {}),
+            **(
+                {"advantages": [math.log(plan.speedup) - mean] * sum(sample.said)}
+                if options.draw
+                else {}
+            ),
         }
         for plan, sample in found
     ]
@@ -190,14 +201,20 @@ def _recorded_trajectories(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
-    parser.add_argument("--table", type=Path, action="append", required=True, help="recorded evaluations")
+    parser.add_argument(
+        "--tasks", type=Path, action="append", required=True, help="a folder of tasks"
+    )
+    parser.add_argument(
+        "--table", type=Path, action="append", required=True, help="recorded evaluations"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--most", type=int, default=3, help="best plans of a task")
     parser.add_argument("--draw", type=int, default=0, help="other plans of a task, for advantages")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--capability", default="sm_90", help="of the device that was recorded on")
-    parser.add_argument("--unchanged", action="store_true", help="the tasks are those that were recorded")
+    parser.add_argument(
+        "--unchanged", action="store_true", help="the tasks are those that were recorded"
+    )
     try:
         sys.exit(asyncio.run(run(parser.parse_args())))
     except KernelLspError as error:

@@ -1,9 +1,9 @@
-"""Task suites: folders of Model/get_inputs files or of Triton kernels, read without running them, and split
-by structural family.
+"""Task suites: folders of Model/get_inputs files or of Triton kernels, read without running them,
+and split by structural family.
 
-A task's id is a hash of its program and workload, so the same task is recognized in a suite, a journal and
-a search archive, and a changed one is another task. Files that are no task are counted with their reason.
-Not covered: tasks that repeat a benchmark's (likeness.py), whether a task runs.
+A task's id is a hash of its program and workload, so the same task is recognized in a suite, a
+journal and a search archive, and a changed one is another task. Files that are no task are counted
+with their reason. Not covered: tasks that repeat a benchmark's (likeness.py), whether a task runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from typing import Any
 from kernel_lsp import analysis, parsing, wire
 from kernel_lsp.errors import ConfigError, RewriteError
 from kernel_lsp.files import read_source
-from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    Analysis,
+    Program,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.workloads import workloads_for
 from trainer.families import TaskStructure, structure
@@ -65,7 +73,8 @@ def digest(text: str) -> str:
 
 
 def task_id(program: str, workload: Workload) -> str:
-    """``t`` and 24 hex digits of program and workload; comments, formatting and docstrings do not count."""
+    """``t`` and 24 hex digits of program and workload; comments, formatting and docstrings do not
+    count."""
     told = wire.dumps([workload.inputs, workload.init, workload.training])
     return "t" + digest(f"{canonical(program)}\0{told}")[:24]
 
@@ -77,7 +86,8 @@ def fingerprint_id(fingerprint: str, workload: Workload) -> str:
 
 
 def canonical(program: str) -> str:
-    """The text as its syntax tree has it, without documentation; what does not parse stays as it is."""
+    """The text as its syntax tree has it, without documentation; what does not parse stays as it
+    is."""
     try:
         tree = parsing.parse(program)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -105,13 +115,16 @@ def source_files(folders: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"{folder} is no folder of tasks", "name a folder with Model/get_inputs files")
+            raise ConfigError(
+                f"{folder} is no folder of tasks", "name a folder with Model/get_inputs files"
+            )
         found += sorted(p for p in folder.rglob("*.py") if not p.name.startswith(("_", ".")))
     return found
 
 
 def load(folder: Path) -> TaskSuite:
-    """Every task below a folder. Raises ConfigError when there is no such folder; never for a bad file."""
+    """Every task below a folder. Raises ConfigError when there is no such folder; never for a bad
+    file."""
     tally, tasks, known = Tally(), list[SuiteTask](), dict[str, str]()
     listed = _manifest(folder)
     for path in source_files([folder]):
@@ -199,11 +212,14 @@ def _task(
 
 
 def _defines(text: str, name: str) -> bool:
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in parsing.parse(text).body)
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == name for node in parsing.parse(text).body
+    )
 
 
 def _manifest(folder: Path) -> dict[str, str]:
-    """File -> hash, where the suite was written with one. Raises ConfigError when it cannot be read."""
+    """File -> hash, where the suite was written with one. Raises ConfigError when it cannot be
+    read."""
     path = folder / MANIFEST
     if not path.exists():
         return {}
@@ -233,7 +249,8 @@ class FamilySplit:
     """Share of families, like ``test``."""
     test: float = 0.2
     held_out: frozenset[str] = frozenset()
-    """Families that are TEST whatever the seed says, such as those of a suite that is reported on."""
+    """Families that are TEST whatever the seed says, such as those of a suite that is reported
+    on."""
 
     def __post_init__(self) -> None:
         shares = self.validation, self.test

@@ -1,10 +1,11 @@
-"""What both training scripts share: one optimizer step over parts of a batch, saving, going on, curves.
+"""What both training scripts share: one optimizer step over parts of a batch, saving, going on,
+curves.
 
-A step is cut into parts by padded tokens; a part's loss is divided by the whole step's rows or tokens, so how
-it is cut (or among how many processes) changes nothing but rounding. Everything that a step needs is decided
-by the recipe's seed and the step's number, so a run that was killed goes on with the same numbers.
-Curves are JSON lines beside TensorBoard's events; of a run that goes on, what lies after its checkpoint is
-cut off. Not covered: what is learned (sft.py, rl.py).
+A step is cut into parts by padded tokens; a part's loss is divided by the whole step's rows or
+tokens, so how it is cut (or among how many processes) changes nothing but rounding. Everything
+that a step needs is decided by the recipe's seed and the step's number, so a run that was killed
+goes on with the same numbers. Curves are JSON lines beside TensorBoard's events; of a run that
+goes on, what lies after its checkpoint is cut off. Not covered: what is learned (sft.py, rl.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from trainer.models import Scorer
 FULL = distributed.StateDictOptions(full_state_dict=True, cpu_offload=True)
 CURVE = "curve.jsonl"
 Loss = Callable[[Batch, Tensor, Tensor], Tensor]
-"""(batch, log-probabilities (r, T), places of its rows in the step (r,)) -> scalar, a share of the step's."""
+"""(batch, log-probabilities (r, T), places of its rows in the step (r,)) -> scalar, a share of the
+step's."""
 
 
 def say(text: str) -> None:
@@ -49,21 +51,26 @@ def accelerator_of(hardware: Hardware) -> Accelerator:
         torch.set_num_threads(hardware.threads)
     on_gpu = hardware.gpus > 0
     if on_gpu:
-        # cuDNN's attention builds a plan for every new length, and each batch has one: 258 of the 397 ms that
-        # a step of 20 M parameters took on an H200 (2026-11-23).
+        # cuDNN's attention builds a plan for every new length, and each batch has one: 258 of the
+        # 397 ms that a step of 20 M parameters took on an H200 (2026-11-23).
         torch.backends.cuda.enable_cudnn_sdp(False)
     plugin = None
     if hardware.fsdp:
         plugin = FullyShardedDataParallelPlugin(
-            fsdp_version=2, auto_wrap_policy="transformer_based_wrap", state_dict_type="FULL_STATE_DICT"
+            fsdp_version=2,
+            auto_wrap_policy="transformer_based_wrap",
+            state_dict_type="FULL_STATE_DICT",
         )
     return Accelerator(
-        cpu=not on_gpu, mixed_precision="bf16" if on_gpu and hardware.bf16 else "no", fsdp_plugin=plugin
+        cpu=not on_gpu,
+        mixed_precision="bf16" if on_gpu and hardware.bf16 else "no",
+        fsdp_plugin=plugin,
     )
 
 
 def rate(optimizer: Optimizer, step: int, steps: int) -> float:
-    """Learning rate of a step, from 1: warms up from 0, then stays, or falls to 0 along half a cosine."""
+    """Learning rate of a step, from 1: warms up from 0, then stays, or falls to 0 along half a
+    cosine."""
     if step <= optimizer.warmup:
         return optimizer.rate * step / max(1, optimizer.warmup)
     if optimizer.schedule == "constant":
@@ -115,7 +122,7 @@ class TrainingRun:
     def pad(self) -> int:
         return int(self.tokenizer.pad_token_id)
 
-    # --- one step ----------------------------------------------------------------------------------
+    # --- one step ---------------------------------------------------------------------------------
 
     def update(
         self,
@@ -126,8 +133,8 @@ class TrainingRun:
         kept: Sequence[bool],
         temperature: float,
     ) -> dict[str, float]:
-        """Gradient of all parts, then one step of the optimizer. Raises FloatingPointError before a step
-        whose loss or gradient is not finite: the weights are as they were."""
+        """Gradient of all parts, then one step of the optimizer. Raises FloatingPointError before
+        a step whose loss or gradient is not finite: the weights are as they were."""
         begun = time.perf_counter()
         total = torch.zeros((), device=self.accelerator.device)
         mine, counts = self._mine(examples, tokens)
@@ -146,13 +153,22 @@ class TrainingRun:
         norm = self._stepped(summed)
         seconds = time.perf_counter() - begun
         told = sum(len(examples[place]) for place in range(len(examples)))
-        return {"loss": summed, "gradient_norm": norm, "tokens": told, "tokens_per_s": told / seconds}
+        return {
+            "loss": summed,
+            "gradient_norm": norm,
+            "tokens": told,
+            "tokens_per_s": told / seconds,
+        }
 
     def _mine(self, examples: Sequence[Example], tokens: int) -> tuple[list[list[int]], int]:
-        """This process's parts, and how many the longest share has: FSDP wants equally many passes."""
+        """This process's parts, and how many the longest share has: FSDP wants equally many
+        passes."""
         shares = batches.shares(examples, self.accelerator.num_processes)
         cut = [
-            [[share[i] for i in part] for part in batches.parts([examples[p] for p in share], tokens)]
+            [
+                [share[i] for i in part]
+                for part in batches.parts([examples[p] for p in share], tokens)
+            ]
             for share in shares
         ]
         return cut[self.accelerator.process_index], max(map(len, cut))
@@ -171,7 +187,9 @@ class TrainingRun:
         self.step += 1
         return norm
 
-    def logprobs(self, examples: Sequence[Example], tokens: int, temperature: float) -> list[list[float]]:
+    def logprobs(
+        self, examples: Sequence[Example], tokens: int, temperature: float
+    ) -> list[list[float]]:
         """Of each example's counted tokens under the present weights, without gradient."""
         mine, counts = self._mine(examples, tokens)
         found: list[tuple[int, list[float]]] = []
@@ -186,19 +204,25 @@ class TrainingRun:
         gathered = gather_object(found) if self.accelerator.num_processes > 1 else found
         return [values for _, values in sorted(gathered)]
 
-    # --- on disk -----------------------------------------------------------------------------------
+    # --- on disk ----------------------------------------------------------------------------------
 
     def save(self, position: dict[str, Any]) -> Path | None:
-        """A checkpoint, by the main process; None: it could not be written, which was said, and the run
-        goes on with the older ones."""
+        """A checkpoint, by the main process; None: it could not be written, which was said, and
+        the run goes on with the older ones."""
         weights = self.weights(merge=False)
-        optimizer = distributed.get_optimizer_state_dict(self.scorer, self._optimizer.optimizer, options=FULL)
+        optimizer = distributed.get_optimizer_state_dict(
+            self.scorer, self._optimizer.optimizer, options=FULL
+        )
         if not self.main:
             return None
         moments = optimizer["state"]
-        tensors = {f"{name}|{key}": value for name, own in moments.items() for key, value in own.items()}
+        tensors = {
+            f"{name}|{key}": value for name, own in moments.items() for key, value in own.items()
+        }
         if self.recipe.lora is not None:
-            tensors |= {f"adapter/{name}": value for name, value in weights.items() if "lora_" in name}
+            tensors |= {
+                f"adapter/{name}": value for name, value in weights.items() if "lora_" in name
+            }
             weights = self._merged(weights)
         state = checkpoints.TrainingState(
             step=self.step,
@@ -216,8 +240,8 @@ class TrainingRun:
             return None
 
     def weights(self, *, merge: bool = True) -> dict[str, Tensor]:
-        """All of the model's, gathered on the CPU: a call that every process makes; empty but on the main
-        one. ``merge``: adapters are added to what they adapt, under its names."""
+        """All of the model's, gathered on the CPU: a call that every process makes; empty but on
+        the main one. ``merge``: adapters are added to what they adapt, under its names."""
         model = distributed.get_model_state_dict(self.scorer, options=FULL)
         if not self.main:
             return {}
@@ -236,14 +260,22 @@ class TrainingRun:
         places = checkpoints.find_checkpoints(self.folder)
         if not places:
             return None
-        state = checkpoints.restore(places[0], f"{self.kind}-{self.recipe.fingerprint}", self.tokenizer)
+        state = checkpoints.restore(
+            places[0], f"{self.kind}-{self.recipe.fingerprint}", self.tokenizer
+        )
         if self.recipe.lora is None:
             weights = checkpoints.weights_of(places[0])
         else:
-            weights = {k.removeprefix("adapter/"): v for k, v in state.tensors.items() if "adapter/" in k}
+            weights = {
+                k.removeprefix("adapter/"): v for k, v in state.tensors.items() if "adapter/" in k
+            }
         named = {f"model.{name}": tensor for name, tensor in weights.items()}
-        whole = distributed.get_model_state_dict(self.scorer, options=distributed.StateDictOptions())
-        loose = distributed.StateDictOptions(full_state_dict=True, strict=False)  # tied and frozen ones
+        whole = distributed.get_model_state_dict(
+            self.scorer, options=distributed.StateDictOptions()
+        )
+        loose = distributed.StateDictOptions(
+            full_state_dict=True, strict=False
+        )  # tied and frozen ones
         missing = [name for name in whole if name not in named and "lm_head" not in name]
         if missing and self.recipe.lora is None:
             raise CheckpointError(f"{places[0]} lacks {missing[0]}", "it belongs to another model")
@@ -261,7 +293,7 @@ class TrainingRun:
         self.step = state.step
         return state.position
 
-    # --- curves ------------------------------------------------------------------------------------
+    # --- curves -----------------------------------------------------------------------------------
 
     def open_curves(self) -> None:
         """Cuts off what a killed run wrote after its last checkpoint."""
@@ -276,7 +308,8 @@ class TrainingRun:
         self._curves = SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step + 1)
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """One line of the curve, for the step that was just made; NaN is left out: it is unknown."""
+        """One line of the curve, for the step that was just made; NaN is left out: it is
+        unknown."""
         if not self.main:
             return
         known = {name: value for name, value in metrics.items() if math.isfinite(value)}
@@ -294,7 +327,9 @@ class TrainingRun:
 def _lines(path: Path) -> Iterator[str]:
     """Whole ones: the last may have been cut by a kill."""
     if path.exists():
-        yield from (line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n"))
+        yield from (
+            line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")
+        )
 
 
 def curve(folder: Path) -> list[dict[str, float]]:

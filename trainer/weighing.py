@@ -1,10 +1,10 @@
-"""How much faster a plan is than the rule's first (agents/prompt_encoding/value_model.py): rows that teach it, and plans
-in the order of the answers.
+"""How much faster a plan is than the rule's first (agents/prompt_encoding/value_model.py): rows
+that teach it, and plans in the order of the answers.
 
-Every measured plan of a task is a row: an exact use of the whole table, where reinforcement samples. The
-answer is one word, an eighth of an octave wide; a row is told several times with its gain jittered by about a
-word, so that neighboring words are learned together. Not covered: plans that were not measured.
-"""
+Every measured plan of a task is a row: an exact use of the whole table, where reinforcement
+samples. The answer is one word, an eighth of an octave wide; a row is told several times with its
+gain jittered by about a word, so that neighboring words are learned together. Not covered: plans
+that were not measured."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OFFERED = tuple(TOKENS[one] for one in value_model.GAINS)
 
 
 def rows(tasks: Sequence[Shown], draws: int) -> list[Example]:
-    """``draws``: times that each plan is told; a task without a plan that runs teaches nothing. Raises
-    ConfigError for plans without estimates."""
+    """``draws``: times that each plan is told; a task without a plan that runs teaches nothing.
+    Raises ConfigError for plans without estimates."""
     known = [task for task in tasks if task.best]
     return [one for number in range(draws) for task in known for one in _of(task, number)]
 
@@ -42,7 +42,9 @@ def _of(task: Shown, number: int) -> Iterator[Example]:
     for tokens, gain in zip(questions(task), gains(task), strict=True):
         answer = TOKENS[value_model.word(gain + draw.gauss(0.0, JITTER))]
         said = [False] * len(tokens) + [True]
-        yield talk([*tokens, answer], said, [()] * len(tokens) + [OFFERED], [0.0], trajectory=task.name)
+        yield talk(
+            [*tokens, answer], said, [()] * len(tokens) + [OFFERED], [0.0], trajectory=task.name
+        )
 
 
 def questions(task: Shown) -> list[list[int]]:
@@ -60,8 +62,8 @@ def questions(task: Shown) -> list[list[int]]:
 
 
 def gains(task: Shown) -> list[float]:
-    """ln(time of the rule's first / time); what fails counts as half of the slowest, a rule that fails as
-    the program itself."""
+    """ln(time of the rule's first / time); what fails counts as half of the slowest, a rule that
+    fails as the program itself."""
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     worst, bar = min(known) - math.log(2), math.log(task.plans[0].speedup or 1.0)
     return [(math.log(plan.speedup) if plan.speedup else worst) - bar for plan in task.plans]
@@ -73,19 +75,24 @@ def encode_plan(task: Shown, plan: MeasuredPlan) -> value_model.WeighedPlan:
     for count, step in enumerate(plan.steps, 1):
         viewed = task.views[plan.keys[:count]]
         if viewed is not None:
-            sites += [one for one in offered if (one.skill, one.site) == (step.skill, step.site)][:1]
+            sites += [one for one in offered if (one.skill, one.site) == (step.skill, step.site)][
+                :1
+            ]
             offered, cost = viewed.sites, viewed.cost
     return value_model.plan(sites, _known_cost(task, cost))
 
 
 def _known_cost(task: Shown, cost: Any) -> Any:
     if cost is None:
-        raise ConfigError(f"{task.name} has no estimates", "make the file again with python -m trainer.shown")
+        raise ConfigError(
+            f"{task.name} has no estimates", "make the file again with python -m trainer.shown"
+        )
     return cost
 
 
 def rank_plans(tasks: Sequence[Shown], model: Any, pad: int) -> list[Ranked]:
-    """Every task's plans, the one with the largest expected gain first; of equals the rule's order."""
+    """Every task's plans, the one with the largest expected gain first; of equals the rule's
+    order."""
     examples = [
         talk([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
         for task in tasks
@@ -96,7 +103,9 @@ def rank_plans(tasks: Sequence[Shown], model: Any, pad: int) -> list[Ranked]:
     for task in tasks:
         pairs = [(-next(found), place, plan) for place, plan in enumerate(task.plans)]
         ordered.append(
-            Ranked(task=task, plans=tuple(plan for _, _, plan in sorted(pairs, key=lambda p: p[:2])))
+            Ranked(
+                task=task, plans=tuple(plan for _, _, plan in sorted(pairs, key=lambda p: p[:2]))
+            )
         )
     return ordered
 

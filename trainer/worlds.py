@@ -1,12 +1,13 @@
-"""A recorded table as the agents see it: what is asked, what a reply does, what the next turn is told.
+"""A recorded table as the agents see it: what is asked, what a reply does, what the next turn is
+told.
 
-A rollout starts from a task's course with default parameters. The selection agent chooses among the course's
-skills and others that do not apply; policy turns each set the parameters of one step whose skill was chosen
-(naming a step again changes it, as in the product); a summary says which value of a skill's parameter paid.
-Selections and applications are the product's own calls (agents/tools.py), a summary's draft is one value
-instead of a whole text; prompts are short, since a model of a million parameters reads them.
-Not covered: verdicts (judging.py), sampling, programs: a live task has an engine instead of a table.
-"""
+A rollout starts from a task's course with default parameters. The selection agent chooses among
+the course's skills and others that do not apply; policy turns each set the parameters of one step
+whose skill was chosen (naming a step again changes it, as in the product); a summary says which
+value of a skill's parameter paid. Selections and applications are the product's own calls
+(agents/tools.py), a summary's draft is one value instead of a whole text; prompts are short, since
+a model of a million parameters reads them. Not covered: verdicts (judging.py), sampling, programs:
+a live task has an engine instead of a table."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class TableWorld:
         return tuple(self.spaces)
 
     def texts(self) -> list[str]:
-        """What a vocabulary is trained on: every kind of prompt and reply, in the order of the tasks."""
+        """What a vocabulary is trained on: every kind of prompt and reply, in the order of the
+        tasks."""
         found: list[str] = []
         for name, space in self.spaces.items():
             asks = [self.selection(name)]
@@ -75,7 +77,7 @@ class TableWorld:
                 found += list(ask.choices or ())[:64]
         return found
 
-    # --- selection ---------------------------------------------------------------------------------
+    # --- selection --------------------------------------------------------------------------------
 
     def offered(self, task: str) -> tuple[str, ...]:
         """The task's own skills among others, in an order that tells nothing."""
@@ -88,7 +90,9 @@ class TableWorld:
 
     def selection(self, task: str) -> Ask:
         names = self.offered(task)
-        picked = [subset for count in range(MOST_SELECTED + 1) for subset in combinations(names, count)]
+        picked = [
+            subset for count in range(MOST_SELECTED + 1) for subset in combinations(names, count)
+        ]
         body = [*self._facts(task), *(f"skill {name}" for name in names)]
         return _ask("select", body, [select_call(subset) for subset in picked])
 
@@ -96,7 +100,7 @@ class TableWorld:
         call = read_call(reply)
         return call, tuple(one["name"] for one in call.arguments["selected_skills"])
 
-    # --- policy ------------------------------------------------------------------------------------
+    # --- policy -----------------------------------------------------------------------------------
 
     def begin(self, task: str, skills: Sequence[str] | None) -> WorldState:
         point = self.spaces[task].default
@@ -115,7 +119,9 @@ class TableWorld:
             return None
         body = [*self._facts(state.task)]
         body += [_site(space, place) for place in steps]
-        body += [_describe_outcome(space, point, outcome) for point, outcome in state.tried[-SHOWN:]]
+        body += [
+            _describe_outcome(space, point, outcome) for point, outcome in state.tried[-SHOWN:]
+        ]
         body.append(f"now {_values(space, state.point)}")
         return _ask("apply", body, calls[:MOST_CHOICES])
 
@@ -142,19 +148,24 @@ class TableWorld:
             return replace(state, point=point, speedup=speedup, tried=tried)
         return replace(state, tried=tried)
 
-    # --- summary -----------------------------------------------------------------------------------
+    # --- summary ----------------------------------------------------------------------------------
 
     def summary(self, state: WorldState) -> Ask | None:
         """What of the best attempt differs from the start; None: nothing does."""
         space = self.spaces[state.task]
         changed = [
-            Advice(skill=space.steps[axis.step].skill, parameter=axis.name, value=axis.choices[place])
+            Advice(
+                skill=space.steps[axis.step].skill, parameter=axis.name, value=axis.choices[place]
+            )
             for axis, place in zip(space.axes, state.point, strict=True)
             if place != 0
         ]
         if not changed:
             return None
-        body = [*self._facts(state.task), *(_describe_outcome(space, *one) for one in state.tried[-SHOWN:])]
+        body = [
+            *self._facts(state.task),
+            *(_describe_outcome(space, *one) for one in state.tried[-SHOWN:]),
+        ]
         body.append(f"best {_values(space, state.point)}")
         drafts: list[tuple[Advice, ...]] = [(), *((one,) for one in changed)]
         return _ask("learn", body, [update_call(draft) for draft in drafts])
@@ -164,11 +175,14 @@ class TableWorld:
         drafts = []
         for skill in call.arguments["new_skills"]:
             told = json.loads(skill["content"])
-            drafts.append(Advice(skill=told["skill"], parameter=told["parameter"], value=told["value"]))
+            drafts.append(
+                Advice(skill=told["skill"], parameter=told["parameter"], value=told["value"])
+            )
         return call, tuple(drafts)
 
     def uplifts(self, advice: Advice, source: str, among: Sequence[str]) -> list[float]:
-        """ln(speedup with / without) on every *other* task where the advice can be followed, paired.
+        """ln(speedup with / without) on every *other* task where the advice can be followed,
+        paired.
 
         A task on which following it does not run counts as if it had halved the speed.
         """
@@ -197,11 +211,13 @@ class TableWorld:
         return [f"device {space.device}", *space.facts]
 
 
-# --- calls -----------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 
 def select_call(names: Sequence[str]) -> str:
-    return _call(SELECT, {"think": "", "selected_skills": [{"name": name, "reason": ""} for name in names]})
+    return _call(
+        SELECT, {"think": "", "selected_skills": [{"name": name, "reason": ""} for name in names]}
+    )
 
 
 def apply_call(step: Step) -> str:
@@ -213,7 +229,8 @@ def update_call(advice: Sequence[Advice]) -> str:
         {
             "name": f"{one.skill}-{one.parameter.lower()}-{one.value}",
             "content": json.dumps(
-                {"skill": one.skill, "parameter": one.parameter, "value": one.value}, separators=(",", ":")
+                {"skill": one.skill, "parameter": one.parameter, "value": one.value},
+                separators=(",", ":"),
             ),
         }
         for one in advice
@@ -235,7 +252,9 @@ def _calls(space: RecordedSpace, place: int, point: Point) -> list[str]:
     own = [axis for axis in space.axes if axis.step == place]
     step = space.at(point)[place]
     return [
-        apply_call(replace(step, parameters=dict(zip((axis.name for axis in own), values, strict=True))))
+        apply_call(
+            replace(step, parameters=dict(zip((axis.name for axis in own), values, strict=True)))
+        )
         for values in product(*(axis.choices for axis in own))
         if own
     ]
@@ -243,7 +262,11 @@ def _calls(space: RecordedSpace, place: int, point: Point) -> list[str]:
 
 def _site(space: RecordedSpace, place: int) -> str:
     step = space.steps[place]
-    choices = [f"{axis.name} {'|'.join(map(str, axis.choices))}" for axis in space.axes if axis.step == place]
+    choices = [
+        f"{axis.name} {'|'.join(map(str, axis.choices))}"
+        for axis in space.axes
+        if axis.step == place
+    ]
     return f"{step.skill} at {step.site}: {' '.join(choices)}"
 
 

@@ -1,4 +1,5 @@
-"""Causal attention in one pass over the keys: running maximum and sum, only the blocks that count."""
+"""Causal attention in one pass over the keys: running maximum and sum, only the blocks that
+count."""
 
 import torch
 import triton
@@ -29,14 +30,18 @@ def attention_kernel(
     head = tl.program_id(1).to(tl.int64) * length * HEAD
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
     inner = tl.arange(0, HEAD)
-    q = tl.load(q_ptr + head + rows[:, None] * HEAD + inner[None, :], mask=rows[:, None] < length, other=0.0)
+    q = tl.load(
+        q_ptr + head + rows[:, None] * HEAD + inner[None, :], mask=rows[:, None] < length, other=0.0
+    )
     largest = tl.full((BLOCK_M,), -1.0e30, dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     gathered = tl.zeros((BLOCK_M, HEAD), dtype=tl.float32)
     for start in range(0, tl.minimum((block + 1) * BLOCK_M, length), BLOCK_N):
         columns = start + tl.arange(0, BLOCK_N)
         known = columns < length
-        k = tl.load(k_ptr + head + columns[None, :] * HEAD + inner[:, None], mask=known[None, :], other=0.0)
+        k = tl.load(
+            k_ptr + head + columns[None, :] * HEAD + inner[:, None], mask=known[None, :], other=0.0
+        )
         scores = tl.dot(q, k) * (scale * 1.4426950408889634)
         scores = tl.where((columns[None, :] <= rows[:, None]) & known[None, :], scores, -1.0e30)
         now = tl.maximum(largest, tl.max(scores, axis=1))
@@ -44,7 +49,9 @@ def attention_kernel(
         rescale = tl.exp2(largest - now)
         total = total * rescale + tl.sum(weights, axis=1)
         gathered = gathered * rescale[:, None]
-        v = tl.load(v_ptr + head + columns[:, None] * HEAD + inner[None, :], mask=known[:, None], other=0.0)
+        v = tl.load(
+            v_ptr + head + columns[:, None] * HEAD + inner[None, :], mask=known[:, None], other=0.0
+        )
         gathered = tl.dot(weights.to(v.dtype), v, gathered)
         largest = now
     gathered = gathered / total[:, None]

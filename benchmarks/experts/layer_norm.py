@@ -1,4 +1,5 @@
-"""Layer norm: four programs per multiprocessor, weight and bias in registers for all of its rows."""
+"""Layer norm: four programs per multiprocessor, weight and bias in registers for all of its
+rows."""
 
 import torch
 import triton
@@ -6,11 +7,17 @@ import triton.language as tl
 
 
 @triton.jit
-def layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, rows, columns, eps, BLOCK: tl.constexpr):
+def layer_norm_kernel(
+    x_ptr, weight_ptr, bias_ptr, out_ptr, rows, columns, eps, BLOCK: tl.constexpr
+):
     column = tl.max_contiguous(tl.multiple_of(tl.arange(0, BLOCK), BLOCK), BLOCK)
     mask = column < columns
-    weight = tl.load(weight_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-    bias = tl.load(bias_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
+    weight = tl.load(weight_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(
+        tl.float32
+    )
+    bias = tl.load(bias_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(
+        tl.float32
+    )
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=2):
         place = row * tl.cast(columns, tl.int64)
         x = tl.load(x_ptr + place + column, mask=mask, other=0.0, eviction_policy="evict_first").to(
@@ -28,7 +35,15 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tor
     out = torch.empty_like(x)
     programs = 132 * 4  # of an H100 or H200: four on each of its multiprocessors
     layer_norm_kernel[(min(rows, programs),)](
-        x, weight, bias, out, rows, columns, 1e-5, BLOCK=triton.next_power_of_2(columns), num_warps=8
+        x,
+        weight,
+        bias,
+        out,
+        rows,
+        columns,
+        1e-5,
+        BLOCK=triton.next_power_of_2(columns),
+        num_warps=8,
     )
     return out
 

@@ -1,4 +1,5 @@
-"""A matrix product with bias and ReLU: tuned, in grouped order, loads by descriptors (TMA), one launch."""
+"""A matrix product with bias and ReLU: tuned, in grouped order, loads by descriptors (TMA), one
+launch."""
 
 import torch
 import triton
@@ -29,8 +30,12 @@ def matmul_kernel(
     row = tl.program_id(0)
     column = tl.program_id(1)
     column, row = tl.swizzle2d(column, row, tl.num_programs(1), tl.num_programs(0), 8)
-    a_tiles = tl.make_tensor_descriptor(a_ptr, shape=[M, K], strides=[K, 1], block_shape=[BLOCK_M, BLOCK_K])
-    b_tiles = tl.make_tensor_descriptor(b_ptr, shape=[K, N], strides=[N, 1], block_shape=[BLOCK_K, BLOCK_N])
+    a_tiles = tl.make_tensor_descriptor(
+        a_ptr, shape=[M, K], strides=[K, 1], block_shape=[BLOCK_M, BLOCK_K]
+    )
+    b_tiles = tl.make_tensor_descriptor(
+        b_ptr, shape=[K, N], strides=[N, 1], block_shape=[BLOCK_K, BLOCK_N]
+    )
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
         a = a_tiles.load([row * BLOCK_M, start])

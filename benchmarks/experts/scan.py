@@ -1,5 +1,5 @@
-"""A gated recurrence, h = sigmoid(gate) * h + x along time: tiles of time are scanned at once, the state
-carried on. The gate lies between 0 and 1, so products of any number of them stay finite."""
+"""A gated recurrence, h = sigmoid(gate) * h + x along time: tiles of time are scanned at once, the
+state carried on. The gate lies between 0 and 1, so products of any number of them stay finite."""
 
 import torch
 import triton
@@ -20,7 +20,9 @@ def combine(a_left, h_left, a_right, h_right):
     key=["length", "width"],
 )
 @triton.jit
-def scan_kernel(gate_ptr, x_ptr, out_ptr, length, width, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
+def scan_kernel(
+    gate_ptr, x_ptr, out_ptr, length, width, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr
+):
     inner = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
     first = tl.multiple_of(tl.program_id(1).to(tl.int64) * length * width, 16)
     state = tl.zeros((BLOCK_D,), dtype=tl.float32)

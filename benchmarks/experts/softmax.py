@@ -1,4 +1,5 @@
-"""Softmax of rows that fit in no register file: maximum and sum in one pass, cached for the second."""
+"""Softmax of rows that fit in no register file: maximum and sum in one pass, cached for the
+second."""
 
 import torch
 import triton
@@ -26,7 +27,10 @@ def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     for start in range(0, columns, BLOCK):
         column = tl.max_contiguous(tl.multiple_of(start + tl.arange(0, BLOCK), BLOCK), BLOCK)
         x = tl.load(
-            x_ptr + place + column, mask=column < columns, other=-float("inf"), eviction_policy="evict_first"
+            x_ptr + place + column,
+            mask=column < columns,
+            other=-float("inf"),
+            eviction_policy="evict_first",
         ).to(tl.float32)
         weights = tl.exp2((x - largest) * 1.4426950408889634)
         tl.store(out_ptr + place + column, weights / total, mask=column < columns)

@@ -1,1 +1,2 @@
-"""What benchmarks/gate.py is made of: tasks, candidates, faults, the measuring parts, their statistics."""
+"""What benchmarks/gate.py is made of: tasks, candidates, faults, the measuring parts, their
+statistics."""

@@ -1,12 +1,13 @@
-"""Shows that a candidate differs from its reference, on inputs that the gate does not draw. Imports torch.
+"""Shows that a candidate differs from its reference, on inputs that the gate does not draw.
+Imports torch.
 
     python -m benchmarks.gating.differing < pairs.jsonl > found.jsonl
 
-One line holds {"key", "reference", "candidate"}; the answer is {"key", "where", "share"}: where they
-differ (null: nowhere) and in which share of the elements. Both run in float64, so what differs is not
-rounding. Inputs: small whole numbers, ramps, magnitudes over six decades, single ones among zeros, large
-values, infinities and NaN; a second call, other weights, another batch, a transposed input; gradients.
-"""
+One line holds {"key", "reference", "candidate"}; the answer is {"key", "where", "share"}: where
+they differ (null: nowhere) and in which share of the elements. Both run in float64, so what
+differs is not rounding. Inputs: small whole numbers, ramps, magnitudes over six decades, single
+ones among zeros, large values, infinities and NaN; a second call, other weights, another batch, a
+transposed input; gradients."""
 
 from __future__ import annotations
 
@@ -69,7 +70,10 @@ def _inputs(like: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     yield "a second call", whole + 1
     yield "a ramp", torch.linspace(-2, 2, like.numel(), dtype=torch.float64).view(like.shape)
     signs = torch.randint(0, 2, like.shape, generator=draw) * 2 - 1
-    yield "six decades", signs * 10 ** (6 * torch.rand(like.shape, generator=draw, dtype=torch.float64) - 4)
+    yield (
+        "six decades",
+        signs * 10 ** (6 * torch.rand(like.shape, generator=draw, dtype=torch.float64) - 4),
+    )
     one = torch.zeros_like(like)
     one[like.shape[0] // 2, 0] = 1
     yield "one among zeros", one
@@ -89,8 +93,8 @@ def _inputs(like: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _differs(theirs: Any, mine: Any, x: torch.Tensor, grad: bool, free: bool = False) -> float:
-    """The share of elements that differ; 1 where only the candidate gives no answer. ``free``: where the
-    reference has NaN, there is no answer to compare with."""
+    """The share of elements that differ; 1 where only the candidate gives no answer. ``free``:
+    where the reference has NaN, there is no answer to compare with."""
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(0.125)

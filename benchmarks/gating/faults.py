@@ -1,9 +1,8 @@
 """Candidates that do the worst that can happen to a process, to show what happens to the next one.
 
 Every fault is reached without a word that the static guards look for, because a candidate that
-is never run proves nothing. What one can take from its machine is bounded: a gate without limits must
-show up in the table and not end the machine.
-"""
+is never run proves nothing. What one can take from its machine is bounded: a gate without limits
+must show up in the table and not end the machine."""
 
 from __future__ import annotations
 
@@ -69,7 +68,9 @@ def faults(device: str) -> tuple[Fault, ...]:
     wait = "torch.cuda.synchronize()"
     on_gpu = (
         Fault(name="illegal address", text=OVERWRITE),
-        _fault("device assert", f"y = x.flatten()[torch.full((4,), 2**30, device=x.device)]; {wait}"),
+        _fault(
+            "device assert", f"y = x.flatten()[torch.full((4,), 2**30, device=x.device)]; {wait}"
+        ),
         _fault(
             "out of memory, device",
             "kept = [torch.empty(2**33, dtype=torch.uint8, device=x.device) for _ in range(64)]",
@@ -93,7 +94,8 @@ def faults(device: str) -> tuple[Fault, ...]:
         Fault(
             name="out of memory, host",
             text=_text(
-                f"kept = [torch.ones(2**30, dtype=torch.uint8, device='cpu') for _ in range({HOST_STEPS})]"
+                f"kept = [torch.ones(2**30, dtype=torch.uint8, device='cpu') for _ in "
+                f"range({HOST_STEPS})]"
             ),
             memory_bytes=None if device == "cuda" else 6 * 2**30,
         ),

@@ -1,9 +1,8 @@
 """What a gate leaves behind: processes, scratch folders, device memory.
 
-Processes and folders of this program are told from others' by a folder of our own in which all scratch
-folders are made (it stands in every child's environment). Device memory is the driver's count of
-all users: on a device of our own every byte is ours.
-"""
+Processes and folders of this program are told from others' by a folder of our own in which all
+scratch folders are made (it stands in every child's environment). Device memory is the driver's
+count of all users: on a device of our own every byte is ours."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
-    """All scratch folders made in this block lie in the folder that it yields; it goes with the block."""
+    """All scratch folders made in this block lie in the folder that it yields; it goes with the
+    block."""
     before = tempfile.tempdir
     folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-bench-"))
     tempfile.tempdir = str(folder)
@@ -47,7 +47,13 @@ def folders(folder: Path) -> list[str]:
 def device_mib() -> int | None:
     """MiB taken on the first device that we see; None where nvidia-smi is missing or silent."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", first]
+    command = [
+        "nvidia-smi",
+        "--query-gpu=memory.used",
+        "--format=csv,noheader,nounits",
+        "-i",
+        first,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return int(done.stdout.strip())

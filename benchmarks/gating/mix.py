@@ -96,11 +96,23 @@ CODE = {
         "self.norm = nn.LayerNorm(512)", "y = x.contiguous()",
     ),
     "linear, squared relu": (
-        POINTWISE, "y_ptr", "y", ELEMENTS, "y.numel()", None, "self.a = nn.Linear(512, 256)", "y = self.a(x)",
+        POINTWISE, "y_ptr", "y", ELEMENTS, "y.numel()", None, "self.a = nn.Linear(512, 256)",
+        "y = self.a(x)",
     ),
 }  # fmt: skip
 BLOCKS = (256, 512, 1024, 2048)
-OUTCOMES = ("right", "right", "wrong", "right", "right", "raises", "right", "right", "does not load", "right")
+OUTCOMES = (
+    "right",
+    "right",
+    "wrong",
+    "right",
+    "right",
+    "raises",
+    "right",
+    "right",
+    "does not load",
+    "right",
+)
 EXPECTED = {
     "right": {EvalStatus.PASSED},
     "wrong": {EvalStatus.WRONG_RESULT},

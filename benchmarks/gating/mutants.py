@@ -1,11 +1,11 @@
-"""Wrong candidates made of right ones, and right ones: thousands of texts from a seed. Texts only, no torch.
+"""Wrong candidates made of right ones, and right ones: thousands of texts from a seed. Texts only,
+no torch.
 
-A program is a reference and a right rewrite of it; a mutation replaces one piece of the rewrite, or of the
-frame that calls it, by what people and models get wrong. Every program comes in several types and shapes.
-What a mutation really changes is found out by running both (differing.py); what turns out to change nothing
-is left out. Sizes are small: the gate judges values here, not speed.
-Not covered: synchronization that is missing, which a CPU cannot show.
-"""
+A program is a reference and a right rewrite of it; a mutation replaces one piece of the rewrite,
+or of the frame that calls it, by what people and models get wrong. Every program comes in several
+types and shapes. What a mutation really changes is found out by running both (differing.py); what
+turns out to change nothing is left out. Sizes are small: the gate judges values here, not speed.
+Not covered: synchronization that is missing, which a CPU cannot show."""
 
 from __future__ import annotations
 
@@ -71,13 +71,20 @@ class ModelNew(nn.Module):
         {after}
         return {result}
 """
-FRAME = {"backward": "g", "given": "x, self.weight, self.bias", "after": "pass", "result": "y", "top": ""}
+FRAME = {
+    "backward": "g",
+    "given": "x, self.weight, self.bias",
+    "after": "pass",
+    "result": "y",
+    "top": "",
+}
 """What a right candidate has around its computation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A reference, right rewrites, and what each of them can have wrong: (piece, what stands there then)."""
+    """A reference, right rewrites, and what each of them can have wrong: (piece, what stands there
+    then)."""
 
     name: str
     reference: str
@@ -104,7 +111,8 @@ PROGRAMS = (
         rewrites=(
             "f = x.float(); s = (f * f).sum(-1, keepdim=True) / x.shape[-1]; "
             "return (f * (s + 1e-6).rsqrt() * weight.float() + bias.float()).to(x.dtype)",
-            "f = x.float(); s = torch.linalg.vector_norm(f, dim=-1, keepdim=True).square() / f.shape[-1]; "
+            "f = x.float(); s = torch.linalg.vector_norm(f, dim=-1, keepdim=True).square() / "
+            "f.shape[-1]; "
             "return torch.addcmul(bias.float(), f / (s + 1e-6).sqrt(), weight.float()).to(x.dtype)",
         ),
         mutations=(
@@ -128,7 +136,8 @@ PROGRAMS = (
     ),
     Program(
         name="softmax",
-        reference="s = torch.softmax(x.float() * 0.5, -1) * self.weight + self.bias; return s.to(x.dtype)",
+        reference="s = torch.softmax(x.float() * 0.5, -1) * self.weight + self.bias; return "
+        "s.to(x.dtype)",
         rewrites=(
             "f = x.float() * 0.5; e = torch.exp(f - f.amax(-1, keepdim=True)); "
             "return (e / e.sum(-1, keepdim=True) * weight + bias).to(x.dtype)",
@@ -142,7 +151,11 @@ PROGRAMS = (
             ("other scale", "* 0.5", "* 0.5005"),
             ("other axis", "f.logsumexp(-1", "f.logsumexp(0"),
             ("operand swapped", "* weight + bias", "* bias + weight"),
-            ("lower accumulator", "e.sum(-1, keepdim=True)", "e.bfloat16().cumsum(-1)[..., -1:].float()"),
+            (
+                "lower accumulator",
+                "e.sum(-1, keepdim=True)",
+                "e.bfloat16().cumsum(-1)[..., -1:].float()",
+            ),
             ("bias dropped", " + bias", ""),
         ),
     ),
@@ -151,7 +164,8 @@ PROGRAMS = (
         reference="y = torch.relu(x * self.weight); return y * torch.sigmoid(x) + self.bias",
         rewrites=(
             "y = F.relu(weight * x); return torch.sigmoid(x) * y + bias",
-            "p = x * weight; return torch.where(p <= 0, torch.zeros_like(p), p) * torch.sigmoid(x) + bias",
+            "p = x * weight; return torch.where(p <= 0, torch.zeros_like(p), p) * "
+            "torch.sigmoid(x) + bias",
         ),
         mutations=(
             ("product for a mask", "F.relu(weight * x)", "(x * weight) * ((x * weight) > 0)"),
@@ -171,7 +185,8 @@ PROGRAMS = (
         reference="d = (x * self.weight - self.bias).float(); return (d * d).mean(0).to(x.dtype)",
         rewrites=(
             "d = (x * weight - bias).float(); return (d.square().sum(0) / x.shape[0]).to(x.dtype)",
-            "d = (x * weight - bias).float(); return torch.einsum('mn,mn->n', d, d).div(len(x)).to(x.dtype)",
+            "d = (x * weight - bias).float(); return torch.einsum('mn,mn->n', d, "
+            "d).div(len(x)).to(x.dtype)",
         ),
         mutations=(
             ("off by one", "d.square().sum(0)", "d[1:].square().sum(0)"),
@@ -180,7 +195,11 @@ PROGRAMS = (
             ("size written down", "len(x)", "{m}"),
             ("absolute value", "d.square()", "d.abs()"),
             ("operand swapped", "x * weight - bias", "x * bias - weight"),
-            ("lower accumulator", "d.square().sum(0)", "d.square().bfloat16().cumsum(0)[-1].float()"),
+            (
+                "lower accumulator",
+                "d.square().sum(0)",
+                "d.square().bfloat16().cumsum(0)[-1].float()",
+            ),
             ("two rows only", "'mn,mn->n', d, d", "'mn,mn->n', d[:2], d[:2]"),
         ),
     ),
@@ -190,7 +209,8 @@ PROGRAMS = (
         rewrites=(
             "f = x.float() * weight; h = f.shape[-1] // 2; "
             "a, b = f[..., :h].cumsum(-1), f[..., h:].cumsum(-1); "
-            "t = f[..., :h].sum(-1, keepdim=True); return torch.cat([a, b + t], -1).to(x.dtype) + bias",
+            "t = f[..., :h].sum(-1, keepdim=True); return torch.cat([a, b + t], "
+            "-1).to(x.dtype) + bias",
         ),
         mutations=(
             ("carry dropped", "b + t", "b"),
@@ -206,7 +226,8 @@ PROGRAMS = (
         reference="return (x * self.weight) @ (x + self.bias).t()",
         rewrites=(
             "a, b = x * weight, x + bias; return (b @ a.t()).t().contiguous()",
-            "a, b = x * weight, (x + bias).t(); h = 16; parts = [a[:, i:i + h].float() @ b[i:i + h].float() "
+            "a, b = x * weight, (x + bias).t(); h = 16; parts = [a[:, i:i + h].float() @ b[i:i + "
+            "h].float() "
             "for i in range(0, a.shape[1], h)]; return torch.stack(parts).sum(0).to(x.dtype)",
         ),
         mutations=(
@@ -235,22 +256,34 @@ EVERYWHERE = (
     ("scaled", {"result": "y * 0.995"}),
     ("last element", {"after": "y = y.clone(); y.view(-1)[-1] += 1"}),
     ("last row", {"after": "y = torch.cat([y[:-1], y[-1:] * 1.05])"}),
-    ("first element", {"after": "y = torch.cat([y.flatten()[:1] * 0.9, y.flatten()[1:]]).view(y.shape)"}),
+    (
+        "first element",
+        {"after": "y = torch.cat([y.flatten()[:1] * 0.9, y.flatten()[1:]]).view(y.shape)"},
+    ),
     (
         "some zeros",
-        {"after": "y = torch.where(torch.arange(y.numel()).view(y.shape) % 997 == 5, 0.0, y).to(y.dtype)"},
+        {
+            "after": "y = torch.where(torch.arange(y.numel()).view(y.shape) % 997 == 5, 0.0, "
+            "y).to(y.dtype)"
+        },
     ),
     ("second call", {"after": "y = y * 1.25 if self.calls > 1 else y"}),
     ("every fifth call", {"after": "y = y + 0.1 if self.calls % 5 == 4 else y"}),
     ("stale by address", {"after": "y = self.seen.setdefault(x.data_ptr(), y)"}),
     ("stale by shape", {"after": "y = self.seen.setdefault(tuple(x.shape), y)"}),
     ("stale by sum", {"after": "y = self.seen.setdefault(float(x.flatten()[0]), y)"}),
-    ("stale weights", {"given": "x, self.seen.setdefault('w', self.weight.detach().clone()), self.bias"}),
+    (
+        "stale weights",
+        {"given": "x, self.seen.setdefault('w', self.weight.detach().clone()), self.bias"},
+    ),
     ("another shape", {"after": "y = y if x.shape[0] == {m} else y * 2"}),
     ("another shape", {"after": "y = y if x.shape[0] % 2 == {m} % 2 else y.flip(0)"}),
     (
         "wrong stride",
-        {"given": "x.as_strided(x.shape, (x.shape[1], 1), x.storage_offset()), self.weight, self.bias"},
+        {
+            "given": "x.as_strided(x.shape, (x.shape[1], 1), x.storage_offset()), self.weight, "
+            "self.bias"
+        },
     ),
     ("wrong for large", {"after": "y = torch.where(y.abs() > 50, y * 1.1, y).to(y.dtype)"}),
     ("negative zeroed", {"given": "x.clamp_min(-4), self.weight, self.bias"}),
@@ -290,7 +323,9 @@ def wrong(seed: int) -> Iterator[Sample]:
     made = []
     for program in PROGRAMS:
         for number, rewrite in enumerate(program.rewrites):
-            changes = [(name, rewrite.replace(old, new), FRAME) for name, old, new in program.mutations]
+            changes = [
+                (name, rewrite.replace(old, new), FRAME) for name, old, new in program.mutations
+            ]
             changes += [(name, rewrite, FRAME | change) for name, change in EVERYWHERE]
             for at, (name, text, frame) in enumerate(changes):
                 if text == rewrite and frame is FRAME:

@@ -1,8 +1,8 @@
 """The part about thousands of generated candidates: no wrong one passes, no honest one is refused.
 
-Each wrong one is first shown to differ from its reference on inputs outside the gate's own families
-(differing.py). Verdicts are kept by key, so a later run with the same seed goes on where this one ended.
-"""
+Each wrong one is first shown to differ from its reference on inputs outside the gate's own
+families (differing.py). Verdicts are kept by key, so a later run with the same seed goes on where
+this one ended."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def judge(
     known: list[dict[str, Any]],
     keep: Callable[[Part], None],
 ) -> Part:
-    """``limit``: candidates of this run; ``known``: the rows of earlier ones with this seed; ``keep``
-    takes what is known after every block."""
+    """``limit``: candidates of this run; ``known``: the rows of earlier ones with this seed;
+    ``keep`` takes what is known after every block."""
     done = {row["key"] for row in known}
     asked = [one for one in _mixed(seed) if one.key not in done]
     asked = asked if limit is None else asked[:limit]
@@ -57,7 +57,9 @@ async def judge(
             proofs.update(await _differences(block))
             right = [one for one in block if bool(proofs[one.key]["where"]) == bool(one.mutation)]
             right.sort(key=lambda one: one.reference)  # a judge that is open serves several
-            found.extend(await bench.judge_all(((one, _request(bench, one)) for one in right), left))
+            found.extend(
+                await bench.judge_all(((one, _request(bench, one)) for one in right), left)
+            )
             keep(summed())
 
     def summed() -> Part:
@@ -84,9 +86,11 @@ def _request(bench: Bench, one: Sample) -> EvaluationRequest:
 
 
 async def _differences(block: list[Sample]) -> dict[str, dict[str, Any]]:
-    """What differing.py finds, by key; a child for every block, because it runs what may do anything."""
+    """What differing.py finds, by key; a child for every block, because it runs what may do
+    anything."""
     lines = [
-        json.dumps({"key": one.key, "reference": one.reference, "candidate": one.candidate}) for one in block
+        json.dumps({"key": one.key, "reference": one.reference, "candidate": one.candidate})
+        for one in block
     ]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.gating.differing",
@@ -137,7 +141,8 @@ def _summed(rows: list[dict[str, Any]], equal: int) -> Part:
             Row(what="of the wrong, in 16 bits", bar="half", measured=f"{half} of {len(wrong)}",
                 met=2 * half >= len(wrong) if wrong else None),
             Row(what="few elements, one edge, a later call or the backward alone", bar="a third",
-                measured=f"{small} of {len(wrong)}", met=3 * small >= len(wrong) if wrong else None),
+                measured=f"{small} of {len(wrong)}",
+                met=3 * small >= len(wrong) if wrong else None),
         ],
         notes=notes,
         data=rows,

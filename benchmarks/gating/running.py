@@ -60,11 +60,15 @@ class Bench:
     lanes: int
 
     def request(self, reference: str, candidate: str, **budget: Any) -> EvaluationRequest:
-        """Inference, without torch.compile and with short rounds, unless ``budget`` says otherwise."""
+        """Inference, without torch.compile and with short rounds, unless ``budget`` says
+        otherwise."""
         cuda = self.device == "cuda"
-        made = request_from_files(reference, candidate, device=self.device, has_cuda=cuda, inference=True)
+        made = request_from_files(
+            reference, candidate, device=self.device, has_cuda=cuda, inference=True
+        )
         return replace(
-            made, budget=EvaluationBudget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget})
+            made,
+            budget=EvaluationBudget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget}),
         )
 
     def here(self, request: EvaluationRequest, *, timed: bool) -> EvaluationRequest:
@@ -89,7 +93,8 @@ class Bench:
     async def judge_all(
         self, jobs: Iterator[tuple[Key, EvaluationRequest]], seconds: float
     ) -> list[Judged[Key]]:
-        """In the order in which they end; none is begun after ``seconds``, none runs much longer."""
+        """In the order in which they end; none is begun after ``seconds``, none runs much
+        longer."""
         end, done = time.monotonic() + seconds, list[Judged[Key]]()
 
         async def lane() -> None:

@@ -36,8 +36,8 @@ def excludes_one(interval: Interval, by: float = EXCLUDED_BY) -> bool:
 def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float | None:
     """Clopper and Pearson's one-sided upper bound of a rate: 0 of 300 still allows 1 %.
 
-    The rate at which seeing ``events`` or fewer has probability ``1 - confidence``; None without trials.
-    """
+    The rate at which seeing ``events`` or fewer has probability ``1 - confidence``; None without
+    trials."""
     if not trials:
         return None
     low, high = events / trials, 1.0
@@ -53,7 +53,8 @@ def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float | N
 def _at_most(events: int, trials: int, rate: float) -> float:
     """Probability of at most ``events`` successes in ``trials``."""
     terms = (
-        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(min(events, trials) + 1)
+        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
+        for k in range(min(events, trials) + 1)
     )
     return math.fsum(terms)
 

@@ -1,8 +1,8 @@
 """Tasks of our own: references with a second way to compute the same thing. Texts only, no torch.
 
-Sizes are chosen for an H200, where eager takes 20 us to 2 ms (`tasks`) or both programs keep the device
-busy for at least 50 us (`pairs`); on a CPU the first dimension of the inputs is a sixteenth. Every task
-keeps all its numbers informative: nothing saturates, nothing is constant.
+Sizes are chosen for an H200, where eager takes 20 us to 2 ms (`tasks`) or both programs keep the
+device busy for at least 50 us (`pairs`); on a CPU the first dimension of the inputs is a
+sixteenth. Every task keeps all its numbers informative: nothing saturates, nothing is constant.
 """
 
 from __future__ import annotations
@@ -80,28 +80,68 @@ def tasks(device: str) -> tuple[Task, ...]:
     return (
         same("pointwise chain, 1024x1024", chain, normal(1024, 1024)),
         same("pointwise chain, 2048x2048", chain, normal(2048, 2048)),
-        same("gated unit, 1024x4096", "a, b = x.chunk(2, -1); return F.silu(a) * b", normal(1024, 4096)),
+        same(
+            "gated unit, 1024x4096",
+            "a, b = x.chunk(2, -1); return F.silu(a) * b",
+            normal(1024, 4096),
+        ),
         same("sum of squares, 1024x4096", "return (x * x).sum(-1)", normal(1024, 4096)),
         same("logsumexp, 2048x2048", "return torch.logsumexp(x, -1)", normal(2048, 2048)),
         same("deviation of columns, 4096x512", "return x.std(0)", rows),
         same("softmax, 2048x2048", "return torch.softmax(x, -1)", normal(2048, 2048)),
         same("log-softmax, 256x16384", "return torch.log_softmax(x, -1)", normal(256, 16384)),
-        same("layer norm, 4096x512", "return self.norm(x)", rows, init="self.norm = nn.LayerNorm(512)"),
-        same("group norm, 16x64x32x32", "return self.norm(x)", image, init="self.norm = nn.GroupNorm(8, 64)"),
-        same("batch norm, training", "return self.norm(x)", image, init="self.norm = nn.BatchNorm2d(64)"),
-        same("root-mean-square norm", "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)", rows),
+        same(
+            "layer norm, 4096x512",
+            "return self.norm(x)",
+            rows,
+            init="self.norm = nn.LayerNorm(512)",
+        ),
+        same(
+            "group norm, 16x64x32x32",
+            "return self.norm(x)",
+            image,
+            init="self.norm = nn.GroupNorm(8, 64)",
+        ),
+        same(
+            "batch norm, training",
+            "return self.norm(x)",
+            image,
+            init="self.norm = nn.BatchNorm2d(64)",
+        ),
+        same(
+            "root-mean-square norm",
+            "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)",
+            rows,
+        ),
         same("matrix product, 1024", "return x @ y", normal(1024, 1024), "torch.randn(1024, 1024)"),
-        same("linear, 256x2048", "return self.a(x)", normal(256, 2048), init="self.a = nn.Linear(2048, 512)"),
+        same(
+            "linear, 256x2048",
+            "return self.a(x)",
+            normal(256, 2048),
+            init="self.a = nn.Linear(2048, 512)",
+        ),
         same("matrix product, 2048", "return x @ y", normal(2048, 2048), "torch.randn(2048, 1024)"),
         same("batched product", "return x @ y", normal(32, 256, 64), normal(32, 64, 256)),
-        same("convolution", "return self.a(x)", image, init="self.a = nn.Conv2d(64, 64, 3, padding=1)"),
-        same("depthwise", "return self.a(x)", image, init="self.a = nn.Conv2d(64, 64, 3, groups=64)"),
-        same("attention", "return F.scaled_dot_product_attention(x, y, z)", *[normal(16, 8, 256, 64)] * 3),
+        same(
+            "convolution",
+            "return self.a(x)",
+            image,
+            init="self.a = nn.Conv2d(64, 64, 3, padding=1)",
+        ),
+        same(
+            "depthwise", "return self.a(x)", image, init="self.a = nn.Conv2d(64, 64, 3, groups=64)"
+        ),
+        same(
+            "attention",
+            "return F.scaled_dot_product_attention(x, y, z)",
+            *[normal(16, 8, 256, 64)] * 3,
+        ),
         same(
             "three layers",
             "return self.c(F.gelu(self.b(F.gelu(self.a(x)))))",
             normal(1024, 512),
-            init="self.a = nn.Linear(512, 512); self.b = nn.Linear(512, 512); self.c = nn.Linear(512, 64)",
+            init="self.a = nn.Linear(512, 512); self.b = nn.Linear(512, 512); self.c = "
+            "nn.Linear(512, 64)",
         ),
     )
 
@@ -111,7 +151,8 @@ TWICE = """\
 def once(x):
             {body}
         return once(x) + once(0.5 * x)"""
-"""Four kernels at least, on 32 MiB: the faster program, too, is bound by the device and not by launches."""
+"""Four kernels at least, on 32 MiB: the faster program, too, is bound by the device and not by
+launches."""
 BY_HAND: dict[str, tuple[str, str, str]] = {
     # name: (reference, other, __init__) over one matrix x with {n} columns
     "softmax": (
@@ -120,7 +161,8 @@ BY_HAND: dict[str, tuple[str, str, str]] = {
         "pass",
     ),
     "log-softmax": (
-        "d = x - x.amax(-1, keepdim=True); return d - torch.log(torch.exp(d).sum(-1, keepdim=True))",
+        "d = x - x.amax(-1, keepdim=True); return d - torch.log(torch.exp(d).sum(-1, "
+        "keepdim=True))",
         "return torch.log_softmax(x, -1)",
         "pass",
     ),
@@ -157,7 +199,8 @@ BY_HAND: dict[str, tuple[str, str, str]] = {
         "pass",
     ),
     "linear, relu": (
-        "y = x @ self.a.weight.t() + self.a.bias; return torch.where(y > 0, y, torch.zeros_like(y))",
+        "y = x @ self.a.weight.t() + self.a.bias; return torch.where(y > 0, y, "
+        "torch.zeros_like(y))",
         "return torch.relu(self.a(x))",
         "self.a = nn.Linear({n}, 1024)",
     ),

@@ -1,4 +1,5 @@
-"""Parts about cost: candidates judged per minute, cost against fresh processes, the next after a fault."""
+"""Parts about cost: candidates judged per minute, cost against fresh processes, the next after a
+fault."""
 
 from __future__ import annotations
 
@@ -20,15 +21,16 @@ COMPILED_SHARE = 0.4
 """Of the time box of `rate`: the same with torch.compile."""
 COMPILE_S = 45.0
 COSTED = {"cuda": 6, "cpu": 4}
-"""Candidates one at a time. Side by side there are two for each lane: with one, all of them begin and end
-together, and what is measured is how long one takes and not how many can be judged."""
+"""Candidates one at a time. Side by side there are two for each lane: with one, all of them begin
+and end together, and what is measured is how long one takes and not how many can be judged."""
 
 
 # --- rate -----------------------------------------------------------------------------------
 
 
 async def rate(bench: Bench, seconds: float) -> Part:
-    """Candidates judged per minute, warm: the references have been met once before the clock starts."""
+    """Candidates judged per minute, warm: the references have been met once before the clock
+    starts."""
     await bench.judge_all(_mixed(bench, stream(bench.device, start=10_000), 8), seconds / 4)
     plain = await _per_minute(bench, seconds * (1 - COMPILED_SHARE), 20_000, compile_s=0)
     compiled = await _per_minute(bench, seconds * COMPILED_SHARE, 30_000, compile_s=COMPILE_S)
@@ -51,7 +53,8 @@ async def rate(bench: Bench, seconds: float) -> Part:
             Row(
                 what="verdicts that are true",
                 bar="all",
-                measured=f"{len(plain[1] + compiled[1]) - len(wrong)} of {len(plain[1] + compiled[1])}",
+                measured=f"{len(plain[1] + compiled[1]) - len(wrong)} of "
+                f"{len(plain[1] + compiled[1])}",
                 met=not wrong,
             ),
         ],
@@ -79,7 +82,9 @@ def _mixed(
 def _mistaken(judged: Judged[Sent]) -> str:
     kind = "Triton" if judged.key.triton else "plain"
     told = judged.status.value if judged.status else "not judged"
-    return f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {told}: {judged.detail[:160]}"
+    return (
+        f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {told}: {judged.detail[:160]}"
+    )
 
 
 def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:
@@ -142,8 +147,14 @@ async def in_fresh_processes(request: EvaluationRequest) -> Evaluation:
 
 
 async def after_faults(bench: Bench, seconds: float, folder: Path) -> Part:
-    """After each fault a right and a wrong candidate at once; counted from the faulty verdict to theirs."""
-    end, rows, notes, data = time.monotonic() + seconds, list[Row](), list[str](), list[dict[str, object]]()
+    """After each fault a right and a wrong candidate at once; counted from the faulty verdict to
+    theirs."""
+    end, rows, notes, data = (
+        time.monotonic() + seconds,
+        list[Row](),
+        list[str](),
+        list[dict[str, object]](),
+    )
     await _next(bench, "before")
     for fault in faults(bench.device):
         if time.monotonic() > end:
@@ -184,7 +195,9 @@ def _fault_notes(faulty: Judged[str], wrong: list[Judged[bool]]) -> list[str]:
     told = faulty.status.value if faulty.status else "not judged"
     notes = [f"{faulty.key}: {told} after {faulty.seconds:.1f} s: {faulty.detail[:140]}"]
     if faulty.detail.startswith("the candidate line "):
-        notes.append("  refused by the static guards before it ran: this shows nothing about the next one")
+        notes.append(
+            "  refused by the static guards before it ran: this shows nothing about the next one"
+        )
     return notes + [f"  next: {j.status}: {j.detail[:140]}" for j in wrong]
 
 

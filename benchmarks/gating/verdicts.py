@@ -1,4 +1,5 @@
-"""Parts about what is judged right: attacks and honest candidates, a program against itself, repeats."""
+"""Parts about what is judged right: attacks and honest candidates, a program against itself,
+repeats."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ AT_A_TIME = 4
 """A warm gate keeps as many judges."""
 ALLOWED_CLAIMS, ALLOWED_SPREAD, NEEDED_SHARE = 0.01, 0.01, 0.95
 MIN_MS = 0.05
-"""Repeats are held to the bar where both programs take at least this long: below, Python's launches are
-what is timed, and those differ by more between processes."""
+"""Repeats are held to the bar where both programs take at least this long: below, Python's
+launches are what is timed, and those differ by more between processes."""
 
 
 # --- attacks --------------------------------------------------------------------------------
@@ -47,10 +48,12 @@ def _asked_by_the_tests() -> Callable[[Path], EvaluationRequest]:
 
 
 async def attacks(bench: Bench, seconds: float) -> Part:
-    """Every attack and every honest candidate. Honest ones are timed, attacks where they behave until then:
-    one that passes its trials untimed counts as accepted."""
+    """Every attack and every honest candidate. Honest ones are timed, attacks where they behave
+    until then: one that passes its trials untimed counts as accepted."""
     asked, made = candidates(bench.device), _asked_by_the_tests()
-    jobs = ((path, bench.here(made(path), timed=_name(path).startswith("honest"))) for path in asked)
+    jobs = (
+        (path, bench.here(made(path), timed=_name(path).startswith("honest"))) for path in asked
+    )
     found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
     hostile = [path for path in asked if _name(path).startswith("attacks")]
     honest = [path for path in asked if _name(path).startswith("honest")]
@@ -58,14 +61,21 @@ async def attacks(bench: Bench, seconds: float) -> Part:
     passed = [p for p in honest if p in found and found[p].status is EvalStatus.PASSED]
     wrong = [p for p in asked if p in found and p not in caught and p not in passed]
     ends = Counter(str(found[p].status or "not judged") for p in hostile if p in found)
-    notes = ["attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())]
+    notes = [
+        "attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())
+    ]
     notes += [f"{_name(p)}: {_told(found[p])}" for p in wrong]
     late = [_name(path) for path in asked if path not in found]
     notes += [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
     return Part(
         rows=[
             _all("attacks rejected", len(caught), sum(p in found for p in hostile), len(hostile)),
-            _all("honest candidates accepted", len(passed), sum(p in found for p in honest), len(honest)),
+            _all(
+                "honest candidates accepted",
+                len(passed),
+                sum(p in found for p in honest),
+                len(honest),
+            ),
         ],
         notes=notes,
         data=[{"candidate": f"{_name(p)}", **_plain(found[p])} for p in asked if p in found],
@@ -92,7 +102,9 @@ async def against_itself(bench: Bench, seconds: float) -> Part:
     timed = [j for j in found if j.evaluation and j.evaluation.speedup]
     claims = [j for j in timed if j.evaluation and j.evaluation.faster()]
     excluded = [
-        j for j in timed if j.evaluation and j.evaluation.speedup and excludes_one(j.evaluation.speedup)
+        j
+        for j in timed
+        if j.evaluation and j.evaluation.speedup and excludes_one(j.evaluation.speedup)
     ]
     bound = upper_bound(len(claims), len(timed))
     share = len(claims) / len(timed) if timed else None
@@ -186,7 +198,9 @@ def _worst(spreads: dict[str, float]) -> list[str]:
 
 def _repeated(name: str, rows: list[Judged[str]], most: float) -> str:
     ratios = "  ".join(f"{_ratio(j):.3f}" for j in rows)
-    return f"{name:34}{(_eager_ms(rows[0]) or 0) * 1e3:8.0f} us  spread {most:6.2%}  ratios {ratios}"
+    return (
+        f"{name:34}{(_eager_ms(rows[0]) or 0) * 1e3:8.0f} us  spread {most:6.2%}  ratios {ratios}"
+    )
 
 
 def _long(rows: list[Judged[str]]) -> bool:
@@ -194,11 +208,11 @@ def _long(rows: list[Judged[str]]) -> bool:
 
 
 def in_blocks(asked: Sequence[Task], blocks: Sequence[int]) -> Iterator[tuple[Task, int]]:
-    """Every task as often as all blocks say, some numbers at a time, so that a cut leaves all tasks alike.
+    """Every task as often as all blocks say, some numbers at a time, so that a cut leaves all
+    tasks alike.
 
-    Within a block a few tasks take turns: drift of the device meets all of them, and the gate keeps their
-    judges.
-    """
+    Within a block a few tasks take turns: drift of the device meets all of them, and the gate
+    keeps their judges."""
     first = 0
     for block in blocks:
         for start in range(0, len(asked), AT_A_TIME):

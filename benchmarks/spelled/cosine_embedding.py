@@ -18,7 +18,11 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(16384, 1024), torch.randn(16384, 1024), torch.randint(0, 2, (16384,)) * 2.0 - 1.0]
+    return [
+        torch.randn(16384, 1024),
+        torch.randn(16384, 1024),
+        torch.randint(0, 2, (16384,)) * 2.0 - 1.0,
+    ]
 
 
 def get_init_inputs():

@@ -18,7 +18,9 @@ GROUPS: dict[str, list[Task]] = {
 def files() -> dict[Path, str]:
     """Every task file and its text."""
     return {
-        TASKS / group / f"{task.name}.py": source(task) for group, tasks in GROUPS.items() for task in tasks
+        TASKS / group / f"{task.name}.py": source(task)
+        for group, tasks in GROUPS.items()
+        for task in tasks
     }
 
 

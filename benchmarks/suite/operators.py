@@ -35,7 +35,9 @@ def _activations() -> list[Task]:
 
 
 def _normalizations() -> list[Task]:
-    affine = "self.weight = nn.Parameter(torch.ones(size))\nself.bias = nn.Parameter(torch.zeros(size))"
+    affine = (
+        "self.weight = nn.Parameter(torch.ones(size))\nself.bias = nn.Parameter(torch.zeros(size))"
+    )
     size = {"size": "8192"}
     return [
         Task(name="softmax_rows", family="softmax", doc="Softmax over contiguous rows.",
@@ -269,7 +271,9 @@ def _convolutions() -> list[Task]:
 
 def _attention() -> list[Task]:
     heads = dict.fromkeys("qkv", "torch.randn(8, 12, 1024, 64)")
-    by_hand = "scores = q @ k.transpose(-2, -1) / 8.0\n{mask}return torch.softmax(scores, dim=-1) @ v"
+    by_hand = (
+        "scores = q @ k.transpose(-2, -1) / 8.0\n{mask}return torch.softmax(scores, dim=-1) @ v"
+    )
     causal = (
         "hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)\n"
         'scores = scores.masked_fill(hidden, float("-inf"))\n'

@@ -54,7 +54,9 @@ def source(task: Task) -> str:
     lines = body if "\n" in body or body.startswith("return ") else f"return {body}"
     init = task.init or {}
     uses_functional = "F." in task.forward + task.helpers + task.setup
-    head = "import torch.nn as nn" + ("\nimport torch.nn.functional as F" if uses_functional else "")
+    head = "import torch.nn as nn" + (
+        "\nimport torch.nn.functional as F" if uses_functional else ""
+    )
     helpers = f"\n\n{textwrap.dedent(task.helpers).strip()}\n" if task.helpers else ""
     return TEMPLATE.format(
         doc=task.doc,

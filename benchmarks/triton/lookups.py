@@ -1,4 +1,5 @@
-"""Kernels whose places or results are whole numbers: gathers, counts, quantization, a loss over classes."""
+"""Kernels whose places or results are whole numbers: gathers, counts, quantization, a loss over
+classes."""
 
 import torch
 import triton

@@ -7,7 +7,8 @@ import triton.language as tl
 
 @triton.jit
 def exact_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -26,7 +27,9 @@ def exact_kernel(
         )
         total += tl.dot(a, b, input_precision="ieee")
     tl.store(
-        c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N)
+        c_ptr + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
     )
 
 
@@ -42,7 +45,8 @@ def exact(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def half_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr
 ):  # fmt: skip
     row_block = tl.program_id(0)
     column_block = tl.program_id(1)
@@ -74,7 +78,8 @@ def half(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def batched_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr
 ):  # fmt: skip
     batch = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -84,11 +89,19 @@ def batched_kernel(
         inner = start + tl.arange(0, BLOCK_K)
         left = (rows[:, None] < M) & (inner[None, :] < K)
         right = (inner[:, None] < K) & (columns[None, :] < N)
-        a = tl.load(a_ptr + batch * M * K + rows[:, None] * K + inner[None, :], mask=left, other=0.0)
-        b = tl.load(b_ptr + batch * K * N + inner[:, None] * N + columns[None, :], mask=right, other=0.0)
+        a = tl.load(
+            a_ptr + batch * M * K + rows[:, None] * K + inner[None, :], mask=left, other=0.0
+        )
+        b = tl.load(
+            b_ptr + batch * K * N + inner[:, None] * N + columns[None, :], mask=right, other=0.0
+        )
         total = tl.dot(a, b, total)
     mask = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_ptr + batch * M * N + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=mask)
+    tl.store(
+        c_ptr + batch * M * N + rows[:, None] * N + columns[None, :],
+        total.to(tl.float16),
+        mask=mask,
+    )
 
 
 # kernel-lsp: workload a=f16[64,1024,128] b=f16[64,128,1024]
@@ -102,13 +115,17 @@ def batched(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def matvec_kernel(a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+def matvec_kernel(
+    a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr
+):
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     total = tl.zeros((BLOCK_R,), dtype=tl.float32)
     for start in range(0, columns, BLOCK_C):
         column = start + tl.arange(0, BLOCK_C)
         mask = (row[:, None] < rows) & (column[None, :] < columns)
-        a = tl.load(a_ptr + row[:, None].to(tl.int64) * columns + column[None, :], mask=mask, other=0.0)
+        a = tl.load(
+            a_ptr + row[:, None].to(tl.int64) * columns + column[None, :], mask=mask, other=0.0
+        )
         x = tl.load(x_ptr + column, mask=column < columns, other=0.0)
         total += tl.sum(a.to(tl.float32) * x[None, :].to(tl.float32), axis=1)
     tl.store(out_ptr + row, total.to(tl.bfloat16), mask=row < rows)

@@ -50,7 +50,9 @@ def running_sum_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * columns + column, mask=column < columns, other=0.0)
-        tl.store(out_ptr + row * columns + column, before + tl.cumsum(x, axis=0), mask=column < columns)
+        tl.store(
+            out_ptr + row * columns + column, before + tl.cumsum(x, axis=0), mask=column < columns
+        )
         before += tl.sum(x, axis=0)
 
 
@@ -85,7 +87,9 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 @triton.jit
-def causal_conv_kernel(x_ptr, weight_ptr, out_ptr, length, channels, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_conv_kernel(
+    x_ptr, weight_ptr, out_ptr, length, channels, TAPS: tl.constexpr, BLOCK: tl.constexpr
+):
     step = tl.program_id(1)
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     base = tl.program_id(2).to(tl.int64) * length * channels

@@ -1,4 +1,5 @@
-"""Kernels whose structure is what costs them: rows read again and again, launches apart, few programs."""
+"""Kernels whose structure is what costs them: rows read again and again, launches apart, few
+programs."""
 
 import torch
 import triton
@@ -142,7 +143,8 @@ def bias_gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def narrow_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -161,7 +163,9 @@ def narrow_kernel(
         )
         total += tl.dot(a, b)
     mask = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total.to(c_ptr.dtype.element_ty), mask=mask)
+    tl.store(
+        c_ptr + rows[:, None] * N + columns[None, :], total.to(c_ptr.dtype.element_ty), mask=mask
+    )
 
 
 # kernel-lsp: workload a=bf16[256,65536] b=bf16[65536,256]

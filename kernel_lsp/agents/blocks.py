@@ -1,8 +1,8 @@
 """Where in a reply's text a call may stand: tags, fences, edit blocks; and what was only thought.
 
-One pass from the left: whatever opens first takes the text up to its end, so a tag inside a code block is
-text, and so is a fence inside a tag. Every search goes on where the last one ended: linear in the text.
-Not covered: what a block says (reading.py), what of it counts (replies.py).
+One pass from the left: whatever opens first takes the text up to its end, so a tag inside a code
+block is text, and so is a fence inside a tag. Every search goes on where the last one ended:
+linear in the text. Not covered: what a block says (reading.py), what of it counts (replies.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def blocks(text: str) -> Iterator[MessageBlock]:
         else:
             body, at, complete = _fence_end(text, start, opening["fence"])
             yield MessageBlock(
-                kind=BlockKind.FENCE, text=body, language=opening["language"].lower(), complete=complete
+                kind=BlockKind.FENCE,
+                text=body,
+                language=opening["language"].lower(),
+                complete=complete,
             )
 
 
@@ -124,7 +127,9 @@ def _tag_end(text: str, start: int) -> tuple[str, int, bool]:
 def _edit(text: str, opening: re.Match[str]) -> tuple[MessageBlock, int]:
     end = _EDIT_END.search(text, opening.end())
     at = end.end() if end else len(text)
-    return MessageBlock(kind=BlockKind.EDIT, text=text[opening.start() : at], complete=end is not None), at
+    return MessageBlock(
+        kind=BlockKind.EDIT, text=text[opening.start() : at], complete=end is not None
+    ), at
 
 
 def _fence_end(text: str, start: int, mark: str) -> tuple[str, int, bool]:
@@ -139,4 +144,8 @@ def _fence_end(text: str, start: int, mark: str) -> tuple[str, int, bool]:
 def _until(text: str, start: int, end: str) -> tuple[str, int, bool]:
     """(text up to ``end``, where it goes on, whether ``end`` was there)."""
     found = text.find(end, start)
-    return (text[start:found], found + len(end), True) if found >= 0 else (text[start:], len(text), False)
+    return (
+        (text[start:found], found + len(end), True)
+        if found >= 0
+        else (text[start:], len(text), False)
+    )

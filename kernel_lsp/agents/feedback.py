@@ -1,10 +1,10 @@
 """What a model is told of its attempts: a verdict as a small JSON object, and as one line.
 
-Everything in it was measured or checked by the gate. Of failed trials the smallest is shown, because it is
-the easiest to think about: fewest rows first, then fewest variations, then the largest error. Texts may hold
-what a candidate wrote (names of exceptions); whoever puts them into a prompt quotes them.
-Not covered: where it stands in a prompt (prompts.py), and the values of inputs, which no model sees.
-"""
+Everything in it was measured or checked by the gate. Of failed trials the smallest is shown,
+because it is the easiest to think about: fewest rows first, then fewest variations, then the
+largest error. Texts may hold what a candidate wrote (names of exceptions); whoever puts them into
+a prompt quotes them. Not covered: where it stands in a prompt (prompts.py), and the values of
+inputs, which no model sees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _BATCH = re.compile(r"batch of (\d+)")
 
 
 def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
-    """What the next turn is told of a verdict, without empty parts. ``threshold``: the speedup asked for."""
+    """What the next turn is told of a verdict, without empty parts. ``threshold``: the speedup
+    asked for."""
     evaluation = judged.proposal.evaluation
     trials = judged.evidence.trials if judged.evidence else ()
     told: Json = {
@@ -66,13 +67,20 @@ def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
         ][:MOST_CHECKS],
         "seconds_to_judge": _round_number(evaluation.seconds),
     }
-    return _fit_into_limit({key: value for key, value in told.items() if value not in (None, "", [], {})})
+    return _fit_into_limit(
+        {key: value for key, value in told.items() if value not in (None, "", [], {})}
+    )
 
 
 def line(attempt: Attempt) -> str:
-    """``attempt 7: wrong_result, 3 trials passed, then heavy_tailed, batch of 1: error 4, allowed 1``."""
-    start = f"attempt {attempt.number}" + (f" from {attempt.parent}" if attempt.parent is not None else "")
-    return _text(f"{start}: {'; '.join(filter(None, (_result(attempt), attempt.complaint)))}", MOST_LINE)
+    """``attempt 7: wrong_result, 3 trials passed, then heavy_tailed, batch of 1: error 4, allowed
+    1``."""
+    start = f"attempt {attempt.number}" + (
+        f" from {attempt.parent}" if attempt.parent is not None else ""
+    )
+    return _text(
+        f"{start}: {'; '.join(filter(None, (_result(attempt), attempt.complaint)))}", MOST_LINE
+    )
 
 
 def _result(attempt: Attempt) -> str:
@@ -83,7 +91,9 @@ def _result(attempt: Attempt) -> str:
         return _failure(evaluation, attempt.feedback)
     if not evaluation.speedups:
         return "right, not timed"
-    ratios = (f"{found.mid:.3g}x ({_bounds(found)}) {name}" for name, found in evaluation.speedups.items())
+    ratios = (
+        f"{found.mid:.3g}x ({_bounds(found)}) {name}" for name, found in evaluation.speedups.items()
+    )
     share = evaluation.roofline_share
     of_roof = f", {share:.0%} of what the memory allows" if share is not None else ""
     return f"right, speed {', '.join(ratios)}{of_roof}"
@@ -96,7 +106,9 @@ def _failure(evaluation: Evaluation, feedback: Json) -> str:
         return f"{evaluation.status.value}: {_text(evaluation.detail, 300)}"
     passed = feedback.get("trials", {}).get("passed", 0)
     where = ", ".join(str(worst[key]) for key in ("values", "variation") if worst.get(key))
-    told = f"error {worst['error']:.2g}, allowed {worst['allowed']:.2g}" if "allowed" in worst else ""
+    told = (
+        f"error {worst['error']:.2g}, allowed {worst['allowed']:.2g}" if "allowed" in worst else ""
+    )
     found = told or _text(str(worst.get("what", "")), 200)
     return f"{evaluation.status.value}, {passed} trials passed, then {where}: {found}"
 
@@ -115,7 +127,9 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
     failed = [trial for trial in trials if trial.passed is False]
     if not failed:
         return {}
-    smallest = min(failed, key=lambda trial: (_rows(trial, workload), _parts(trial), -_excess(trial)))
+    smallest = min(
+        failed, key=lambda trial: (_rows(trial, workload), _parts(trial), -_excess(trial))
+    )
     told = {
         "values": smallest.family,
         "variation": smallest.variation,
@@ -128,7 +142,8 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
 
 
 def _rows(trial: Trial, workload: Workload) -> float:
-    """A trial has the workload's first dimension unless it says otherwise; the rest is the same for all."""
+    """A trial has the workload's first dimension unless it says otherwise; the rest is the same
+    for all."""
     told = _BATCH.search(trial.variation)
     if told:
         return int(told[1])
@@ -191,7 +206,8 @@ def _round_number(value: float | None) -> float | None:
 
 
 def _text(text: str, most: int = MOST_TEXT) -> str:
-    """On one line, cut in its middle: both a cause's first words and a traceback's last say something."""
+    """On one line, cut in its middle: both a cause's first words and a traceback's last say
+    something."""
     flat = " ".join(text.split())
     if len(flat) <= most:
         return flat
@@ -210,7 +226,8 @@ def _fit_into_limit(told: Json) -> Json:
     failing = shorter.get("smallest_failing_trial")
     if isinstance(failing, dict) and _size(shorter) > MOST_BYTES:
         shorter["smallest_failing_trial"] = {
-            key: _text(value, 200) if isinstance(value, str) else value for key, value in failing.items()
+            key: _text(value, 200) if isinstance(value, str) else value
+            for key, value in failing.items()
         }
     return shorter
 

@@ -1,7 +1,7 @@
 """Where a reply calls tools: native calls, the envelope, tags, fences, code; in this order.
 
-What is found is as the model wrote it: nothing is checked against a schema here (replies.py does that).
-"""
+What is found is as the model wrote it: nothing is checked against a schema here (replies.py does
+that)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,11 @@ def _as_json(
 ) -> list[FoundCall]:
     """The calls of a text that is JSON from its beginning, or Python's calls of the tools."""
     if made := reading.python_call(text, [tool.name for tool in tools]):
-        note(where, "is a call in Python", 'was read all the same; send {"name": …, "arguments": {…}}')
+        note(
+            where,
+            "is a call in Python",
+            'was read all the same; send {"name": …, "arguments": {…}}',
+        )
         return [FoundCall(name=name, arguments=arguments, form=form) for name, arguments in made]
     if text[:1] not in ("{", "["):
         return []
@@ -81,10 +85,14 @@ def _as_json(
     return [FoundCall(name=name, arguments=arguments, form=form) for name, arguments in made]
 
 
-def _in_blocks(found: Sequence[MessageBlock], tools: Sequence[ToolSchema], note: Notes) -> list[FoundCall]:
+def _in_blocks(
+    found: Sequence[MessageBlock], tools: Sequence[ToolSchema], note: Notes
+) -> list[FoundCall]:
     tagged = [block for block in found if block.kind is BlockKind.TAG][: reading.MOST_CALLS]
     calls = [
-        call for number, block in enumerate(tagged, 1) for call in _find_tagged(block, number, tools, note)
+        call
+        for number, block in enumerate(tagged, 1)
+        for call in _find_tagged(block, number, tools, note)
     ]
     fenced: list[FoundCall] = []
     for number, block in enumerate((b for b in found if b.kind is BlockKind.FENCE), 1):
@@ -107,7 +115,9 @@ def _find_tagged(
     xml = blocks.xml_call(text) if text.startswith("<") else None
     if xml is not None:
         name, values = xml
-        return [FoundCall(name=name, arguments=_type_values(name, values, tools), form=CallForm.TAGGED)]
+        return [
+            FoundCall(name=name, arguments=_type_values(name, values, tools), form=CallForm.TAGGED)
+        ]
     if made := _as_json(text, where, CallForm.TAGGED, tools, note):
         return made
     if text[:1] not in ("{", "["):
@@ -120,7 +130,8 @@ def _type_values(name: str, values: dict[str, str], tools: Sequence[ToolSchema])
     schema: Json = next((tool.parameters for tool in tools if tool.name == name), {})
     properties = schema.get("anyOf", [schema])[0].get("properties", {})
     return {
-        key: text if _is_text(properties.get(key, {})) else _load_json(text) for key, text in values.items()
+        key: text if _is_text(properties.get(key, {})) else _load_json(text)
+        for key, text in values.items()
     }
 
 
@@ -143,7 +154,9 @@ def _find_fenced(
     if text.startswith(("<tool_call>", "<function=")):
         inner = [one for one in blocks.blocks(text) if one.kind is BlockKind.TAG]
         return [
-            call for one in inner[: reading.MOST_CALLS] for call in _find_tagged(one, number, tools, note)
+            call
+            for one in inner[: reading.MOST_CALLS]
+            for call in _find_tagged(one, number, tools, note)
         ]
     where, of_json = f"code block {number}", ("json", "json5", "jsonc", "tool_call", "")
     if block.language not in (*of_json, *_PYTHON):
@@ -157,7 +170,9 @@ def _find_fenced(
 
 def _code(found: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
     """Every complete edit block, else the last code block, as a write_rewrite."""
-    fences = [b for b in found if b.kind is BlockKind.FENCE and b.language in _PYTHON and _is_code(b)]
+    fences = [
+        b for b in found if b.kind is BlockKind.FENCE and b.language in _PYTHON and _is_code(b)
+    ]
     edits = [one for b in found for one in ([b] if b.kind is BlockKind.EDIT else _edits_in(b))]
     whole = [one.text for one in edits if one.complete]
     for number, one in enumerate(edits, 1):

@@ -1,15 +1,17 @@
-"""The trained policy as a planner for Triton kernels: of what the rule suggests and what is near it, the
-course from which the model expects most; then the rule's first, and its others by what the model expects.
+"""The trained policy as a planner for Triton kernels: of what the rule suggests and what is near
+it, the course from which the model expects most; then the rule's first, and its others by what the
+model expects.
 
-It is asked one kind of question, by how much a kernel is faster after some steps (compact/launching.py), with
-both states as the engine sees them launched. Asked first of the rule's courses. From the best of these and
-from the rule's first it goes down: without one of its steps, as long as that promises more, because a part of
-a chain is often better than the chain. From the better of both: for every step and every parameter each other
-choice, all else as it is, once. These parameters are tried on the rule's first course as well. What the
-engine refuses is passed over. Parameters that won before are not searched, and the rule's first course is
-left only for one that promises more by a margin. A model that fails is followed by the rule, and the reason
-is told. Not covered: steps that are in none of the rule's courses; judging; which checkpoint it is.
-"""
+It is asked one kind of question, by how much a kernel is faster after some steps
+(compact/launching.py), with both states as the engine sees them launched. Asked first of the
+rule's courses. From the best of these and from the rule's first it goes down: without one of its
+steps, as long as that promises more, because a part of a chain is often better than the chain.
+From the better of both: for every step and every parameter each other choice, all else as it is,
+once. These parameters are tried on the rule's first course as well. What the engine refuses is
+passed over. Parameters that won before are not searched, and the rule's first course is left only
+for one that promises more by a margin. A model that fails is followed by the rule, and the reason
+is told. Not covered: steps that are in none of the rule's courses; judging; which checkpoint it
+is."""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class WeighedChain:
     def shorter(self) -> Iterator[WeighedChain]:
         """Without each one of its steps, but never without any step."""
         for place in range(len(self.steps) if len(self.steps) > 1 else 0):
-            sites, steps = ((*some[:place], *some[place + 1 :]) for some in (self.sites, self.steps))
+            sites, steps = (
+                (*some[:place], *some[place + 1 :]) for some in (self.sites, self.steps)
+            )
             yield WeighedChain(sites=tuple(sites), steps=tuple(steps))
 
     def others(self, place: int, name: str) -> Iterator[WeighedChain]:
@@ -78,9 +82,9 @@ class KernelPlanner:
         prefer: Prefer = lambda site: None,
         tell: Tell = lambda words: None,
     ) -> None:
-        """``name``: `Candidate.proposer`. ``capability``: ``sm_90``; None: unknown. ``margin``: of ln(gain),
-        to leave the rule's first course. ``prefer``: parameters that won before count more than the model's.
-        ``tell`` is told why the model was left, when it was."""
+        """``name``: `Candidate.proposer`. ``capability``: ``sm_90``; None: unknown. ``margin``: of
+        ln(gain), to leave the rule's first course. ``prefer``: parameters that won before count
+        more than the model's. ``tell`` is told why the model was left, when it was."""
         self._name, self._answer, self._launched, self._make = name, answer, launched, make
         self._rule, self._capability, self._margin, self._prefer = rule, capability, margin, prefer
         self._tell = tell
@@ -109,12 +113,14 @@ class KernelPlanner:
                 yield course
 
     async def _ordered(self, courses: Sequence[Course]) -> list[Course]:
-        """What is found near the best of these, and these, by what the model expects; those that the engine
-        cannot tell last. Raises BackboneError."""
+        """What is found near the best of these, and these, by what the model expects; those that
+        the engine cannot tell last. Raises BackboneError."""
         with contextlib.suppress(RewriteError):
             self._before = await self._launched(())
         gains = [await self._gain(course.steps) for course in courses]
-        weighed = [(gain, course) for gain, course in zip(gains, courses, strict=True) if gain is not None]
+        weighed = [
+            (gain, course) for gain, course in zip(gains, courses, strict=True) if gain is not None
+        ]
         if not weighed:
             return list(courses)
         if gains[0] is not None:
@@ -129,8 +135,8 @@ class KernelPlanner:
         return [best, *await self._carried(best, courses[0], ordered), *rest]
 
     async def _carried(self, best: Course, whole: Course, known: Sequence[Course]) -> list[Course]:
-        """The rule's first with the parameters of the best where both have a step: what the best does
-        without may be worth something yet. None where that is known, or refused."""
+        """The rule's first with the parameters of the best where both have a step: what the best
+        does without may be worth something yet. None where that is known, or refused."""
         chosen = {(step.skill, step.site): step for step in best.steps}
         steps = tuple(chosen.get((step.skill, step.site), step) for step in whole.steps)
         try:
@@ -154,7 +160,9 @@ class KernelPlanner:
             return []
         if any(made.id == course.candidate.id for course in courses):
             return []
-        return [(best.gain, self._named(Course(candidate=made, sites=best.sites, steps=best.steps)))]
+        return [
+            (best.gain, self._named(Course(candidate=made, sites=best.sites, steps=best.steps)))
+        ]
 
     async def _chains(self, courses: Iterable[Course]) -> list[WeighedChain]:
         """Those of them that the engine can tell. Raises BackboneError."""
@@ -166,7 +174,9 @@ class KernelPlanner:
         ]
 
     def _named(self, course: Course) -> Course:
-        return replace(course, candidate=replace(course.candidate, proposer=self._name), weighed=True)
+        return replace(
+            course, candidate=replace(course.candidate, proposer=self._name), weighed=True
+        )
 
     async def _shortened(self, best: WeighedChain) -> WeighedChain:
         """Without the step that it does better without, again and again."""
@@ -175,7 +185,8 @@ class KernelPlanner:
         return best
 
     async def _tuned(self, best: WeighedChain) -> WeighedChain:
-        """Every searched parameter, one after the other, at its best choice with all else as it is."""
+        """Every searched parameter, one after the other, at its best choice with all else as it
+        is."""
         for place, site in enumerate(best.sites):
             if self._prefer(site) is None:
                 for name in free_parameters(site.parameters):
@@ -191,8 +202,8 @@ class KernelPlanner:
         return best
 
     async def _gain(self, steps: Sequence[Step]) -> float | None:
-        """What the model expects of these steps; None: the engine refuses them, or enough was asked.
-        Raises BackboneError."""
+        """What the model expects of these steps; None: the engine refuses them, or enough was
+        asked. Raises BackboneError."""
         key = wire.dumps(list(steps))
         if key not in self._gains and self._before is not None and self._asked < MOST_ASKED:
             self._gains[key] = None
@@ -210,7 +221,11 @@ class KernelPlanner:
 
 def free_parameters(parameters: dict[str, list[Any]]) -> list[str]:
     """Names of those with several choices that differ in speed or accuracy only."""
-    return [name for name, some in parameters.items() if len(some) > 1 and name not in SEMANTIC_PARAMETERS]
+    return [
+        name
+        for name, some in parameters.items()
+        if len(some) > 1 and name not in SEMANTIC_PARAMETERS
+    ]
 
 
 def _promise(pair: tuple[float, Course]) -> float:

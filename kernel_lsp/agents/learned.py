@@ -1,15 +1,15 @@
 """The trained policy as a planner: courses by what the model finds likeliest, then the rule's.
 
-The model selects skills, is told the rule's first course, names steps one by one (the engine applies each
-before the next is asked for) and stops. Where it would leave the rule's course it has to be surer than that
-by a margin, which was chosen on tasks that it had not learned from. What it would have said instead is known
-with its probability, so the next course is the likeliest that differs in one word, completed greedily
-(Lawler's k best solutions, 1972, with a greedy completion). Replies are valid by construction
-(agents/compact). A model that has learned to weigh is asked about the rule's courses instead, with what each
-would cost (compact/weighing.py), and the most promising one comes first. A model that fails is followed by
-the rule, and the reason is told. When its first course was measured it is told what came of it, and asked
-`again`. Not covered: judging; which checkpoint it is.
-"""
+The model selects skills, is told the rule's first course, names steps one by one (the engine
+applies each before the next is asked for) and stops. Where it would leave the rule's course it has
+to be surer than that by a margin, which was chosen on tasks that it had not learned from. What it
+would have said instead is known with its probability, so the next course is the likeliest that
+differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy
+completion). Replies are valid by construction (agents/compact). A model that has learned to weigh
+is asked about the rule's courses instead, with what each would cost (compact/weighing.py), and the
+most promising one comes first. A model that fails is followed by the rule, and the reason is told.
+When its first course was measured it is told what came of it, and asked `again`. Not covered:
+judging; which checkpoint it is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ MOST_TRIES = 16
 MOST_AGAIN = 4
 """The same, when a course was measured: most of what it says then is on the list already."""
 MOST_WEIGHED = 6
-"""Of the rule's courses: the best of 387 measured programs' was among these but for 5 % of its speed."""
+"""Of the rule's courses: the best of 387 measured programs' was among these but for 5 % of its
+speed."""
 MOST_REPLIES = 40
 """In one course: each step may be refused."""
 
@@ -81,12 +82,19 @@ class LearnedPlanner:
         prefer: Prefer = lambda site: None,
         tell: Tell = lambda words: None,
     ) -> None:
-        """``name``: `Candidate.proposer`. ``margin``: of log-probability, or of ln(gain) where it weighs, to
-        leave the rule's first course. ``weighs``: it has learned to weigh courses. ``prefer``: parameters
-        that won before count more than the model's. ``tell`` is told why the model was left, when it was."""
+        """``name``: `Candidate.proposer`. ``margin``: of log-probability, or of ln(gain) where it
+        weighs, to leave the rule's first course. ``weighs``: it has learned to weigh courses.
+        ``prefer``: parameters that won before count more than the model's. ``tell`` is told why
+        the model was left, when it was."""
         self._situation, self._name, self._answer, self._margin = situation, name, answer, margin
         self._weighs = weighs
-        self._view, self._make, self._rule, self._prefer, self._tell = view, make, rule, prefer, tell
+        self._view, self._make, self._rule, self._prefer, self._tell = (
+            view,
+            make,
+            rule,
+            prefer,
+            tell,
+        )
         self._views: dict[str, Viewed | None] = {}
         self._numbers = itertools.count()
         self._heap: list[_Branch] = []
@@ -95,7 +103,8 @@ class LearnedPlanner:
         self._seen: set[str] = set()
         """Candidates that were suggested."""
         self._measured: tuple[tuple[Step, ...], float | None] | None = None
-        """A course of the model's own, and its speedup over the program as it was; None: it failed."""
+        """A course of the model's own, and its speedup over the program as it was; None: it
+        failed."""
 
     async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
         """Best guess first, without duplicates."""
@@ -132,15 +141,17 @@ class LearnedPlanner:
         return not known
 
     async def _weighed(self, courses: Sequence[Course]) -> list[Course]:
-        """The one from which the model expects most first; of equals, and where the engine tells no cost,
-        the rule's. Raises BackboneError, _Untold."""
+        """The one from which the model expects most first; of equals, and where the engine tells
+        no cost, the rule's. Raises BackboneError, _Untold."""
         before = await self._viewed(())
         if before is None or before.cost is None:
             return list(courses)
         plans = [await self._plan(course) for course in courses]
         gains = []
         for plan in plans:
-            asked = PlanQuestion(situation=self._situation, before=before.cost, rule=plans[0], course=plan)
+            asked = PlanQuestion(
+                situation=self._situation, before=before.cost, rule=plans[0], course=plan
+            )
             choice = (await self._answer(asked, asked.offer)).choices[0]
             gains.append(value_model.expected_gain(choice.words, choice.logprobs))
         gains[0] += self._margin
@@ -159,13 +170,14 @@ class LearnedPlanner:
     async def again(self, course: Course, speedup: float | None) -> Course | None:
         """What the model suggests when it knows how a course of its own did; None: nothing new.
 
-        ``speedup``: over the program as it was; None: it does not run there. As in a second turn of its
-        training.
-        """
+        ``speedup``: over the program as it was; None: it does not run there. As in a second turn
+        of its training."""
         if course.candidate.proposer != self._name:
             return None
         self._measured = course.steps, speedup
-        with contextlib.suppress(BackboneError, _Untold):  # the courses that are known are raced without it
+        with contextlib.suppress(
+            BackboneError, _Untold
+        ):  # the courses that are known are raced without it
             async for found in self._learned(MOST_AGAIN):
                 return found
         return None
@@ -203,8 +215,8 @@ class LearnedPlanner:
         return await self._finished(talk.steps, sites)
 
     async def _advise(self, talk: Dialog) -> None:
-        """Tell it the rule's course as a turn before its own, then what was measured. Raises _Untold where
-        that cannot be said."""
+        """Tell it the rule's course as a turn before its own, then what was measured. Raises
+        _Untold where that cannot be said."""
         await self._tell_turn(talk, self._advice)
         talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
         if self._measured is not None:
@@ -227,7 +239,8 @@ class LearnedPlanner:
             talk.say(STOP)
 
     async def _careful(self, talk: Dialog, said: ModelReply, fixed: int) -> ModelReply:
-        """The reply, with the rule's word instead wherever it leaves the rule's course by too little.
+        """The reply, with the rule's word instead wherever it leaves the rule's course by too
+        little.
 
         ``fixed``: words at its beginning that are not to be changed.
         """
@@ -246,11 +259,14 @@ class LearnedPlanner:
             rest = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
             before = tuple(one for one in said.choices if one.place <= place)
             taken = (one.logprobs[one.words.index(wanted[one.place])] for one in before)
-            said = replace(rest, logprob=math.fsum(taken) + rest.logprob, choices=(*before, *rest.choices))
+            said = replace(
+                rest, logprob=math.fsum(taken) + rest.logprob, choices=(*before, *rest.choices)
+            )
         return said
 
     def _rules_reply(self, talk: Dialog) -> tuple[str, ...] | None:
-        """How the rule would go on; None: it would not have come here, or it is time for something else."""
+        """How the rule would go on; None: it would not have come here, or it is time for something
+        else."""
         done = len(talk.steps)
         if (
             self._measured is not None
@@ -295,7 +311,8 @@ class LearnedPlanner:
         return self._views[key]
 
     async def _finished(self, steps: Sequence[Step], sites: Sequence[Site]) -> Course | None:
-        """The program that the steps lead to; without the last ones where they cannot be written down."""
+        """The program that the steps lead to; without the last ones where they cannot be written
+        down."""
         known = [
             replace(step, parameters=self._prefer(site) or step.parameters)
             for step, site in zip(steps, sites, strict=True)
@@ -303,7 +320,9 @@ class LearnedPlanner:
         for count in range(len(known), 0, -1):
             with contextlib.suppress(RewriteError):
                 made = replace(await self._make(known[:count]), proposer=self._name)
-                return Course(candidate=made, sites=tuple(sites[:count]), steps=tuple(known[:count]))
+                return Course(
+                    candidate=made, sites=tuple(sites[:count]), steps=tuple(known[:count])
+                )
         return None
 
 

@@ -1,4 +1,5 @@
-"""What was wrong with a reply, collected while it is read, in words that are short whatever it says."""
+"""What was wrong with a reply, collected while it is read, in words that are short whatever it
+says."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def short(value: Any) -> str:
     if value is MISSING:
         return "nothing"
     text = as_words(value)[:80]
-    text = "".join(char if char.isprintable() else " " for char in text.encode("utf-8", "replace").decode())
+    text = "".join(
+        char if char.isprintable() else " " for char in text.encode("utf-8", "replace").decode()
+    )
     return f"`{text if len(text) < 80 else text[:77] + '...'}`"
 
 

@@ -1,4 +1,5 @@
-"""What the engine offers behind some steps. Each chain is asked for once: looking costs a replay of it."""
+"""What the engine offers behind some steps. Each chain is asked for once: looking costs a replay
+of it."""
 
 from __future__ import annotations
 

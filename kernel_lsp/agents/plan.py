@@ -1,13 +1,13 @@
 """The deterministic policy: a ranker that needs no language model.
 
-It chains executable skills in several courses, each of which becomes a candidate. One takes what is proved
-to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the rest (Triton);
-another fuses first, where that makes a difference; another is plain PyTorch alone; all of them also inside a
-wrapper (a recorded graph). Of these the one that should take the least time comes first. Others: what
-competes with a step of the first one for the same operations, single rewrites. A step starts from the
-parameters that are known to be best, else from the skill's default. It never judges or measures; which
-course and which parameters are best is found by comparing (pipeline/search.py).
-"""
+It chains executable skills in several courses, each of which becomes a candidate. One takes what
+is proved to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the
+rest (Triton); another fuses first, where that makes a difference; another is plain PyTorch alone;
+all of them also inside a wrapper (a recorded graph). Of these the one that should take the least
+time comes first. Others: what competes with a step of the first one for the same operations,
+single rewrites. A step starts from the parameters that are known to be best, else from the skill's
+default. It never judges or measures; which course and which parameters are best is found by
+comparing (pipeline/search.py)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from kernel_lsp.records import Candidate, Json, Site, Step
 
 NAME = "plan/2"
 MAX_CHAIN = 12
-"""Longest chain of rewrites in one candidate; a program that needs more is better split by its author."""
+"""Longest chain of rewrites in one candidate; a program that needs more is better split by its
+author."""
 PLAINER = 0.95
-"""Generated kernels must promise more than this: what is about as fast without them is easier to read,
-compiles at once and is never far from the original's values. By 5,091 plans measured on an H200
-(trainer/LOG.md), 1.0 and 0.9 would choose a little worse."""
+"""Generated kernels must promise more than this: what is about as fast without them is easier to
+read, compiles at once and is never far from the original's values. By 5,091 plans measured on an
+H200 (trainer/LOG.md), 1.0 and 0.9 would choose a little worse."""
 MAX_RIVALS = 4
 """Courses in which another skill gets what the best chain gave to the most promising one."""
 
@@ -48,11 +49,16 @@ class Course:
     """Where the steps were applied, in order."""
     steps: tuple[Step, ...]
     weighed: bool = False
-    """A policy weighed its steps and parameters one by one: races begin with those of another course."""
+    """A policy weighed its steps and parameters one by one: races begin with those of another
+    course."""
 
     def places(self) -> list[int]:
         """Steps with parameters that can be searched, the most valuable first."""
-        found = [i for i, site in enumerate(self.sites) if any(len(c) > 1 for c in site.parameters.values())]
+        found = [
+            i
+            for i, site in enumerate(self.sites)
+            if any(len(c) > 1 for c in site.parameters.values())
+        ]
         return sorted(found, key=lambda i: -_benefit(self.sites[i]))
 
 
@@ -67,12 +73,15 @@ class PlanDraft:
 
     @property
     def saved(self) -> float:
-        """Estimated share of the time that the steps save together; each counts from what the last left."""
+        """Estimated share of the time that the steps save together; each counts from what the last
+        left."""
         return 1.0 - math.prod(1.0 - _benefit(site) for site in self.sites)
 
     def before(self, place: int) -> PlanDraft:
         """The chain as it was before a step."""
-        return PlanDraft(lefts=self.lefts[: place + 1], sites=self.sites[:place], steps=self.steps[:place])
+        return PlanDraft(
+            lefts=self.lefts[: place + 1], sites=self.sites[:place], steps=self.steps[:place]
+        )
 
 
 class Planner:
@@ -111,8 +120,9 @@ class Planner:
                 yield await self._then(start, site) or start
 
     async def _bold(self, start: PlanDraft, fused: PlanDraft) -> list[PlanDraft]:
-        """Fusions before anything else, where the careful way has cost one: what is left of several small
-        ones can be more than they promised. Only where their calls can be compared."""
+        """Fusions before anything else, where the careful way has cost one: what is left of
+        several small ones can be more than they promised. Only where their calls can be
+        compared."""
         costly = {fused.sites[place].plain and not rival.plain for place, rival in rivals(fused)}
         if self._weigh is None or True not in costly:
             return []
@@ -150,7 +160,12 @@ class Planner:
         return await self._extend(chain, plain=True, without=without)
 
     async def _extend(
-        self, chain: PlanDraft, *, plain: bool, careful: bool = False, without: frozenset[str] = frozenset()
+        self,
+        chain: PlanDraft,
+        *,
+        plain: bool,
+        careful: bool = False,
+        without: frozenset[str] = frozenset(),
     ) -> PlanDraft:
         """Apply the most promising site again and again; one whose rewrite fails is passed over.
 
@@ -176,12 +191,15 @@ class Planner:
             return chain
         without = frozenset((chain.sites[place].key,))
         return await (
-            self._fused(other, without) if triton else self._extend(other, plain=True, without=without)
+            self._fused(other, without)
+            if triton
+            else self._extend(other, plain=True, without=without)
         )
 
     async def _wrapped(self, chain: PlanDraft) -> PlanDraft:
-        """With the best that can go around it: of 190 pairs measured on an H200, the recorded one was faster
-        in 90 %, and what is not recorded does not compete with a first course that is."""
+        """With the best that can go around it: of 190 pairs measured on an H200, the recorded one
+        was faster in 90 %, and what is not recorded does not compete with a first course that
+        is."""
         around = next((site for site in rank_sites(chain.lefts[-1]) if site.wraps), None)
         return (await self._then(chain, around) if around else None) or chain
 
@@ -195,7 +213,8 @@ class Planner:
         return PlanDraft(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps)
 
     async def _finished(self, chain: PlanDraft) -> Course | None:
-        """The program that a chain leads to; without its last steps where they cannot be written down."""
+        """The program that a chain leads to; without its last steps where they cannot be written
+        down."""
         for count in range(len(chain.steps), 0, -1):
             with contextlib.suppress(RewriteError):
                 made = replace(await self._make(chain.steps[:count]), proposer=NAME)
@@ -208,7 +227,8 @@ class Planner:
 
 
 def promise(chain: PlanDraft) -> float:
-    """Estimated share that is saved when the open fusions follow; of rivals for one operation the best."""
+    """Estimated share that is saved when the open fusions follow; of rivals for one operation the
+    best."""
     left, taken = 1.0 - chain.saved, set[str]()
     for site in rank_sites(chain.lefts[-1]):
         names = set(site.site.split("+"))
@@ -221,9 +241,8 @@ def promise(chain: PlanDraft) -> float:
 def rivals(chain: PlanDraft) -> list[tuple[int, Site]]:
     """(place of a step, site that the step took away), the most promising first.
 
-    A site that is gone after a step competed with it for operations: a fused kernel for a matrix product and
-    its tail, say, with one for the tail alone.
-    """
+    A site that is gone after a step competed with it for operations: a fused kernel for a matrix
+    product and its tail, say, with one for the tail alone."""
     found = []
     for place, chosen in enumerate(chain.sites):
         still = {site.key for site in chain.lefts[place + 1]}
@@ -233,7 +252,8 @@ def rivals(chain: PlanDraft) -> list[tuple[int, Site]]:
 
 
 def rank_sites(sites: Iterable[Site]) -> list[Site]:
-    """Sites whose proofs all hold, largest estimated saving first, ties by name so that runs repeat."""
+    """Sites whose proofs all hold, largest estimated saving first, ties by name so that runs
+    repeat."""
     sound = [site for site in sites if all(proof.holds for proof in site.proofs)]
     return sorted(sound, key=lambda site: (-_benefit(site), site.skill, site.site))
 

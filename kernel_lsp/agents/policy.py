@@ -1,10 +1,10 @@
 """The policy agent: one turn of a language model, from a context to a draft.
 
-A turn is a prompt, a reply, and what the workshop makes of its call. A skill may be read first (twice at
-most), and a reply without any call is asked for once more; whatever else is wrong with it becomes the draft's
-complaint, which the next turn reads. Skills are selected once per rollout, and one rollout in four is given
-none. Not covered: prompts' words (prompts.py), how a reply is read (replies.py), where to go on (search/).
-"""
+A turn is a prompt, a reply, and what the workshop makes of its call. A skill may be read first
+(twice at most), and a reply without any call is asked for once more; whatever else is wrong with
+it becomes the draft's complaint, which the next turn reads. Skills are selected once per rollout,
+and one rollout in four is given none. Not covered: prompts' words (prompts.py), how a reply is
+read (replies.py), where to go on (search/)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ ROOMY = 2**20
 SHOWN_REPLY = 1500
 """Characters of such a reply that it is shown again, from its beginning."""
 LOST_AFTER = 5
-"""Failures of a skill in a row after which it is not offered any more: its file may have been edited into
-something else. Combinations that a sound skill refuses come one or two in a row."""
+"""Failures of a skill in a row after which it is not offered any more: its file may have been
+edited into something else. Combinations that a sound skill refuses come one or two in a row."""
 
 Select = Callable[[SearchTask, int], Awaitable[tuple[tuple[str, ...], Exchange, Cost]]]
 """(task, seed) -> names of skills, how they were chosen, what that took (`selection.select`)."""
@@ -84,9 +84,12 @@ class PolicyAgent:
         order: Callable[[Sequence[str]], list[str]] = list,
     ) -> None:
         """``info``: what opening the backbone gave. ``select``: None asks the same backbone.
-        ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many sites."""
+        ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many
+        sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
-        self._reads = info.backbone != "plan"  # which needs no room, and knows when it has said everything
+        self._reads = (
+            info.backbone != "plan"
+        )  # which needs no room, and knows when it has said everything
         self._room = sizing.room(info if self._reads else replace(info, context_tokens=ROOMY))
         self._select: Select = select or (lambda task, seed: selection.select(backbone, task, seed))
         self._chosen: dict[int, tuple[str, ...]] = {}
@@ -104,7 +107,8 @@ class PolicyAgent:
         return self._info.name
 
     async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
-        """One attempt. None: a deterministic backbone has nothing more to say. Raises BackboneError."""
+        """One attempt. None: a deterministic backbone has nothing more to say. Raises
+        BackboneError."""
         turn, self._unsaid = self._unsaid, _Turn()
         try:
             return await self._turn(task, context, turn)
@@ -133,11 +137,11 @@ class PolicyAgent:
     async def lessons(
         self, task: SearchTask, attempts: Sequence[Attempt]
     ) -> list[tuple[Attempt, ProposedDraft]]:
-        """(best attempt of a rollout, drafts of skills), for every rollout that has taught something.
+        """(best attempt of a rollout, drafts of skills), for every rollout that has taught
+        something.
 
-        Asked when a search is over, and only of attempts that nobody has asked about. A model that fails
-        ends it with what was learned before.
-        """
+        Asked when a search is over, and only of attempts that nobody has asked about. A model that
+        fails ends it with what was learned before."""
         rollouts: defaultdict[int, list[Attempt]] = defaultdict(list)
         for attempt in attempts:
             if attempt.rollout is not None and attempt.turn:
@@ -154,20 +158,25 @@ class PolicyAgent:
                 except BackboneError as error:
                     self.notes.append(f"no skills were written down: {error}")
                     break
-                learned.append((best, ProposedDraft(exchanges=(exchange,), cost=cost, drafts=drafts)))
+                learned.append(
+                    (best, ProposedDraft(exchanges=(exchange,), cost=cost, drafts=drafts))
+                )
         return learned
 
     # --- skills ---------------------------------------------------------------------------
 
     async def _skills(self, task: SearchTask, context: Context, turn: _Turn) -> tuple[str, ...]:
-        """The same in every turn of a rollout, also after the process was killed between two of them."""
+        """The same in every turn of a rollout, also after the process was killed between two of
+        them."""
         rollout = context.number if context.rollout is None else context.rollout
         if not (self._reads and task.skills) or selection.without_skills(rollout):
             return ()
         async with self._choosing[rollout]:
             if rollout not in self._chosen:
                 earlier = [one.candidate.advice for one in context.history if one.candidate]
-                self._chosen[rollout] = earlier[0] if earlier else await self._selected(task, context, turn)
+                self._chosen[rollout] = (
+                    earlier[0] if earlier else await self._selected(task, context, turn)
+                )
         return self._chosen[rollout]
 
     async def _selected(self, task: SearchTask, context: Context, turn: _Turn) -> tuple[str, ...]:
@@ -179,7 +188,8 @@ class PolicyAgent:
     # --- sites ----------------------------------------------------------------------------
 
     async def _offered(self, task: SearchTask, context: Context) -> list[Site]:
-        """The parent's own steps, to change their parameters, and what could follow them; ranked."""
+        """The parent's own steps, to change their parameters, and what could follow them;
+        ranked."""
         steps = _steps(context)
         if not steps:
             found = list(task.sites)
@@ -187,11 +197,14 @@ class PolicyAgent:
             own = [await self._site(steps, place) for place in range(len(steps))]
             after = await self._offers.after(steps) if len(steps) < MAX_CHAIN else ()
             found = [*(site for site in own if site is not None), *after]
-        fit = [s for s in rank_sites(found) if (s.plain or task.triton) and not self._is_out(s.skill)]
+        fit = [
+            s for s in rank_sites(found) if (s.plain or task.triton) and not self._is_out(s.skill)
+        ]
         return self._cut(fit)
 
     def _cut(self, sites: list[Site]) -> list[Site]:
-        """At most as many as a prompt shows: half by what they save, the others by what has paid."""
+        """At most as many as a prompt shows: half by what they save, the others by what has
+        paid."""
         most = sizing.MOST_SITES
         if len(sites) <= most:
             return sites
@@ -213,7 +226,8 @@ class PolicyAgent:
     def _prompt(
         self, task: SearchTask, context: Context, sites: Sequence[Site], given: Sequence[str]
     ) -> Prompt:
-        """Without the parent's text where that does not fit: its steps and results may be enough."""
+        """Without the parent's text where that does not fit: its steps and results may be
+        enough."""
         room, program = self._room, self._workshop.marked(None)
         parent = context.parent.candidate if context.parent else None
         told: dict[str, Any] = {"program": program, "outcome": feedback.line}
@@ -225,7 +239,9 @@ class PolicyAgent:
                 pass
         return prompts.policy(task, context, sites, given, room, **told)
 
-    async def _asked(self, task: SearchTask, prompt: Prompt, turn: _Turn) -> tuple[Parsed, tuple[str, ...]]:
+    async def _asked(
+        self, task: SearchTask, prompt: Prompt, turn: _Turn
+    ) -> tuple[Parsed, tuple[str, ...]]:
         """What the model has decided, and the skills that it has read before."""
         room, read, repairs = self._room, list[str](), 0
         while True:
@@ -246,17 +262,23 @@ class PolicyAgent:
 
     # --- doing ----------------------------------------------------------------------------
 
-    async def _made(self, calls: Sequence[ToolCall], task: SearchTask, context: Context) -> Candidate:
+    async def _made(
+        self, calls: Sequence[ToolCall], task: SearchTask, context: Context
+    ) -> Candidate:
         """Raises RewriteError."""
         if calls[0].name == tools.WRITE:
             parent = context.parent.candidate if context.parent else None
             written = await self._workshop.write(str(calls[0].arguments["code"]), parent)
             if written.uses_triton and not task.triton:  # interpreted for minutes, and never timed
-                raise RewriteError(f"Triton kernels do not run on this {task.device}", "write PyTorch")
+                raise RewriteError(
+                    f"Triton kernels do not run on this {task.device}", "write PyTorch"
+                )
             return written
         steps = chain_steps(_steps(context), calls)
         if len(steps) > MAX_CHAIN:
-            raise RewriteError(f"that would be a chain of {len(steps)} skills", f"at most {MAX_CHAIN}")
+            raise RewriteError(
+                f"that would be a chain of {len(steps)} skills", f"at most {MAX_CHAIN}"
+            )
         skills = {str(call.arguments["skill"]) for call in calls}
         try:
             made = await self._workshop.apply(steps)
@@ -271,12 +293,16 @@ class PolicyAgent:
         for skill in sorted(skills):
             self._failures[skill] += 1
             if self._failures[skill] == LOST_AFTER:
-                told = f"skill {skill} failed {LOST_AFTER} times in a row and was left out of this search"
+                told = (
+                    f"skill {skill} failed {LOST_AFTER} times in a row and was left out of "
+                    f"this search"
+                )
                 self.notes.append(f"{told}: {error}")
 
 
 def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step, ...]:
-    """A step that is named again gets other parameters where it stands; another is added at the end."""
+    """A step that is named again gets other parameters where it stands; another is added at the
+    end."""
     steps = {(step.skill, step.site): step for step in before}
     for call in calls:
         told = call.arguments
@@ -295,7 +321,8 @@ def _steps(context: Context) -> tuple[Step, ...]:
 def _answer_reading(
     prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: Room
 ) -> Prompt:
-    """The prompt after a skill was read: its text, and no further reading when that was the last."""
+    """The prompt after a skill was read: its text, and no further reading when that was the
+    last."""
     skill = next(one for one in task.skills if one.name == call.arguments["name"])
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
     unread = [name for name in _readable(prompt) if name not in read]

@@ -1,10 +1,11 @@
-"""The questions of the three agents: which skills, which rewrite, what was learned. One call answers each.
+"""The questions of the three agents: which skills, which rewrite, what was learned. One call
+answers each.
 
-Formats and prohibitions follow daVinci-kernel (arXiv 2606.16497), with differences: choosing nothing is said
-to be good, the policy may let the engine apply a skill, and what it is told of its attempts is within a
-budget, newest and best first. The words are in wording.py, what fits in sizing.py.
-Inputs are told as shapes: who cannot see how they are made cannot write for their values.
-"""
+Formats and prohibitions follow daVinci-kernel (arXiv 2606.16497), with differences: choosing
+nothing is said to be good, the policy may let the engine apply a skill, and what it is told of its
+attempts is within a budget, newest and best first. The words are in wording.py, what fits in
+sizing.py. Inputs are told as shapes: who cannot see how they are made cannot write for their
+values."""
 
 from __future__ import annotations
 
@@ -50,13 +51,19 @@ Outcome = Callable[[Attempt], str]
 def selection(
     task: SearchTask, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None
 ) -> Prompt:
-    """Which of the task's skills (at least one) help here; at most three, fewer where the reply is short.
+    """Which of the task's skills (at least one) help here; at most three, fewer where the reply is
+    short.
 
     Raises BackboneError when nothing fits.
     """
     names = [skill.name for skill in task.skills]
     most = next(
-        (n for n in range(MOST_SELECTED, 1, -1) if sizing.is_bounded(tools.select_skills(names, n), room)), 1
+        (
+            n
+            for n in range(MOST_SELECTED, 1, -1)
+            if sizing.is_bounded(tools.select_skills(names, n), room)
+        ),
+        1,
     )
     system, end = wording.SELECTION.format(most=most), "Which help?"
     head = [_target(task), quote_text(without_inputs(task.program.source), "python"), "# Skills"]
@@ -81,14 +88,19 @@ def policy(
     start: str | None = None,
     outcome: Outcome,
 ) -> Prompt:
-    """The next attempt. ``program`` is the marked original, ``start`` the marked parent (`Workshop.marked`).
+    """The next attempt. ``program`` is the marked original, ``start`` the marked parent
+    (`Workshop.marked`).
 
-    ``sites`` are ranked, ``chosen`` are names of skills whose text is given; ``outcome`` tells an attempt in
-    one line (agents/feedback.py). Raises BackboneError when not even program and tools fit.
-    """
-    sites = sizing.sites_that_fit([site for site in sites if all(proof.holds for proof in site.proofs)], room)
+    ``sites`` are ranked, ``chosen`` are names of skills whose text is given; ``outcome`` tells an
+    attempt in one line (agents/feedback.py). Raises BackboneError when not even program and tools
+    fit."""
+    sites = sizing.sites_that_fit(
+        [site for site in sites if all(proof.holds for proof in site.proofs)], room
+    )
     offered = _policy_tools(task, sites, chosen, start or program, room)
-    system = wording.POLICY.format(answers="\n".join(wording.ANSWERS[tool.name] for tool in offered))
+    system = wording.POLICY.format(
+        answers="\n".join(wording.ANSWERS[tool.name] for tool in offered)
+    )
     begun = _start(context, program, start)
     head = [_target(task), quote_text(program, "python"), *begun, *_places(sites)]
     groups = [
@@ -99,9 +111,15 @@ def policy(
     end = _request(context)
     left = sizing.left_for([system, *head, end, *TITLES, wording.AFTER_REFERENCES], offered, room)
     kept = iter(sizing.fit_parts([part for group in groups for part in group], left))
-    references, attempts, results = ([text for _ in group if (text := next(kept))] for group in groups)
+    references, attempts, results = (
+        [text for _ in group if (text := next(kept))] for group in groups
+    )
     system = _join_texts(
-        [system, *_title_section(TITLES[0], references), *[wording.AFTER_REFERENCES] * bool(references)]
+        [
+            system,
+            *_title_section(TITLES[0], references),
+            *[wording.AFTER_REFERENCES] * bool(references),
+        ]
     )
     body = _join_texts(
         [*head, *_title_section(TITLES[1], attempts), *_title_section(TITLES[2], results), end]
@@ -118,18 +136,24 @@ def summary(
     *,
     seed: int | None = None,
 ) -> Prompt:
-    """What was learned between a rollout's first attempt and its best. ``had``: skills that it was given.
+    """What was learned between a rollout's first attempt and its best. ``had``: skills that it was
+    given.
 
     Raises BackboneError when it does not fit.
     """
     known = [skill for name in had for skill in task.skills if skill.name == name]
-    given = "\n".join(f"- {line(skill.name)}: {line(skill.description)}" for skill in known) or "None."
+    given = (
+        "\n".join(f"- {line(skill.name)}: {line(skill.description)}" for skill in known) or "None."
+    )
     body = [_target(task), quote_text(without_inputs(task.program.source), "python")]
     body += ["# Skills that the agent had", given]
     for title, attempt in (("Its first attempt", first), ("Its best attempt", best)):
         body += [f"# {title}: lower bound of the speedup {_speedup(attempt)}", *_work(attempt)]
     body += ["What can be learned from the difference?"]
-    system, offered = wording.SUMMARY.format(most=tools.MOST_DRAFTED), (tools.update_skill_library(),)
+    system, offered = (
+        wording.SUMMARY.format(most=tools.MOST_DRAFTED),
+        (tools.update_skill_library(),),
+    )
     sizing.left_for([system, *body], offered, room)
     return _prompt(system, _join_texts(body), offered, min(SUMMARY_TOKENS, room.reply_tokens), seed)
 
@@ -152,8 +176,12 @@ def without_inputs(source: str) -> str:
 def _target(task: SearchTask) -> str:
     where = task.device_name or task.device
     lines = [f"# Target `{task.qualname}` on {line(where)}", _workload(task)]
-    traffic = [f"{verb} {count / 1e6:.1f} MB" for verb, count in _traffic(task) if count is not None]
-    limit = [] if task.bottleneck is Bottleneck.UNKNOWN else [f"is limited by {task.bottleneck.value}"]
+    traffic = [
+        f"{verb} {count / 1e6:.1f} MB" for verb, count in _traffic(task) if count is not None
+    ]
+    limit = (
+        [] if task.bottleneck is Bottleneck.UNKNOWN else [f"is limited by {task.bottleneck.value}"]
+    )
     if facts := [*traffic, *limit]:
         lines.append(f"A call {', '.join(facts)}.")
     if not task.triton:
@@ -167,7 +195,9 @@ def _traffic(task: SearchTask) -> tuple[tuple[str, int | None], ...]:
 
 def _workload(task: SearchTask) -> str:
     inputs = task.workload.inputs
-    told = "as its file makes them" if inputs is None else ", ".join(map(_argument, inputs)) or "none"
+    told = (
+        "as its file makes them" if inputs is None else ", ".join(map(_argument, inputs)) or "none"
+    )
     mode = {True: " In training mode.", False: " In eval mode.", None: ""}[task.workload.training]
     return line(f"Inputs: {told}.{mode}")
 
@@ -189,7 +219,8 @@ def _entry(number: int, skill: Skill, task: SearchTask, arms: Sequence[ArmStats]
     known = [
         arm
         for arm in arms
-        if (arm.skill, arm.bottleneck) == (skill.name, task.bottleneck) and arm.device.startswith(task.device)
+        if (arm.skill, arm.bottleneck) == (skill.name, task.bottleneck)
+        and arm.device.startswith(task.device)
     ]
     for arm in known[:1]:
         gain = f", mean speedup {math.exp(arm.mean_gain):.2f}x" if arm.mean_gain is not None else ""
@@ -205,8 +236,12 @@ def _places(sites: Sequence[Site]) -> list[str]:
 
 def _place(site: Site) -> str:
     saves = f" (saves about {site.benefit:.0%})" if site.benefit else ""
-    searched = {name: values for name, values in site.parameters.items() if name not in SEMANTIC_PARAMETERS}
-    choices = "; ".join(f"{name}: {' | '.join(map(json.dumps, values))}" for name, values in searched.items())
+    searched = {
+        name: values for name, values in site.parameters.items() if name not in SEMANTIC_PARAMETERS
+    }
+    choices = "; ".join(
+        f"{name}: {' | '.join(map(json.dumps, values))}" for name, values in searched.items()
+    )
     told = f"- {site.skill} at {site.site}: {site.summary}{saves}"
     return line(f"{told}. Parameters {choices}" if choices else told)
 
@@ -215,7 +250,11 @@ def _references(task: SearchTask, chosen: Sequence[str]) -> list[PromptPart]:
     by_name = {skill.name: skill for skill in task.skills}
     skills = [by_name[name] for name in chosen if name in by_name]
     return [
-        PromptPart(text=reference(skill), short=line(f"- {skill.name}: {skill.description}"), rank=2 * i + 2)
+        PromptPart(
+            text=reference(skill),
+            short=line(f"- {skill.name}: {skill.description}"),
+            rank=2 * i + 2,
+        )
         for i, skill in enumerate(skills)
     ]
 
@@ -240,7 +279,10 @@ def _start(context: Context, program: str, start: str | None) -> list[str]:
     told = f"# Where you go on: attempt {context.parent.number}"
     steps = context.parent.candidate.steps if context.parent.candidate else ()
     if steps:
-        told += "\nNaming one of its steps again changes that step's parameters; another site is added to it."
+        told += (
+            "\nNaming one of its steps again changes that step's parameters; another site is "
+            "added to it."
+        )
     return [told, quote_text(start, "python")]
 
 
@@ -280,12 +322,18 @@ def _work(attempt: Attempt, above: bool = False) -> list[str]:
     candidate = attempt.candidate
     if candidate is None:
         return []
-    steps = [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps]
+    steps = [
+        {"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps
+    ]
     told = [line(f"Steps: {json.dumps(steps)}")] if steps else []
     if above:
         return told
     edit = candidate.edit
-    code = _join_texts([edit.definitions.strip(), edit.target]) if edit else without_inputs(candidate.program)
+    code = (
+        _join_texts([edit.definitions.strip(), edit.target])
+        if edit
+        else without_inputs(candidate.program)
+    )
     return [*told, quote_text(code, "python")]
 
 
@@ -298,7 +346,8 @@ def _results(context: Context) -> list[PromptPart]:
     told = f"Of attempt {last.number}:"
     return [
         PromptPart(
-            text=f"{told}\n{quote_text(json.dumps(last.feedback, ensure_ascii=False), 'json')}", rank=0
+            text=f"{told}\n{quote_text(json.dumps(last.feedback, ensure_ascii=False), 'json')}",
+            rank=0,
         )
     ]
 
@@ -306,7 +355,9 @@ def _results(context: Context) -> list[PromptPart]:
 def _request(context: Context) -> str:
     if context.move is Move.REFINE and context.parent is not None:
         number = context.parent.number
-        told = f"Go on from attempt {number}: mend it if it was wrong, make it faster if it was right."
+        told = (
+            f"Go on from attempt {number}: mend it if it was wrong, make it faster if it was right."
+        )
     else:
         told = "Make a fresh start from the original."
     known = " Do not repeat an attempt." if context.history or context.best else ""
@@ -323,7 +374,10 @@ def _policy_tools(
     if unread and offered:
         offered.append(tools.read_skill(unread))
     if not offered:
-        cause = f"{room.model} has no room for a rewrite ({room.reply_tokens} tokens), and no skill applies"
+        cause = (
+            f"{room.model} has no room for a rewrite ({room.reply_tokens} tokens), and no skill "
+            f"applies"
+        )
         raise BackboneError(cause, "take a model with a larger context")
     return tuple(offered)
 

@@ -1,8 +1,8 @@
-"""Calls out of text: JSON with small faults, Python's literals and calls, and the shapes that products use.
+"""Calls out of text: JSON with small faults, Python's literals and calls, and the shapes that
+products use.
 
-What is mended is named: raw control characters, trailing commas, Python's spelling. Nothing is run.
-Not covered: whether a call is valid (repairs.py fits it to its schema).
-"""
+What is mended is named: raw control characters, trailing commas, Python's spelling. Nothing is
+run. Not covered: whether a call is valid (repairs.py fits it to its schema)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,19 @@ def load(text: str, where: str, note: Note) -> Any:
         return value
     value, another = _decode(text, strict=False)
     if another is None:
-        note(where, "has raw line breaks or tabs in a string", "was read all the same; write strict JSON")
+        note(
+            where,
+            "has raw line breaks or tabs in a string",
+            "was read all the same; write strict JSON",
+        )
         return value
     value = _without_trailing_commas(text, another)
     if value is not MISSING:
-        note(where, "has a comma before a closing bracket", "was read all the same; write strict JSON")
+        note(
+            where,
+            "has a comma before a closing bracket",
+            "was read all the same; write strict JSON",
+        )
         return value
     value = _literal(text)
     if value is not MISSING:
@@ -53,7 +61,10 @@ def load(text: str, where: str, note: Note) -> Any:
 def _decode(text: str, *, strict: bool) -> tuple[Any, ValueError | RecursionError | None]:
     try:
         return json.JSONDecoder(strict=strict).raw_decode(text)[0], None
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of more than 4300 digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: also a number of more than 4300 digits
         return MISSING, error
 
 
@@ -62,7 +73,9 @@ def _without_trailing_commas(text: str, error: ValueError | RecursionError | Non
         if not isinstance(error, json.JSONDecodeError):
             return MISSING
         # Where the parser stands, by version: at the comma or at the bracket behind it.
-        found = _TRAILING.match(text, error.pos) or _TRAILING.match(text, text.rfind(",", 0, error.pos + 1))
+        found = _TRAILING.match(text, error.pos) or _TRAILING.match(
+            text, text.rfind(",", 0, error.pos + 1)
+        )
         if found is None or found.end() < error.pos:
             return MISSING
         text = text[: found.start()] + " " + text[found.start() + 1 :]
@@ -77,10 +90,22 @@ def _literal(text: str) -> Any:
         return MISSING
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in a model's strings are nobody's concern
+            warnings.simplefilter(
+                "ignore"
+            )  # invalid escapes in a model's strings are nobody's concern
             value = ast.literal_eval(parsing.parse(text).body[0].value)  # type: ignore[attr-defined]
-            return json.loads(json.dumps(value, allow_nan=False))  # sets, bytes and numbers with a j are none
-    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, MemoryError):
+            return json.loads(
+                json.dumps(value, allow_nan=False)
+            )  # sets, bytes and numbers with a j are none
+    except (
+        SyntaxError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        MemoryError,
+    ):
         return MISSING
 
 
@@ -96,7 +121,15 @@ def python_call(text: str, names: Iterable[str]) -> list[tuple[str, Json]]:
             value = tree.body[0].value if len(tree.body) == 1 else None  # type: ignore[attr-defined]
             found = value.elts if isinstance(value, ast.List) else [value]
             return [_arguments(call) for call in found]
-    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, MemoryError):
+    except (
+        SyntaxError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        MemoryError,
+    ):
         return []
 
 
@@ -110,19 +143,29 @@ def _arguments(call: Any) -> tuple[str, Json]:
 
 def _locate_break(text: str, error: ValueError | RecursionError) -> tuple[str, str]:
     if not isinstance(error, json.JSONDecodeError):
-        return "holds JSON that is nested too deeply or a number that is too long", "write it as it was asked"
+        return (
+            "holds JSON that is nested too deeply or a number that is too long",
+            "write it as it was asked",
+        )
     if error.msg.startswith("Unterminated string"):
         begin = short(text[error.pos : error.pos + 60])
         cause = f"ends after {len(text)} characters, inside the string that begins {begin}"
         return cause, "send the whole JSON object, shorter if it was cut"
     if error.pos >= len(text.rstrip()):
-        return f"ends after {len(text)} characters, before its last bracket", "send the whole JSON object"
+        return (
+            f"ends after {len(text)} characters, before its last bracket",
+            "send the whole JSON object",
+        )
     near = short(text[max(0, error.pos - 20) : error.pos + 20])
-    return f"is no JSON at character {error.pos}, near {near}: {error.msg}", "send one valid JSON object"
+    return (
+        f"is no JSON at character {error.pos}, near {near}: {error.msg}",
+        "send one valid JSON object",
+    )
 
 
 def shape_calls(value: Any, tools: Iterable[tuple[str, Json]]) -> list[tuple[Any, Any]]:
-    """(name, arguments) of every call in a JSON value; empty: it is none. ``tools``: name and schema."""
+    """(name, arguments) of every call in a JSON value; empty: it is none. ``tools``: name and
+    schema."""
     known = dict(tools)
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
@@ -145,7 +188,9 @@ def _name_calls(value: Json, known: dict[str, Json]) -> list[tuple[Any, Any]]:
             beside = {name: content for name, content in value.items() if name != key}
             if value[key] in known and set(beside) >= _required_fields(known[value[key]]):
                 return [(value[key], beside)]
-            return [(value[key], next((value[one] for one in _ARGUMENT_KEYS if one in value), beside))]
+            return [
+                (value[key], next((value[one] for one in _ARGUMENT_KEYS if one in value), beside))
+            ]
     return []
 
 

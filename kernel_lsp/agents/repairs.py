@@ -1,10 +1,10 @@
-"""Arguments in the form of their schema, where no doubt is left about what was meant; each fault is named.
+"""Arguments in the form of their schema, where no doubt is left about what was meant; each fault
+is named.
 
-Mended: an object or list sent as text, a number as text, ``fused_pointwise`` for ``fused-pointwise``, a
-thought that is too long, a key in other letters. Whatever leaves a doubt is a problem instead, with what
-would be right. The schemas are of tools.py's dialect.
-Not covered: reading text (reading.py), which call counts (replies.py).
-"""
+Mended: an object or list sent as text, a number as text, ``fused_pointwise`` for
+``fused-pointwise``, a thought that is too long, a key in other letters. Whatever leaves a doubt is
+a problem instead, with what would be right. The schemas are of tools.py's dialect. Not covered:
+reading text (reading.py), which call counts (replies.py)."""
 
 from __future__ import annotations
 
@@ -63,9 +63,13 @@ def _fit_choice(value: Any, choices: Sequence[Any], where: str, note: Note) -> A
         note(where, f"{short(value)} was read as {short(close[0])}", "write it as it is listed")
         return close[0]
     words = {as_words(choice): choice for choice in choices}
-    near = difflib.get_close_matches(as_words(value)[:80], [word for word in words if len(word) <= 200], n=1)
+    near = difflib.get_close_matches(
+        as_words(value)[:80], [word for word in words if len(word) <= 200], n=1
+    )
     nearest = f"did you mean {short(words[near[0]])}? " if near else ""
-    note(where, f"{short(value)} is none of the choices", f"{nearest}one of {list_choices(choices)}")
+    note(
+        where, f"{short(value)} is none of the choices", f"{nearest}one of {list_choices(choices)}"
+    )
     return MISSING
 
 
@@ -75,7 +79,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _plain(value: Any) -> str:
-    """What is left of a choice without case, quotes, blanks and kinds of hyphens: 64, "64" and 64.0 agree."""
+    """What is left of a choice without case, quotes, blanks and kinds of hyphens: 64, "64" and
+    64.0 agree."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return re.sub(r"[\s_\-'\"`]", "", as_words(value)[:400]).lower()
@@ -108,7 +113,11 @@ def rename_keys(value: Json, properties: Json, where: str, note: Note) -> Json:
             kept[meant] = content
             note(f"{where}.{short_name(key)}", f"was read as {meant}", "write it as it is listed")
         else:
-            remedy = f"leave it out; known are {list_choices(properties)}" if properties else "leave it out"
+            remedy = (
+                f"leave it out; known are {list_choices(properties)}"
+                if properties
+                else "leave it out"
+            )
             note(f"{where}.{short_name(key)}", "is unknown and was left out", remedy)
     return kept
 
@@ -120,13 +129,19 @@ def _fit_array(value: Any, schema: Json, where: str, note: Note) -> Any:
         value = [value]
     if not isinstance(value, list):
         note(
-            where, "is missing" if value is MISSING else f"is {short(value)}", "send a list; it may be empty"
+            where,
+            "is missing" if value is MISSING else f"is {short(value)}",
+            "send a list; it may be empty",
         )
         return MISSING
     most = schema["maxItems"]
     if len(value) > most:
-        note(where, f"has {len(value)} entries", f"at most {most} count; the first {most} were taken")
-    fitted = [fit(item, schema["items"], f"{where}[{i}]", note) for i, item in enumerate(value[:most])]
+        note(
+            where, f"has {len(value)} entries", f"at most {most} count; the first {most} were taken"
+        )
+    fitted = [
+        fit(item, schema["items"], f"{where}[{i}]", note) for i, item in enumerate(value[:most])
+    ]
     fitted = [item for item in fitted if item is not MISSING]
     if len(fitted) < schema.get("minItems", 0):
         note(where, f"has {len(fitted)} usable entries", f"send at least {schema['minItems']}")
@@ -169,11 +184,17 @@ def _fit_pattern(value: str, pattern: str, where: str, note: Note) -> Any:
     clean = re.sub(f"{filler}{{2,}}", filler, clean).strip(filler)[:most].rstrip(filler)
     if len(clean) < least:
         note(
-            where, f"{short(value)} has too few usable characters", f"write {least} to {most} of {bounds[1]}"
+            where,
+            f"{short(value)} has too few usable characters",
+            f"write {least} to {most} of {bounds[1]}",
         )
         return MISSING
     if least:  # a name or a description; nobody misses the end of a thought
-        note(where, f"{short(value)} was read as {short(clean)}", f"write at most {most} of {bounds[1]}")
+        note(
+            where,
+            f"{short(value)} was read as {short(clean)}",
+            f"write at most {most} of {bounds[1]}",
+        )
     return clean
 
 

@@ -1,10 +1,11 @@
-"""What a reply asks for: at most one action, valid against the schema of its tool, and what was wrong.
+"""What a reply asks for: at most one action, valid against the schema of its tool, and what was
+wrong.
 
-Calls are read from where finding.py finds them. The kind of the first valid one counts. Several apply_skill
-calls are a chain; of other repetitions the last counts, since a model that repeats itself corrects itself.
-Never raises, linear in the reply. One that was cut at its limit says that and no more: half a call is none.
-Not covered: what a call does, and whether its code compiles (pipeline/writing.py).
-"""
+Calls are read from where finding.py finds them. The kind of the first valid one counts. Several
+apply_skill calls are a chain; of other repetitions the last counts, since a model that repeats
+itself corrects itself. Never raises, linear in the reply. One that was cut at its limit says that
+and no more: half a call is none. Not covered: what a call does, and whether its code compiles
+(pipeline/writing.py)."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def _with_only_site(arguments: Any, branches: Sequence[Json], note: Notes) -> An
     if not isinstance(arguments, dict) or "site" in arguments:
         return arguments
     of_skill = [
-        b["properties"] for b in branches if b["properties"]["skill"]["const"] == arguments.get("skill")
+        b["properties"]
+        for b in branches
+        if b["properties"]["skill"]["const"] == arguments.get("skill")
     ]
     if len(of_skill) != 1:
         return arguments
@@ -103,7 +106,9 @@ def _code(arguments: Any, note: Notes) -> Any:
         block for block in blocks.blocks(code) if block.kind is blocks.BlockKind.FENCE
     ]
     if fences:
-        note(f"{WRITE}.code", "stands in a code block", "was read all the same; send the code alone")
+        note(
+            f"{WRITE}.code", "stands in a code block", "was read all the same; send the code alone"
+        )
         code = fences[0].text
     return {**arguments, "code": restore_text(code)}
 
@@ -115,7 +120,11 @@ def _settle_action(calls: Sequence[ToolCall], note: Notes) -> tuple[ToolCall, ..
     first = calls[0].name
     same = [call for call in calls if call.name == first]
     if others := sorted({call.name for call in calls} - {first}):
-        note("reply", f"asks for {first} and {list_choices(others)}", f"only {first} counts; make one call")
+        note(
+            "reply",
+            f"asks for {first} and {list_choices(others)}",
+            f"only {first} counts; make one call",
+        )
     if first != APPLY:
         if len(same) > 1:
             note("reply", f"calls {first} {len(same)} times", "the last one counts; make one call")

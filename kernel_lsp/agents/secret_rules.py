@@ -1,10 +1,9 @@
 """What looks secret in source text: patterns, each with a second look at what it has found.
 
-Forms of tokens follow the lists of detect-secrets 1.5 (Apache-2.0) and of the services themselves. That
-package is none of ours: it brings `requests`, says lines rather than positions, and takes quadratic time.
-Every pattern is linear (tests/unit/test_regular_expressions.py), and every repetition that another may follow
-is bounded. Not covered: a secret that looks like words.
-"""
+Forms of tokens follow the lists of detect-secrets 1.5 (Apache-2.0) and of the services themselves.
+That package is none of ours: it brings `requests`, says lines rather than positions, and takes
+quadratic time. Every pattern is linear (tests/unit/test_regular_expressions.py), and every
+repetition that another may follow is bounded. Not covered: a secret that looks like words."""
 
 from __future__ import annotations
 
@@ -18,10 +17,12 @@ from typing import TypeAlias
 LONG = 40
 """Characters of random text that are no accident: 240 bits of base64."""
 RANDOM = 0.2
-"""From which share of neighbors where a word cannot go on (aB, a1, 1a) a run counts as random. Measured: of
-100,000 runs of 40 letters of base64 1 in 2,000 has less; of 2,037 names of 40 letters in torch and
-transformers 20 have more; those are hidden for nothing, and come back."""
-NOBODY = frozenset(["git", "hg", "user", "noreply", "no-reply", "name", "you", "username", "someone"])
+"""From which share of neighbors where a word cannot go on (aB, a1, 1a) a run counts as random.
+Measured: of 100,000 runs of 40 letters of base64 1 in 2,000 has less; of 2,037 names of 40 letters
+in torch and transformers 20 have more; those are hidden for nothing, and come back."""
+NOBODY = frozenset(
+    ["git", "hg", "user", "noreply", "no-reply", "name", "you", "username", "someone"]
+)
 SHORTEST = 6
 SIGNS = frozenset("!@#$^&*?~+=")
 LINE_CHARS = 300
@@ -33,7 +34,8 @@ Holds: TypeAlias = Callable[[str, "re.Match[str]"], bool]
 _END = r"(?![A-Za-z0-9])"
 _PEM = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY[A-Z ]{0,40}-----"
-    # No second beginning inside, or each of many beginnings is read on for 20,000 characters (7 s in 400 kB).
+    # No second beginning inside, or each of many beginnings is read on for 20,000 characters (7 s
+    # in 400 kB).
     r"(?:[A-Za-z0-9+/=\s\"'\\,:()]|-(?!----BEGIN )){0,20000}?"
     r"-----END [A-Z ]{0,40}PRIVATE KEY[A-Z ]{0,40}-----"
 )
@@ -65,7 +67,9 @@ _WEBHOOK = re.compile(
     r"(?P<secret>[/?\d][^\s\"'`<>\\]{7,500})"
 )
 _MATTERMOST = re.compile(r"(?<=/hooks/)(?P<secret>[a-z0-9]{26})" + _END)
-_IN_ADDRESS = re.compile(r"(?<=://)[^\s/:@'\"]{0,64}:(?P<secret>[^\s/@'\"{}$%<>][^\s/@'\"{}<>]{0,255}+)@")
+_IN_ADDRESS = re.compile(
+    r"(?<=://)[^\s/:@'\"]{0,64}:(?P<secret>[^\s/@'\"{}$%<>][^\s/@'\"{}<>]{0,255}+)@"
+)
 _IN_QUERY = re.compile(
     r"(?i:[?&](?:access_|auth_|api_|id_|refresh_|sas_)?(?:token|key|apikey|sig|signature|secret|password|pwd|auth"
     r"|code|x-amz-signature|x-amz-security-token|x-amz-credential)=)(?P<secret>[^\s&\"'#<>{}$`\\]{6,2000})"
@@ -90,7 +94,9 @@ _NAME = (
     r"|(?:api|access|private|secret|encryption|account|signing|storage|master)[_-]?key"
     r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_-]?token)s?"
 )
-_WEAK_NAME = r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w))"
+_WEAK_NAME = (
+    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w))"
+)
 _EQUALS = r"[\"']?+\]?+\s{0,8}+(?::\s{0,8}+str\s{0,8}+)?[:=]=?+\s{0,8}+"
 _GIVEN = (
     f"(?:{_EQUALS}"
@@ -112,17 +118,22 @@ _UNQUOTED = re.compile(
 )
 _HEX = re.compile(r"(?<![A-Za-z0-9_])[0-9a-fA-F]{32,}" + _END)
 _RUN = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
-_HOME = re.compile(r"(?<![\w.])(?:/home/|/Users/|[A-Za-z]:\\{1,2}Users\\{1,2})[\w.-]{1,64}+(?![\w.-])")
+_HOME = re.compile(
+    r"(?<![\w.])(?:/home/|/Users/|[A-Za-z]:\\{1,2}Users\\{1,2})[\w.-]{1,64}+(?![\w.-])"
+)
 _PEOPLE = (
     r"com|org|net|edu|gov|mil|int|info|biz|dev|ai|io|co|me|app|cloud|tech|xyz|eu|uk|de|fr|nl|be|ch|at|es|pt|se"
     r"|no|fi|dk|pl|cz|ru|ua|cn|jp|kr|tw|hk|sg|au|nz|ca|us|br|mx|ar|il|tr|gr|ie|lu|internal|corp|local|lan"
 )
 _EMAIL = re.compile(
-    r"(?<![\w.+/@-])(?P<name>[A-Za-z0-9][\w.+-]{1,63})@(?:[A-Za-z0-9-]{2,63}\.){1,6}(?:" + _PEOPLE + r")"
+    r"(?<![\w.+/@-])(?P<name>[A-Za-z0-9][\w.+-]{1,63})@(?:[A-Za-z0-9-]{2,63}\.){1,6}(?:"
+    + _PEOPLE
+    + r")"
     r"(?![\w(\[@-]|\.\w)"
 )
 _PLACEHOLDER = re.compile(
-    r"(?i)[<{$%*._#-]|xx|your|my[-_ ]|change|example|placeholder|dummy|insert|none\b|null\b|todo|fake"
+    r"(?i)[<{$%*._#-]|xx|your|my[-_ "
+    r"]|change|example|placeholder|dummy|insert|none\b|null\b|todo|fake"
 )
 _TYPE = re.compile(r"(?:torch\.|tl\.|np\.|jnp\.)?(?:u?int|b?float|complex|bytes|str|e\dm)\d\w*+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*+(?:\.\w*+)*+")
@@ -138,7 +149,12 @@ def _always(secret: str, match: re.Match[str]) -> bool:
 def _no_placeholder(secret: str, match: re.Match[str]) -> bool:
     """Neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a sentence."""
     edges = secret[:1].isspace() or secret[-1:].isspace()
-    return len(secret) >= SHORTEST and not _PLACEHOLDER.match(secret) and secret.count(" ") < 4 and not edges
+    return (
+        len(secret) >= SHORTEST
+        and not _PLACEHOLDER.match(secret)
+        and secret.count(" ") < 4
+        and not edges
+    )
 
 
 def _is_real_assignment(secret: str, match: re.Match[str]) -> bool:
@@ -155,7 +171,9 @@ def _is_real_assignment(secret: str, match: re.Match[str]) -> bool:
 def _is_mixed(secret: str, match: re.Match[str]) -> bool:
     """Behind a weak name: letters and digits, or signs that no word has."""
     return (
-        _no_placeholder(secret, match) and not _NUMBERS_OR_PATH.fullmatch(secret) and _like_password(secret)
+        _no_placeholder(secret, match)
+        and not _NUMBERS_OR_PATH.fullmatch(secret)
+        and _like_password(secret)
     )
 
 
@@ -170,12 +188,18 @@ def _like_password(secret: str) -> bool:
 
 
 def _query(secret: str, match: re.Match[str]) -> bool:
-    return not _PLACEHOLDER.match(secret) and (any(c.isdigit() for c in secret) or len(secret) >= 20)
+    return not _PLACEHOLDER.match(secret) and (
+        any(c.isdigit() for c in secret) or len(secret) >= 20
+    )
 
 
 def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
-    if _PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret) or secret.startswith(("/", "~", "http")):
+    if (
+        _PLACEHOLDER.match(secret)
+        or _TYPE.fullmatch(secret)
+        or secret.startswith(("/", "~", "http"))
+    ):
         return False
     mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
     if not mixed and not any(c in SIGNS for c in secret):
@@ -184,7 +208,10 @@ def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     before = match.string[first : match.start()].rpartition("\n")[2]
     if "#" in before or "//" in before or before.count('"') % 2 or before.count("'") % 2:
         return True
-    if match["equals"] == "=" and ";" in (before.strip()[-1:], match.string[match.end() : match.end() + 1]):
+    if match["equals"] == "=" and ";" in (
+        before.strip()[-1:],
+        match.string[match.end() : match.end() + 1],
+    ):
         return True  # a connection string: `Server=db;Pwd=…;Database=x`
     ends = match["rest"].endswith("\n") or match.end() == len(match.string)
     is_name = _IDENTIFIER.fullmatch(secret) and "=" in match["equals"] and match["equals"] != "="
@@ -213,7 +240,9 @@ def is_random(run: str) -> bool:
 
 def _breaks(run: str) -> bool:
     """Letters of base64 change their kind far more often than words do, CamelCase included."""
-    kinds = "".join("a" if c.islower() else "A" if c.isupper() else "1" if c.isdigit() else " " for c in run)
+    kinds = "".join(
+        "a" if c.islower() else "A" if c.isupper() else "1" if c.isdigit() else " " for c in run
+    )
     pairs = [x + y for x, y in pairwise(kinds) if " " not in (x, y)]
     breaks = sum(pair in ("aA", "a1", "A1", "1a", "1A") for pair in pairs)
     return breaks >= RANDOM * len(pairs)
@@ -243,5 +272,5 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_EMAIL, _person),
     (_HOME, _always),
 )
-"""In this order: what was hidden by one is not looked at by the next. A group ``secret`` is what is hidden,
-otherwise all that was found."""
+"""In this order: what was hidden by one is not looked at by the next. A group ``secret`` is what
+is hidden, otherwise all that was found."""

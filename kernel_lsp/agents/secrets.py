@@ -1,10 +1,9 @@
 """Keys: where ours comes from, and how those in a user's text are kept from leaving with a prompt.
 
-`redact` puts placeholders where private keys, tokens, passwords, webhooks and long random text stand
-(secret_rules.py), what stands in telling environment variables, and what says who and where the user is: home
-folders, this machine's name, addresses of mail. Its second result puts all back into a reply before that
-becomes code. Not covered: a secret that looks like words.
-"""
+`redact` puts placeholders where private keys, tokens, passwords, webhooks and long random text
+stand (secret_rules.py), what stands in telling environment variables, and what says who and where
+the user is: home folders, this machine's name, addresses of mail. Its second result puts all back
+into a reply before that becomes code. Not covered: a secret that looks like words."""
 
 from __future__ import annotations
 
@@ -32,20 +31,46 @@ LEAST = 8
 NAMES = ("secret", "single")
 """Groups of a rule that are to be hidden; it has matched with one of them."""
 SHORTEST_HOST = 4
-COMMON_HOSTS = {"localhost", "torch", "triton", "model", "models", "cuda", "python", "kernel", "kernels"}
-COMMON_HOSTS |= {"test", "main", "data", "node", "train", "host", "server", "build", "runner", "worker"}
+COMMON_HOSTS = {
+    "localhost",
+    "torch",
+    "triton",
+    "model",
+    "models",
+    "cuda",
+    "python",
+    "kernel",
+    "kernels",
+}
+COMMON_HOSTS |= {
+    "test",
+    "main",
+    "data",
+    "node",
+    "train",
+    "host",
+    "server",
+    "build",
+    "runner",
+    "worker",
+}
 """Machines that are called like what programs are full of."""
 
 Restore = Callable[[str], str]
 
 
 class Redaction:
-    """The placeholders of some texts that belong together: the same secret is the same placeholder."""
+    """The placeholders of some texts that belong together: the same secret is the same
+    placeholder."""
 
     def __init__(self, texts: Iterable[str], known: Iterable[str] = ()) -> None:
-        self._known = sorted({k for k in (*known, *_of_the_environment()) if len(k) >= LEAST}, key=len)[::-1]
+        self._known = sorted(
+            {k for k in (*known, *_of_the_environment()) if len(k) >= LEAST}, key=len
+        )[::-1]
         stem, everything = "REDACTED", list(texts)
-        while any(f"__{stem}_" in text for text in everything):  # or putting back would change that text
+        while any(
+            f"__{stem}_" in text for text in everything
+        ):  # or putting back would change that text
             stem += "X"
         self._stem = stem
         self._secrets: dict[str, str] = {}
@@ -60,7 +85,9 @@ class Redaction:
         return text
 
     def restore(self, text: str) -> str:
-        for secret, placeholder in reversed(self._secrets.items()):  # a later one may hold an earlier one
+        for secret, placeholder in reversed(
+            self._secrets.items()
+        ):  # a later one may hold an earlier one
             text = text.replace(placeholder, secret)
         return text
 
@@ -76,7 +103,9 @@ class Redaction:
             return match[0]
         start, end = match.span(group)
         return (
-            match.string[match.start() : start] + self._placeholder(secret) + match.string[end : match.end()]
+            match.string[match.start() : start]
+            + self._placeholder(secret)
+            + match.string[end : match.end()]
         )
 
     def _placeholder(self, secret: str) -> str:
@@ -90,7 +119,8 @@ def redact(text: str, known: Iterable[str] = ()) -> tuple[str, Restore]:
 
 
 def redact_prompt(prompt: Prompt, known: Iterable[str] = ()) -> tuple[Prompt, Redaction]:
-    """A prompt as it may leave. Tools and sites hold names of skills and operations only, and stay."""
+    """A prompt as it may leave. Tools and sites hold names of skills and operations only, and
+    stay."""
     arguments = [c.arguments for m in prompt.messages for c in m.calls]
     redaction = Redaction([m.text for m in prompt.messages] + [repr(a) for a in arguments], known)
     messages = tuple(_message(message, redaction) for message in prompt.messages)
@@ -126,20 +156,29 @@ def key_source(origin: str, settings: Settings) -> tuple[str, str] | None:
 
     try:
         value = (keyring.get_password(SERVICE, origin) or "").strip()
-    except (keyring.errors.KeyringError, OSError, RuntimeError, ValueError):  # none here, locked or broken
+    except (
+        keyring.errors.KeyringError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # none here, locked or broken
         return None
     return (value, "system keyring") if value else None
 
 
 def _message(message: Message, redaction: Redaction) -> Message:
-    calls = tuple(replace(c, arguments=each_text(c.arguments, redaction.hide)) for c in message.calls)
+    calls = tuple(
+        replace(c, arguments=each_text(c.arguments, redaction.hide)) for c in message.calls
+    )
     return replace(message, text=redaction.hide(message.text), calls=calls)
 
 
 def _of_the_environment() -> list[str]:
     """Values of variables with telling names; a path is no secret."""
     pairs = os.environ.items()
-    return [value for name, value in pairs if TELLING.search(name) and not value.startswith(("/", "~"))]
+    return [
+        value for name, value in pairs if TELLING.search(name) and not value.startswith(("/", "~"))
+    ]
 
 
 @functools.cache
@@ -149,7 +188,11 @@ def of_this_machine() -> tuple[tuple[re.Pattern[str], Holds], ...]:
     names = {platform.node(), platform.node().partition(".")[0]}
     wanted = [
         *(re.escape(home) for home in homes if len(Path(home).parts) > 1),
-        *(re.escape(name) for name in names if len(name) >= SHORTEST_HOST and name not in COMMON_HOSTS),
+        *(
+            re.escape(name)
+            for name in names
+            if len(name) >= SHORTEST_HOST and name not in COMMON_HOSTS
+        ),
     ]
     if not wanted:
         return ()

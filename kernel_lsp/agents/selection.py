@@ -1,8 +1,8 @@
 """The selection agent: which of the recalled skills a rollout is given as references.
 
-Asked once per rollout, with another seed each time. One rollout in four is given none (daVinci-kernel's null
-scheme, arXiv 2606.16497): what the others gain over it is what the skills are worth.
-"""
+Asked once per rollout, with another seed each time. One rollout in four is given none
+(daVinci-kernel's null scheme, arXiv 2606.16497): what the others gain over it is what the skills
+are worth."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def select(
 ) -> tuple[tuple[str, ...], Exchange, Cost]:
     """Names of at most three of ``task.skills`` (at least one must be there), each once.
 
-    None were chosen, too, when the reply cannot be used: the exchange says why. Raises BackboneError.
-    """
+    None were chosen, too, when the reply cannot be used: the exchange says why. Raises
+    BackboneError."""
     room = sizing.room(await backbone.open(_ignore_progress))
     prompt = prompts.selection(task, room, arms=arms, seed=seed)
     reply = await backbone.reply(prompt)

@@ -1,8 +1,8 @@
-"""What fits: how long prompt and reply may be, which tools such a reply can hold, what is left out first.
+"""What fits: how long prompt and reply may be, which tools such a reply can hold, what is left out
+first.
 
-Lengths are UTF-8 bytes, since without the model's tokenizer a token is only a share of them. Not covered:
-counting exactly (`Backbone.count`), which costs a question per prompt.
-"""
+Lengths are UTF-8 bytes, since without the model's tokenizer a token is only a share of them. Not
+covered: counting exactly (`Backbone.count`), which costs a question per prompt."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import Cost, ModelInfo, Prompt, Reply, Site, ToolSchema
 
 BYTES_PER_TOKEN = 2.5
-"""Fewer than tokenizers need, so that a prompt that fits here fits: prompts of ours have 2.6 to 3.1 bytes a
-token with a vocabulary of 4,096 words trained on this repository, and more with larger ones."""
+"""Fewer than tokenizers need, so that a prompt that fits here fits: prompts of ours have 2.6 to
+3.1 bytes a token with a vocabulary of 4,096 words trained on this repository, and more with larger
+ones."""
 UNKNOWN_CONTEXT = 8192
 """Tokens, where the server does not tell: the least that a model for code has today."""
 REPLY_SHARE, MOST_REPLY = 1 / 3, 8192
@@ -103,8 +104,8 @@ def may_write(program: str, room: Room) -> bool:
 def fit_parts(parts: Sequence[PromptPart], left: int) -> list[str]:
     """What is said of each part, nothing for some, within ``left`` bytes.
 
-    By rank, first every short text, then whole ones: all that was tried is known before one is shown in full.
-    """
+    By rank, first every short text, then whole ones: all that was tried is known before one is
+    shown in full."""
     chosen = [""] * len(parts)
     by_rank = sorted(range(len(parts)), key=lambda i: parts[i].rank)
     for texts in ([part.short for part in parts], [part.text for part in parts]):
@@ -120,7 +121,9 @@ def left_for(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room
     left = spare(mandatory, offered, room)
     if left >= 0:
         return left
-    needed, most = (math.ceil(n / BYTES_PER_TOKEN) for n in (room.prompt_bytes - left, room.prompt_bytes))
+    needed, most = (
+        math.ceil(n / BYTES_PER_TOKEN) for n in (room.prompt_bytes - left, room.prompt_bytes)
+    )
     raise BackboneError(
         f"the prompt takes about {needed} tokens and {room.model} has room for {most}",
         "serve it with a larger context (vLLM: --max-model-len), or take a model that has one",
@@ -141,7 +144,9 @@ def cost(prompt: Prompt, reply: Reply) -> Cost:
     """What an exchange took; estimated from above where the server does not count."""
     asked = sum(size(message.text) for message in prompt.messages) + size_of_tools(prompt.tools)
     said = size(reply.text) + sum(size(json.dumps(call.arguments)) for call in reply.calls)
-    tokens = len(reply.token_ids) if reply.token_ids is not None else math.ceil(said / BYTES_PER_TOKEN)
+    tokens = (
+        len(reply.token_ids) if reply.token_ids is not None else math.ceil(said / BYTES_PER_TOKEN)
+    )
     return Cost(
         prompt_tokens=_or(reply.usage.prompt_tokens, math.ceil(asked / BYTES_PER_TOKEN)),
         completion_tokens=_or(reply.usage.completion_tokens, tokens),

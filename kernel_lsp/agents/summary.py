@@ -1,11 +1,11 @@
 """The summary agent: what a rollout that clearly improved has taught, as drafts of skills.
 
-Asked when the best turn beats both the first and the best baseline by a fifth (as in daVinci-kernel, arXiv
+Asked when the best turn beats both the first and the best baseline by a fifth (as in
+daVinci-kernel, arXiv
 2606.16497; ours are lower bounds). A draft has the form of a SKILL.md and passes a filter of lazy advice: a
-compiler or library instead of a rewrite, skipped work, lower precision. Nothing is admitted here: drafts are
-staged (pipeline/learning.py), and used by nobody before they were verified (pipeline/proving). What needs
-no model is summary_rule.py's.
-"""
+compiler or library instead of a rewrite, skipped work, lower precision. Nothing is admitted here:
+drafts are staged (pipeline/learning.py), and used by nobody before they were verified
+(pipeline/proving). What needs no model is summary_rule.py's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _NARROW = r"(?:float16|fp16|bfloat16|bf16|half precision|tf32|fp8|int8)\b"
 _LAZY = {
     "a compiler": r"\btorch\.compile\b|\btorch\.jit\b|\binductor\b|\bmax-autotune\b",
     "a library call": (
-        r"\b(?:call|use|using|rely on|relies on|delegate to|fall(?:s|ing)? ?back to|leave it to|keep)\b"
+        r"\b(?:call|use|using|rely on|relies on|delegate to|fall(?:s|ing)? ?back to|leave it "
+        r"to|keep)\b"
         r"[^.\n]{0,40}\b(?:cublas\w*|cudnn|cutlass|flash_attn|xformers|aten|eager|pytorch'?s?|library|vendor)\b"
         r"|\bavoid(?:ing)?\b[^.\n]{0,20}\b(?:custom|own|triton|writing)\b[^.\n]{0,20}\bkernels?\b"
     ),
@@ -55,7 +56,8 @@ _LAZY = {
 }
 _PATTERNS = {what: re.compile(pattern, re.IGNORECASE) for what, pattern in _LAZY.items()}
 _DENIED = re.compile(
-    r"\b(?:no|not|never|without|instead of|rather than|do not|cannot)\b|n't\b|\bfaster than\b", re.IGNORECASE
+    r"\b(?:no|not|never|without|instead of|rather than|do not|cannot)\b|n't\b|\bfaster than\b",
+    re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _HEADING = re.compile(r"^#{1,2}[ \t]+(\S.*)$", re.MULTILINE)
@@ -73,12 +75,17 @@ def trigger(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt] | None:
 
 
 async def distill(
-    backbone: Backbone, task: SearchTask, first: Attempt, best: Attempt, had: Sequence[str], seed: int
+    backbone: Backbone,
+    task: SearchTask,
+    first: Attempt,
+    best: Attempt,
+    had: Sequence[str],
+    seed: int,
 ) -> tuple[tuple[SkillDraft, ...], Exchange, Cost]:
     """At most two drafts; the exchange's problems name those that were turned down, and why.
 
-    ``had``: skills that the rollout was given. Raises BackboneError, also when the context is too small.
-    """
+    ``had``: skills that the rollout was given. Raises BackboneError, also when the context is too
+    small."""
     room = sizing.room(await backbone.open(_ignore_progress))
     prompt = prompts.summary(task, first, best, had, room, seed=seed)
     reply = await backbone.reply(prompt)
@@ -151,7 +158,10 @@ def _sections(content: str) -> list[tuple[str, str]]:
     """(title, text) per heading outside of code blocks."""
     heads = list(_HEADING.finditer(fences.mask_blocks(content)))
     ends = [head.start() for head in heads[1:]] + [len(content)]
-    return [(head[1].strip(" \t#"), content[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
+    return [
+        (head[1].strip(" \t#"), content[head.end() : end])
+        for head, end in zip(heads, ends, strict=True)
+    ]
 
 
 def _ignore_progress(progress: Progress) -> None:

@@ -1,11 +1,11 @@
 """The summary agent without a language model: the steps of a rewrite, generalized into a recipe.
 
-What is specific goes: which node a site was, how often a pattern came in the program, exact sizes, the user's
-names. What is kept: which executable skills in which order, what kind of operations their sites covered, the
-parameters, and where that was measured. Two drafts come of it: the whole order, and the parameters alone, for
-programs that are planned in another order. Precision and what changes results are never part of a recipe:
-those are a person's choice. Not covered: whether it helps elsewhere; that is what verification is for.
-"""
+What is specific goes: which node a site was, how often a pattern came in the program, exact sizes,
+the user's names. What is kept: which executable skills in which order, what kind of operations
+their sites covered, the parameters, and where that was measured. Two drafts come of it: the whole
+order, and the parameters alone, for programs that are planned in another order. Precision and what
+changes results are never part of a recipe: those are a person's choice. Not covered: whether it
+helps elsewhere; that is what verification is for."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from kernel_lsp.records import (
 
 LEFT_OUT = (*SEMANTIC_PARAMETERS, "precision")
 REACH = 16
-"""Sizes may differ by this factor from what was seen: the parameters of a kernel depend on sizes by their
-power of two, and beyond that verification has to show it anew."""
+"""Sizes may differ by this factor from what was seen: the parameters of a kernel depend on sizes
+by their power of two, and beyond that verification has to show it anew."""
 OF_KERNELS = "triton-"
-"""How the names of the built-in skills begin that rewrite a person's own kernel: what is learned of them is
-shown on kernels."""
+"""How the names of the built-in skills begin that rewrite a person's own kernel: what is learned
+of them is shown on kernels."""
 MOST_NAMED = 2
 """Steps and operations in a name; a digest tells the rest."""
 LAZY_STEPS = {
@@ -43,8 +43,8 @@ LAZY_STEPS = {
     "remove-dead-work": "skipped work",
     "value-range-collapse": "skipped work",
 }
-"""Built-in skills that are sound where they are proved and teach nothing: of these alone no recipe is
-made."""
+"""Built-in skills that are sound where they are proved and teach nothing: of these alone no recipe
+is made."""
 _NUMBER = re.compile(r"(_default|_tensor|_\d{1,9}){1,8}$")
 _ANCHOR = re.compile(
     r"linear|(?:add|b|badd)?b?mm|matmul|einsum|conv(?:_transpose)?[123]d|\w*norm|(?:log_)?softmax|logsumexp"
@@ -72,9 +72,12 @@ class MeasuredPlace:
     """Over the best baseline."""
 
 
-def drafts(steps: Sequence[Step], seen: MeasuredPlace, before: Sequence[Step] = ()) -> list[SkillDraft]:
-    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tune_steps`; the
-    order is for programs where what it lacks is planned, and what is new in it is not."""
+def drafts(
+    steps: Sequence[Step], seen: MeasuredPlace, before: Sequence[Step] = ()
+) -> list[SkillDraft]:
+    """The order of these steps as a skill, and their parameters as another. ``before``: as in
+    `tune_steps`; the order is for programs where what it lacks is planned, and what is new in it
+    is not."""
     found = [draft_skill(recipe, seen)] if (recipe := tuple(tune_steps(steps, before))) else []
     if not steps:
         return found
@@ -95,8 +98,8 @@ def draft_skill(
     planned: Sequence[str] = (),
     unplanned: Sequence[str] = (),
 ) -> SkillDraft:
-    """The whole skill of one recipe, which is not empty. ``planned``, ``unplanned``: as `Requirements` has
-    them."""
+    """The whole skill of one recipe, which is not empty. ``planned``, ``unplanned``: as
+    `Requirements` has them."""
     named = [step.skill for step in recipe]
     operations = list(dict.fromkeys(op for step in recipe for op in step.covers))
     return SkillDraft(
@@ -120,7 +123,9 @@ def generalize_steps(steps: Sequence[Step]) -> Iterator[RecipeStep]:
             made.covers,
             made.parameters,
         ):
-            last = RecipeStep(skill=made.skill, covers=made.covers, parameters=made.parameters, every=True)
+            last = RecipeStep(
+                skill=made.skill, covers=made.covers, parameters=made.parameters, every=True
+            )
             continue
         if last is not None:
             yield last
@@ -141,13 +146,16 @@ def tune_steps(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[R
         news = {n: v for n, v in parameters(step).items() if n not in usual or usual[n] != v}
         kinds.setdefault((step.skill, anchors(step.site)), []).append(news)
     for (skill, covers), told in kinds.items():
-        agreed = {n: v for n, v in told[0].items() if all(n in other and other[n] == v for other in told)}
+        agreed = {
+            n: v for n, v in told[0].items() if all(n in other and other[n] == v for other in told)
+        }
         if agreed:
             yield RecipeStep(skill=skill, covers=covers, parameters=agreed, planned=True)
 
 
 def anchors(site: str) -> tuple[str, ...]:
-    """Operations of a site's label that do more than one element at a time: ``linear_1+gelu`` -> linear.
+    """Operations of a site's label that do more than one element at a time: ``linear_1+gelu`` ->
+    linear.
 
     What is pointwise changes from program to program, and a skill that takes one takes the others.
     """
@@ -177,8 +185,8 @@ def requirements(seen: MeasuredPlace) -> Requirements:
 
 
 def faults(made: SkillDraft, instead_of: Sequence[Step] = ()) -> Iterator[str]:
-    """Why a recipe is no skill, whoever wrote it down. ``instead_of``: other steps that were suggested first
-    where it was learned: instead of those one step alone is news."""
+    """Why a recipe is no skill, whoever wrote it down. ``instead_of``: other steps that were
+    suggested first where it was learned: instead of those one step alone is news."""
     lazy = [LAZY_STEPS.get(step.skill) for step in made.recipe]
     if made.recipe and None not in lazy:
         yield f"advises {lazy[0]}: its steps are {', '.join(step.skill for step in made.recipe)}"
@@ -213,7 +221,13 @@ def _name(
 ) -> str:
     """The same recipe has the same name, so that it is not learned twice."""
     told = [
-        [s.skill, list(s.covers), sorted(s.parameters.items()), s.every, *(["planned"] if s.planned else [])]
+        [
+            s.skill,
+            list(s.covers),
+            sorted(s.parameters.items()),
+            s.every,
+            *(["planned"] if s.planned else []),
+        ]
         for s in recipe
     ]
     where = [list(planned), list(unplanned)] if planned or unplanned else []
@@ -225,14 +239,19 @@ def _name(
     return f"{stem}-{mark}"
 
 
-def _description(recipe: Sequence[RecipeStep], operations: Sequence[str], planned: Sequence[str]) -> str:
+def _description(
+    recipe: Sequence[RecipeStep], operations: Sequence[str], planned: Sequence[str]
+) -> str:
     skills = ", then ".join(dict.fromkeys(step.skill for step in recipe))
     where = f" on {', '.join(operations)}" if operations else ""
     told = f"Apply {skills}{where}, with parameters that won before"
     if planned:
         told = f"Apply {skills}{where} instead of {' and '.join(planned)}"
     if recipe[0].planned:
-        told = f"Where {skills.replace(', then ', ' or ')} is planned{where}, take parameters that won before"
+        told = (
+            f"Where {skills.replace(', then ', ' or ')} is planned{where}, take parameters that "
+            f"won before"
+        )
     return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."
 
 
@@ -245,7 +264,8 @@ def _content(recipe: Sequence[RecipeStep], seen: MeasuredPlace) -> str:
         f"{numbered}\n\n"
         f"## Example\n\n```\n{example}\n```\n\n"
         "## Pitfalls\n\n"
-        "- The engine proves every step at every site anew; where a proof fails, this does not apply.\n"
+        "- The engine proves every step at every site anew; where a proof fails, this does not "
+        "apply.\n"
         f"- {_limits(seen)}\n"
         "- Parameters are a starting point: a comparison on the device may find better ones.\n"
     )
@@ -256,7 +276,9 @@ def _motivation(seen: MeasuredPlace) -> str:
     speed = "was faster"
     if seen.speedup is not None:
         low, high = seen.speedup.low, seen.speedup.high
-        speed = f"was {seen.speedup.mid:.2f}x ({low:.2f}x to {high:.2f}x) as fast as the program was"
+        speed = (
+            f"was {seen.speedup.mid:.2f}x ({low:.2f}x to {high:.2f}x) as fast as the program was"
+        )
     return f"One rewrite with these steps {speed}, measured on {where}{_tensors(seen)}."
 
 
@@ -271,15 +293,20 @@ def _tensors(seen: MeasuredPlace) -> str:
 
 def _limits(seen: MeasuredPlace) -> str:
     asked = requirements(seen)
-    bounds = f" with {asked.elements.least} to {asked.elements.most} elements" if asked.elements else ""
+    bounds = (
+        f" with {asked.elements.least} to {asked.elements.most} elements" if asked.elements else ""
+    )
     dtypes = f" of {', '.join(asked.dtypes)}" if asked.dtypes else ""
-    return f"Learned from one program; tensors{dtypes}{bounds} alone are in scope until more was seen."
+    return (
+        f"Learned from one program; tensors{dtypes}{bounds} alone are in scope until more was seen."
+    )
 
 
 def _idea(recipe: Sequence[RecipeStep]) -> str:
     if recipe[0].planned:
         return (
-            "Which steps are taken, and in which order, stays as it is planned; these parameters are better."
+            "Which steps are taken, and in which order, stays as it is planned; these parameters "
+            "are better."
         )
     return "The order matters, because each step works on what the one before has left."
 

@@ -1,12 +1,12 @@
 """The five calls that a language model can make, as JSON Schemas that decoding can be held to.
 
-A schema is made for one prompt: it lists the skills, sites and choices of that prompt, so what fits it names
-nothing that does not exist. The dialect is what xgrammar 0.2.8 keeps: enum, const, anyOf, arrays with bounds,
-patterns of one bounded class, closed objects whose keys are all required. maxLength is not in it: with it raw
-control characters get into strings (16 of 32 replies were no JSON), and a pattern of more than 128 repeats is
-refused. So source text is unbounded, and only the limit of tokens ends it.
-Not covered: reading a reply (replies.py) and what a call does (the workshop, selection.py, summary.py).
-"""
+A schema is made for one prompt: it lists the skills, sites and choices of that prompt, so what
+fits it names nothing that does not exist. The dialect is what xgrammar 0.2.8 keeps: enum, const,
+anyOf, arrays with bounds, patterns of one bounded class, closed objects whose keys are all
+required. maxLength is not in it: with it raw control characters get into strings (16 of 32 replies
+were no JSON), and a pattern of more than 128 repeats is refused. So source text is unbounded, and
+only the limit of tokens ends it. Not covered: reading a reply (replies.py) and what a call does
+(the workshop, selection.py, summary.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def select_skills(skills: Sequence[str], most: int = MOST_SELECTED) -> ToolSchem
     reasoned = _object(name={"enum": list(skills)}, reason=_text(TEXT_LIMIT))
     return ToolSchema(
         name=SELECT,
-        description=f"Choose up to {most} skills that help here; an empty list means that none does.",
+        description=f"Choose up to {most} skills that help here; an empty list means that "
+        f"none does.",
         parameters=_object(think=_text(TEXT_LIMIT), selected_skills=_array(reasoned, most)),
     )
 
@@ -54,14 +55,16 @@ def read_skill(names: Sequence[str]) -> ToolSchema:
 
 
 def apply_skill(sites: Sequence[Site]) -> ToolSchema:
-    """Let the engine apply a skill at one of these sites (at least one), with parameters of that site.
+    """Let the engine apply a skill at one of these sites (at least one), with parameters of that
+    site.
 
     Parameters that change what is computed keep their default.
     """
     branches = [_application(site) for site in sites]
     return ToolSchema(
         name=APPLY,
-        description="Apply a skill at a site of the program. The engine writes and proves the code.",
+        description="Apply a skill at a site of the program. The engine writes and proves "
+        "the code.",
         parameters=branches[0] if len(branches) == 1 else {"type": "object", "anyOf": branches},
     )
 
@@ -71,8 +74,10 @@ def write_rewrite(max_chars: int) -> ToolSchema:
     return ToolSchema(
         name=WRITE,
         description=(
-            "Replace the target by code of your own: a whole module text that defines it (imports, helpers "
-            "beside it), or edit blocks `<<<<<<< SEARCH`, old lines, `=======`, new lines, `>>>>>>> REPLACE` "
+            "Replace the target by code of your own: a whole module text that defines it "
+            "(imports, helpers "
+            "beside it), or edit blocks `<<<<<<< SEARCH`, old lines, `=======`, new lines, "
+            "`>>>>>>> REPLACE` "
             f"whose old lines occur exactly once. At most {max_chars} characters."
         ),
         parameters=_object(code={"type": "string"}),
@@ -90,7 +95,8 @@ def update_skill_library(most: int = MOST_DRAFTED) -> ToolSchema:
     )
     return ToolSchema(
         name=UPDATE,
-        description=f"Write down up to {most} new skills; an empty list means that nothing new was learned.",
+        description=f"Write down up to {most} new skills; an empty list means that nothing new "
+        f"was learned.",
         parameters=_object(think=_text(TEXT_LIMIT), new_skills=_array(skill, most)),
     )
 
@@ -102,7 +108,8 @@ def envelope(tools: Sequence[ToolSchema]) -> Json:
 
 
 def flat(tool: ToolSchema) -> Json:
-    """Its parameters without alternatives, for a server that takes tools and no anyOf at their root.
+    """Its parameters without alternatives, for a server that takes tools and no anyOf at their
+    root.
 
     Looser: a skill can then be named with another one's site, which replies.parse says.
     """
@@ -120,11 +127,15 @@ def flat(tool: ToolSchema) -> Json:
 
 def in_words(tools: Sequence[ToolSchema]) -> str:
     """The calls as prose, for a server that takes neither schema nor tools."""
-    head = 'Answer with one JSON object and nothing else: {"name": TOOL, "arguments": {…}}. The tools:'
+    head = (
+        'Answer with one JSON object and nothing else: {"name": TOOL, "arguments": {…}}. The tools:'
+    )
     lines = [head]
     for tool in tools:
         lines += [f"- {tool.name}: {tool.description} Its arguments:"]
-        lines += [f"    {_sketch(branch)}" for branch in tool.parameters.get("anyOf", [tool.parameters])]
+        lines += [
+            f"    {_sketch(branch)}" for branch in tool.parameters.get("anyOf", [tool.parameters])
+        ]
     return "\n".join(lines)
 
 
@@ -133,11 +144,12 @@ def names(tools: Sequence[ToolSchema]) -> str:
 
 
 def longest_chars(schema: Json) -> int | None:
-    """Characters of the longest JSON text that a schema of this dialect permits; None: there is no longest.
+    """Characters of the longest JSON text that a schema of this dialect permits; None: there is no
+    longest.
 
-    Counted with one blank after every comma and colon (xgrammar writes them or not, by version). An upper
-    bound of its tokens too: what can occur is ASCII but for names in enums, which count as escaped.
-    """
+    Counted with one blank after every comma and colon (xgrammar writes them or not, by version).
+    An upper bound of its tokens too: what can occur is ASCII but for names in enums, which count
+    as escaped."""
     if "const" in schema or "enum" in schema:
         return max(len(json.dumps(value)) for value in schema.get("enum", [schema.get("const")]))
     if "anyOf" in schema:
@@ -176,7 +188,9 @@ def _application(site: Site) -> Json:
         name: {"enum": values[:1] if name in SEMANTIC_PARAMETERS else list(values)}
         for name, values in site.parameters.items()
     }
-    return _object(skill={"const": site.skill}, site={"const": site.site}, parameters=_object(**choices))
+    return _object(
+        skill={"const": site.skill}, site={"const": site.site}, parameters=_object(**choices)
+    )
 
 
 def _object(**properties: Json) -> Json:
@@ -203,7 +217,10 @@ def _sketch(schema: Json) -> str:
         return " | ".join(json.dumps(value) for value in schema.get("enum", [schema.get("const")]))
     match schema.get("type"):
         case "object":
-            parts = (f"{json.dumps(key)}: {_sketch(value)}" for key, value in schema["properties"].items())
+            parts = (
+                f"{json.dumps(key)}: {_sketch(value)}"
+                for key, value in schema["properties"].items()
+            )
             return "{" + ", ".join(parts) + "}"
         case "array":
             return f"[{_sketch(schema['items'])}, … at most {schema['maxItems']}]"

@@ -1,8 +1,8 @@
 """Snapshot to targets and findings, without running anything. Standard library only, no disk.
 
-Never raises on user code: broken text becomes a ParseProblem, and a rule that crashes one of the analysis's
-failures. Knows nothing about LSP; positions are string offsets into the snapshot's text.
-"""
+Never raises on user code: broken text becomes a ParseProblem, and a rule that crashes one of the
+analysis's failures. Knows nothing about LSP; positions are string offsets into the snapshot's
+text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from kernel_lsp.analysis.slicing import slice_target
 from kernel_lsp.analysis.source import ParsedSource, collector_paused, parse, problem_of
 from kernel_lsp.analysis.targets import FileStructure, TargetDraft, find, launching, structure
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target, TargetKind
+from kernel_lsp.records import (
+    Analysis,
+    Finding,
+    ParseProblem,
+    Program,
+    Snapshot,
+    Target,
+    TargetKind,
+)
 
 __all__ = [
     "DEFECT",
@@ -36,7 +44,8 @@ __all__ = [
     "slice_program",
 ]
 
-# Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing it 150 ms.
+# Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing
+# it 150 ms.
 _RELEVANT = re.compile(r"torch|triton|nn\.Module|kernel-lsp:")
 _TOO_DEEP = ParseProblem(line=1, column=1, message="nested too deeply to analyze")
 DEFECT = "a defect of kernel-lsp: please report it"
@@ -58,21 +67,29 @@ def slice_program(snapshot: Snapshot, target: Target) -> Program:
     file = parse(snapshot.text)
     if isinstance(file, ParseProblem):
         raise CaptureError(
-            f"{snapshot.uri} does not parse: line {file.line}: {file.message}", "correct the syntax error"
+            f"{snapshot.uri} does not parse: line {file.line}: {file.message}",
+            "correct the syntax error",
         )
     try:
         program = slice_target(FileNames(file), target)
     except SyntaxError as error:
-        raise CaptureError(f"{snapshot.uri} does not compile: {error}", "correct the syntax error") from error
+        raise CaptureError(
+            f"{snapshot.uri} does not compile: {error}", "correct the syntax error"
+        ) from error
     except RecursionError as error:
-        raise CaptureError(f"{snapshot.uri} is nested too deeply", "split its longest expression") from error
+        raise CaptureError(
+            f"{snapshot.uri} is nested too deeply", "split its longest expression"
+        ) from error
     if program is None:
-        raise CaptureError(f"{target.qualname} is no longer in {snapshot.uri}", "analyze the file again")
+        raise CaptureError(
+            f"{target.qualname} is no longer in {snapshot.uri}", "analyze the file again"
+        )
     return program
 
 
 def fingerprint_of(text: str, qualname: str) -> str | None:
-    """The fingerprint of a class or function by name, target or not; None when it is gone or broken."""
+    """The fingerprint of a class or function by name, target or not; None when it is gone or
+    broken."""
     with collector_paused():
         return _fingerprint_of(text, qualname)
 
@@ -87,9 +104,13 @@ def _analyze_text(text: str) -> Analysis:
         return Analysis(problem=file)
     try:
         return _analyze(file)
-    except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
+    except (
+        RecursionError
+    ):  # the parser accepts trees three times deeper than Python code can descend
         return Analysis(problem=_TOO_DEEP)
-    except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
+    except (
+        SyntaxError
+    ) as error:  # from the symbol tables: names both parameter and global, and the like
         return Analysis(problem=problem_of(error))
 
 
@@ -131,7 +152,9 @@ def _analyze(file: ParsedSource) -> Analysis:
     )
 
 
-def _target(file: ParsedSource, known: FileStructure, names: FileNames, found: TargetDraft) -> Target:
+def _target(
+    file: ParsedSource, known: FileStructure, names: FileNames, found: TargetDraft
+) -> Target:
     launchers = launching(known, found.node.name) if found.kind is TargetKind.TRITON_KERNEL else ()
     return Target(
         qualname=found.qualname,
@@ -171,20 +194,28 @@ def _script_findings(
 ) -> list[Finding]:
     """What costs time in the steps of the program, wherever it stands in the file."""
     script = Script(file)
-    off = [(node, rules) for _, node in known.definitions if (rules := quiet.for_target(file, node))]
+    off = [
+        (node, rules) for _, node in known.definitions if (rules := quiet.for_target(file, node))
+    ]
     findings: list[Finding] = []
     for rule in SCRIPT_RULES:
         if rule.id in quiet.file_rules:
             continue
         for found in _hits(rule.id, "the file", partial(rule.check, script), failures):
             line = _line(found.node)
-            around = [rules for node, rules in off if node.lineno <= line <= (node.end_lineno or line)]
-            if not quiet.on_line(line, rule.id) and not any(rules & {"*", rule.id} for rules in around):
+            around = [
+                rules for node, rules in off if node.lineno <= line <= (node.end_lineno or line)
+            ]
+            if not quiet.on_line(line, rule.id) and not any(
+                rules & {"*", rule.id} for rules in around
+            ):
                 findings.append(make_finding(file, rule, found, None))
     return findings
 
 
-def _hits(rule: str, where: str, check: Callable[[], Iterator[Hit]], failures: dict[str, str]) -> list[Hit]:
+def _hits(
+    rule: str, where: str, check: Callable[[], Iterator[Hit]], failures: dict[str, str]
+) -> list[Hit]:
     """What the rule finds; nothing, and a sentence in ``failures``, where it crashes."""
     try:
         return list(check())

@@ -19,9 +19,11 @@ _IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
 _fields: dict[type, tuple[str, ...]] = {}
 
 
-def fingerprint(names: FileNames, node: DefinitionNode, launchers: Sequence[DefinitionNode] = ()) -> str:
-    """32 hex digits for the definition and all that it uses; for a kernel also for what launches it, because
-    a rewrite may change both."""
+def fingerprint(
+    names: FileNames, node: DefinitionNode, launchers: Sequence[DefinitionNode] = ()
+) -> str:
+    """32 hex digits for the definition and all that it uses; for a kernel also for what launches
+    it, because a rewrite may change both."""
     closure = names.closure([node, *launchers], own={})
     body = names.file.tree.body
     parts = [_serialize(names, node), *(_serialize(names, launcher) for launcher in launchers)]
@@ -36,7 +38,9 @@ def fingerprint(names: FileNames, node: DefinitionNode, launchers: Sequence[Defi
     # Sorted, because the order of definitions is formatting; where one name is bound twice
     # an exchange goes unnoticed, which no real edit does.
     parts[1:] = sorted(parts[1:])
-    return hashlib.blake2b("\x1e".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        "\x1e".join(parts).encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 def _serialize(names: FileNames, node: ast.stmt) -> str:
@@ -62,13 +66,19 @@ def serialize(node: ast.AST) -> str:
         elif kind is ast.Constant:
             out.append(f"{item.value.__class__.__name__} {item.value!r}")
         elif kind is list:
-            items = [child for child in item if child.__class__ is not ast.Expr or not _is_docstring(child)]
+            items = [
+                child
+                for child in item
+                if child.__class__ is not ast.Expr or not _is_docstring(child)
+            ]
             out.append(f"[{len(items)}")
             stack += items
         elif isinstance(item, ast.AST):
             fields = _fields.get(kind)
             if fields is None:
-                fields = _fields[kind] = tuple(name for name in kind._fields if name not in _IGNORED)
+                fields = _fields[kind] = tuple(
+                    name for name in kind._fields if name not in _IGNORED
+                )
             out.append(kind.__name__)
             stack += [getattr(item, name, None) for name in fields]
         else:

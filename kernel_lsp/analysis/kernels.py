@@ -1,8 +1,8 @@
 """What a Triton kernel's own code says: its memory accesses, and what its values depend on.
 
-Flow-insensitive: a name depends on everything that any of its bindings depends on, tests of enclosing
-branches included. Not covered: launches and tuning (rules/launches.py), other files, shapes, dtypes.
-"""
+Flow-insensitive: a name depends on everything that any of its bindings depends on, tests of
+enclosing branches included. Not covered: launches and tuning (rules/launches.py), other files,
+shapes, dtypes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class Binding:
 
     value: ast.expr
     is_exact: bool
-    """The local is this value and not a part of it, a loop's variable or a sum with its old value."""
+    """The local is this value and not a part of it, a loop's variable or a sum with its old
+    value."""
     tests: tuple[ast.expr, ...]
     loops: tuple[Loop, ...]
 
@@ -89,7 +90,9 @@ class KernelFacts:
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str | None], ...]:
         """Calls with their name in triton.language."""
-        return tuple((n, language_name(self.file, n.func)) for n in self.nodes if isinstance(n, ast.Call))
+        return tuple(
+            (n, language_name(self.file, n.func)) for n in self.nodes if isinstance(n, ast.Call)
+        )
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
@@ -105,7 +108,8 @@ class KernelFacts:
             if not isinstance(node, ast.Name) or node.id in self.parameters:
                 return node
             bound = self.bindings.get(node.id, [])
-            # Only what stands before: a loop's later statement is another value, and may lead back here.
+            # Only what stands before: a loop's later statement is another value, and may lead back
+            # here.
             if len(bound) != 1 or not bound[0].is_exact or _place(bound[0].value) >= _place(node):
                 return node
             node = bound[0].value
@@ -122,18 +126,27 @@ class KernelFacts:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
                 node = node.left  # ``offset + pointer`` is legal and so rare that it may be unknown
                 continue
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "to"
+            ):
                 node = node.func.value
                 continue
             break
-        if isinstance(node, ast.Name) and node.id in self.parameters and node.id not in self.constexprs:
+        if (
+            isinstance(node, ast.Name)
+            and node.id in self.parameters
+            and node.id not in self.constexprs
+        ):
             return node.id
         if isinstance(node, ast.Name) and node.id not in self.parameters and node.id not in seen:
             return self._moving_base(node.id, seen | {node.id})
         return None
 
     def _moving_base(self, name: str, seen: frozenset[str]) -> str | None:
-        """The parameter behind a pointer that a loop advances: ``p = x + offs`` and later ``p += step``."""
+        """The parameter behind a pointer that a loop advances: ``p = x + offs`` and later ``p +=
+        step``."""
         if len(seen) > 4:
             return None  # pointers that are swapped around may start anywhere
         bound = self.bindings.get(name, [])
@@ -141,7 +154,8 @@ class KernelFacts:
         return starts.pop() if len(starts) == 1 else None
 
     def reached(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Every node that the value is computed from, through all bindings of the names on the way."""
+        """Every node that the value is computed from, through all bindings of the names on the
+        way."""
         seen: set[str] = set()
         queue = [node]
         while queue:
@@ -152,7 +166,8 @@ class KernelFacts:
                     queue += [binding.value for binding in self.bindings.get(child.id, ())]
 
     def formula(self, node: ast.expr) -> Iterator[ast.AST]:
-        """The value's arithmetic through names that are bound once, down to loads and to what is unknown."""
+        """The value's arithmetic through names that are bound once, down to loads and to what is
+        unknown."""
         queue: list[ast.AST] = [node]
         for _ in range(256):  # a sum of doubled names has no end worth reaching
             if not queue:
@@ -164,7 +179,8 @@ class KernelFacts:
                 queue += children(part)
 
     def atoms(self, node: ast.AST) -> frozenset[str]:
-        """What a value depends on: parameters by name, ``pid:0``, ``lanes``, ``memory``, ``opaque``."""
+        """What a value depends on: parameters by name, ``pid:0``, ``lanes``, ``memory``,
+        ``opaque``."""
         known = self._atoms.get(id(node))
         if known is None:
             known = self._atoms[id(node)] = self._find_atoms(node)
@@ -201,7 +217,9 @@ class KernelFacts:
         is_known = isinstance(call.func, ast.Name) and call.func.id in TRANSPARENT
         return set() if is_known else {"opaque"}
 
-    def _block(self, body: list[ast.stmt], loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]) -> None:
+    def _block(
+        self, body: list[ast.stmt], loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]
+    ) -> None:
         block = id(body)
         for statement in body:
             if isinstance(statement, DefinitionNode):
@@ -211,7 +229,9 @@ class KernelFacts:
                     self.accesses += self._accesses(child, loops, tests, block)
             self._bind(statement, loops, tests)
             inner_loops = (*loops, statement) if isinstance(statement, Loop) else loops
-            inner_tests = (*tests, statement.test) if isinstance(statement, ast.If | ast.While) else tests
+            inner_tests = (
+                (*tests, statement.test) if isinstance(statement, ast.If | ast.While) else tests
+            )
             for nested in blocks(statement):
                 self._block(nested, inner_loops, inner_tests)
             if isinstance(statement, ast.If) and _leaves(statement):
@@ -221,7 +241,10 @@ class KernelFacts:
         self, root: ast.expr, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...], block: int
     ) -> Iterator[PointerAccess]:
         for node in walk(root):
-            if not isinstance(node, ast.Call) or (name := language_name(self.file, node.func)) not in _MASKS:
+            if (
+                not isinstance(node, ast.Call)
+                or (name := language_name(self.file, node.func)) not in _MASKS
+            ):
                 continue
             if not node.args or any(isinstance(a, ast.Starred) for a in node.args):
                 continue
@@ -241,7 +264,9 @@ class KernelFacts:
                 block=block,
             )
 
-    def _bind(self, statement: ast.stmt, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]) -> None:
+    def _bind(
+        self, statement: ast.stmt, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]
+    ) -> None:
         match statement:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
@@ -257,7 +282,11 @@ class KernelFacts:
                     self._add(name, Binding(value, False, tests, (*loops, statement)))
 
     def _bind_target(
-        self, target: ast.expr, value: ast.expr, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]
+        self,
+        target: ast.expr,
+        value: ast.expr,
+        loops: tuple[Loop, ...],
+        tests: tuple[ast.expr, ...],
     ) -> None:
         if isinstance(target, ast.Name):
             is_own = target.id in names_in(value)
@@ -313,4 +342,6 @@ def _place(node: ast.expr) -> tuple[int, int]:
 
 
 def _leaves(statement: ast.If) -> bool:
-    return bool(statement.body) and isinstance(statement.body[-1], ast.Return | ast.Break | ast.Continue)
+    return bool(statement.body) and isinstance(
+        statement.body[-1], ast.Return | ast.Break | ast.Continue
+    )

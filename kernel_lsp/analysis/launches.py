@@ -1,7 +1,7 @@
 """What a kernel's launches and tuning decorators in the same file say about its arguments.
 
-Silent (None, empty) about launches through wrappers, starred arguments and configurations that are computed.
-"""
+Silent (None, empty) about launches through wrappers, starred arguments and configurations that are
+computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class LaunchExpression:
         return _bindings(self.launcher)
 
     def resolve(self, node: ast.expr) -> ast.expr:
-        """The expression behind a local of the launcher that is bound once; else the node itself."""
+        """The expression behind a local of the launcher that is bound once; else the node
+        itself."""
         for _ in range(8):
             if not isinstance(node, ast.Name):
                 return node
@@ -49,7 +50,8 @@ class LaunchExpression:
         return self._locals.get(parameter) == [None]
 
     def grid_axes(self) -> list[ast.expr] | None:
-        """Elements of the grid's tuple, through a name and a lambda; None when it is something else."""
+        """Elements of the grid's tuple, through a name and a lambda; None when it is something
+        else."""
         node = self.resolve(self.grid)
         if isinstance(node, ast.Lambda):
             node = node.body
@@ -78,7 +80,8 @@ class Tuning:
     """None when they are not a list of written-out configurations."""
 
     def names(self, argument: str) -> dict[str, ast.expr] | None:
-        """String literals of ``key``, ``reset_to_zero`` … with their places; None unless all are literals."""
+        """String literals of ``key``, ``reset_to_zero`` … with their places; None unless all are
+        literals."""
         given = self.arguments.get(argument)
         if not isinstance(given, ast.List | ast.Tuple):
             return None
@@ -114,7 +117,9 @@ def launches_of(known: FileStructure, target: TargetDraft) -> list[LaunchExpress
     found: list[LaunchExpression] = []
     for qualname, node in known.definitions:
         if qualname in names and isinstance(node, FunctionNode):
-            found += [_launch(c, node, order) for c in launches(node) if _is_call_of(c, kernel.name)]
+            found += [
+                _launch(c, node, order) for c in launches(node) if _is_call_of(c, kernel.name)
+            ]
     return found
 
 
@@ -172,9 +177,9 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
             yield name, value
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
             yield name, value
-        case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Tuple(elts=values)) if len(parts) == len(
-            values
-        ):
+        case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Tuple(elts=values)) if len(
+            parts
+        ) == len(values):
             for part, value in zip(parts, values, strict=True):
                 if isinstance(part, ast.Name):
                     yield part.id, value
@@ -189,12 +194,14 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
         case ast.For(target=target):
             yield from ((name, None) for name in names_in(target))
         case ast.With(items=items):
-            yield from ((name, None) for i in items if i.optional_vars for name in names_in(i.optional_vars))
+            yield from (
+                (name, None) for i in items if i.optional_vars for name in names_in(i.optional_vars)
+            )
 
 
 def _sizes(value: ast.expr, parts: list[ast.expr]) -> list[tuple[str, ast.expr | None]]:
-    """``rows, columns = x.shape`` as if each were ``x.shape[0]`` …; what stands behind a star counts from the
-    end, and the star itself holds no size. Empty: the value is no shape."""
+    """``rows, columns = x.shape`` as if each were ``x.shape[0]`` …; what stands behind a star
+    counts from the end, and the star itself holds no size. Empty: the value is no shape."""
     match value:
         case ast.Attribute(attr="shape"):
             shape: ast.expr = value
@@ -245,7 +252,11 @@ def _config(file: ParsedSource, node: ast.expr) -> Config | None:
         return None
     given = {k.arg: k.value for k in node.keywords if k.arg}
     values = node.args[0] if node.args else given.pop("kwargs", None)
-    if not isinstance(values, ast.Dict) or len(node.args) > 1 or any(k.arg is None for k in node.keywords):
+    if (
+        not isinstance(values, ast.Dict)
+        or len(node.args) > 1
+        or any(k.arg is None for k in node.keywords)
+    ):
         return None
     pairs = {
         key.value: value

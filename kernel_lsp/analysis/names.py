@@ -15,9 +15,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.source import BOM, DefinitionNode, ParsedSource, blocks, children, module_level, walk
+from kernel_lsp.analysis.source import (
+    BOM,
+    DefinitionNode,
+    ParsedSource,
+    blocks,
+    children,
+    module_level,
+    walk,
+)
 
-AMBIENT = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__annotations__", "__builtins__"}
+AMBIENT = frozenset(dir(builtins)) | {
+    "__name__",
+    "__file__",
+    "__doc__",
+    "__annotations__",
+    "__builtins__",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +64,8 @@ class FileNames:
             self._has_star |= _is_star_import(statement)
 
     def statements_binding(self, name: str) -> tuple[int, ...]:
-        """Indices into the module's body, in order; none for a name that the file does not define."""
+        """Indices into the module's body, in order; none for a name that the file does not
+        define."""
         return tuple(self._binding.get(name, ()))
 
     def used_by(self, node: ast.stmt) -> frozenset[str]:
@@ -61,7 +76,8 @@ class FileNames:
         return known
 
     def closure(self, seeds: Iterable[ast.stmt], own: Mapping[str, int]) -> Closure:
-        """What the seeds need. ``own`` names (name -> statement index) have that one binding only."""
+        """What the seeds need. ``own`` names (name -> statement index) have that one binding
+        only."""
         statements: set[int] = set()
         names: set[str] = set()
         queue = [name for seed in seeds for name in self.used_by(seed)]
@@ -75,17 +91,25 @@ class FileNames:
                     statements.add(index)
                     queue.extend(self._used_for(index))
         return Closure(
-            statements=tuple(sorted(statements)), names=frozenset(names), missing=self._missing(names)
+            statements=tuple(sorted(statements)),
+            names=frozenset(names),
+            missing=self._missing(names),
         )
 
     def _used_for(self, index: int) -> frozenset[str]:
         statement = self.file.tree.body[index]
-        return frozenset() if isinstance(statement, ast.Import | ast.ImportFrom) else self.used_by(statement)
+        return (
+            frozenset()
+            if isinstance(statement, ast.Import | ast.ImportFrom)
+            else self.used_by(statement)
+        )
 
     def _missing(self, names: set[str]) -> tuple[str, ...]:
         if self._has_star:  # anything may come from there
             return ()
-        return tuple(sorted(name for name in names if name not in self._binding and name not in AMBIENT))
+        return tuple(
+            sorted(name for name in names if name not in self._binding and name not in AMBIENT)
+        )
 
     def _find_used(self, node: ast.stmt) -> Iterator[str]:
         if isinstance(node, DefinitionNode):
@@ -119,7 +143,8 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Children of a statement that are no statements: targets, values, tests, patterns, with-items."""
+    """Children of a statement that are no statements: targets, values, tests, patterns,
+    with-items."""
     for child in children(statement):
         if isinstance(child, ast.ExceptHandler):
             if child.type is not None:

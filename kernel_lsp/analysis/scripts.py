@@ -31,7 +31,9 @@ _OPTIMIZER = re.compile(r"optim|(^|[._])opt([._\d]|$)", re.IGNORECASE)
 _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
 _LOADER = re.compile(r"loader|batches\b", re.IGNORECASE)
 # Always true on the process that prints, or in every step alike.
-_STEADY = re.compile(r"rank\b.*(==|in)|is_(local_)?main_process|is_master|master_process|\bamp\b|fp16|scaler")
+_STEADY = re.compile(
+    r"rank\b.*(==|in)|is_(local_)?main_process|is_master|master_process|\bamp\b|fp16|scaler"
+)
 _SELDOM = re.compile(r"%|should_|interval|every|freq|period")
 
 
@@ -65,7 +67,8 @@ class ScriptStep:
 
     @property
     def losses(self) -> frozenset[str]:
-        """Names of what is differentiated in this step, whether that stands under a condition or not."""
+        """Names of what is differentiated in this step, whether that stands under a condition or
+        not."""
         nodes = [n for s in self.owner.body for n in same_scope(s)]
         return frozenset(
             name.id for n in nodes if isinstance(n, ast.Call) for name in differentiated_names(n)
@@ -112,9 +115,12 @@ class Script:
 
     @cached_property
     def step_functions(self) -> tuple[FunctionNode, ...]:
-        """Functions that are one step: they train outside any loop of theirs, and a loop calls them."""
+        """Functions that are one step: they train outside any loop of theirs, and a loop calls
+        them."""
         found = {
-            owner for call in self._training_calls if isinstance(owner := self._owner_of(call), FunctionNode)
+            owner
+            for call in self._training_calls
+            if isinstance(owner := self._owner_of(call), FunctionNode)
         }
         names = {f.name for f in found}
         calls = [call for call, _ in self.calls if callee(call) in names]
@@ -151,7 +157,9 @@ class Script:
 
     def _owner_of(self, node: ast.AST) -> Loop | _Owner:
         """The innermost loop or function that the node stands in."""
-        return next((n for n in self.around(node) if isinstance(n, Loop | FunctionNode)), self.file.tree)
+        return next(
+            (n for n in self.around(node) if isinstance(n, Loop | FunctionNode)), self.file.tree
+        )
 
     @cached_property
     def training(self) -> tuple[ScriptStep, ...]:
@@ -209,7 +217,8 @@ def each_time(body: list[ast.stmt], own: frozenset[Loop] = frozenset()) -> Itera
 
 
 def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Nodes of the statement's own expressions: no nested blocks, lambdas, halves of ``x if y else z``."""
+    """Nodes of the statement's own expressions: no nested blocks, lambdas, halves of ``x if y else
+    z``."""
     queue: list[ast.AST] = [n for n in children(statement) if not isinstance(n, ast.stmt)]
     while queue:
         node = queue.pop(0)
@@ -233,8 +242,11 @@ def same_scope(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def differentiated_names(call: ast.Call) -> Iterator[ast.Name]:
-    """``loss`` of ``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
-    if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")):
+    """``loss`` of ``loss.backward()``, ``scaler.scale(loss).backward()``,
+    ``accelerator.backward(loss)``."""
+    if not (
+        isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")
+    ):
         return
     inner: list[ast.expr] = [call.func.value, *call.args]
     for value in inner:
@@ -252,13 +264,19 @@ def is_backward(node: ast.AST) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("backward", "manual_backward")
-        and not (isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value.func) == "super")
+        and not (
+            isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value.func) == "super"
+        )
     )
 
 
 def is_optimizer_step(node: ast.AST) -> bool:
     """``optimizer.step()``, ``scaler.step(optimizer)``; schedulers step too and are none."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"):
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+    ):
         return False
     receiver = ast.unparse(node.func.value)
     if _SCHEDULER.search(receiver):
@@ -277,7 +295,11 @@ def callee(call: ast.Call) -> str | None:
 
 def method(call: ast.AST) -> str | None:
     """``item`` of ``anything.item(..)``."""
-    return call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    return (
+        call.func.attr
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        else None
+    )
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -286,12 +308,16 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 def has_star(call: ast.Call) -> bool:
     """Arguments that are not written out here."""
-    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    )
 
 
 def is_literal(node: ast.expr | None, value: object) -> bool:
     """The literal True, False, None or number; ``1`` is not ``True``."""
-    return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
+    return (
+        isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
+    )
 
 
 def _function(owner: _Owner) -> FunctionNode | None:
@@ -299,7 +325,8 @@ def _function(owner: _Owner) -> FunctionNode | None:
 
 
 def _is_loader_loop(loop: Loop) -> bool:
-    """``for batch in loader``, through enumerate, tqdm and the like; not ``for loader in loaders``."""
+    """``for batch in loader``, through enumerate, tqdm and the like; not ``for loader in
+    loaders``."""
     if not isinstance(loop, ast.For) or _LOADER.search(ast.unparse(loop.target)):
         return False
     names = (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in walk(loop.iter))

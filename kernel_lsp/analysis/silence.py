@@ -1,9 +1,9 @@
 """``# kernel-lsp: off KL101`` or ``ignore[KL101]``: what the author does not want to hear about.
 
 In the comment lines above a target, or on its decorator or name line: the target. Before the
-first statement (a docstring aside), or as ``ignore-file`` wherever it stands: the file. On the line of a
-finding: that finding. Without rules everything is off, and a target that is off is no target at all.
-"""
+first statement (a docstring aside), or as ``ignore-file`` wherever it stands: the file. On the
+line of a finding: that finding. Without rules everything is off, and a target that is off is no
+target at all."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def silence(file: ParsedSource) -> Silence:
     if found:
         strings = _lines_inside_strings(file.tree)
         found = {number: match for number, match in found.items() if number not in strings}
-    lines = {number: frozenset(_RULE.findall(match["rules"])) or ALL for number, match in found.items()}
+    lines = {
+        number: frozenset(_RULE.findall(match["rules"])) or ALL for number, match in found.items()
+    }
     first = _first_statement_line(file.tree)
     of_file = [rules for number, rules in lines.items() if number < first or found[number]["file"]]
     return Silence(lines, frozenset().union(*of_file))

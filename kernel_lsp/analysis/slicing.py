@@ -1,9 +1,9 @@
 """The smallest self-contained program for one target, so that the user's file itself is never run.
 
 Kept: the target, its launchers, the input makers, and every import, constant, helper, class and
-decorator that these use, in the original order. Left out: everything else, above all calls at the top level.
-An assignment is kept only when its name is used, even where that runs code: the target needs it.
-"""
+decorator that these use, in the original order. Left out: everything else, above all calls at the
+top level. An assignment is kept only when its name is used, even where that runs code: the target
+needs it."""
 
 from __future__ import annotations
 

@@ -75,8 +75,13 @@ class ParsedSource:
         return len(self._line_starts)
 
     def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> Span:
-        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-        return Span(start=self.offset(node.lineno, node.col_offset), end=self.offset(end_line, end_column))
+        end_line, end_column = (
+            node.end_lineno or node.lineno,
+            node.end_col_offset or node.col_offset,
+        )
+        return Span(
+            start=self.offset(node.lineno, node.col_offset), end=self.offset(end_line, end_column)
+        )
 
     def text_of(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> str:
         span = self.span(node)
@@ -97,9 +102,14 @@ class ParsedSource:
     def name_span(self, node: DefinitionNode) -> Span:
         """The name after ``class`` or ``def``."""
         start = self.span(node).start
-        # Whatever stands there: it may be spelled in another Unicode normal form than the tree's name.
+        # Whatever stands there: it may be spelled in another Unicode normal form than the tree's
+        # name.
         match = _NAME.match(self.text, start)
-        return Span(start=match.start(1), end=match.end(1)) if match else Span(start=start, end=start + 5)
+        return (
+            Span(start=match.start(1), end=match.end(1))
+            if match
+            else Span(start=start, end=start + 5)
+        )
 
     def _at_sign(self, decorator: ast.expr) -> int:
         return self.text.rfind("@", 0, self.offset(decorator.lineno, decorator.col_offset))
@@ -118,7 +128,8 @@ class ParsedSource:
         return found
 
     def dotted(self, node: ast.expr) -> str | None:
-        """``nn.Linear`` -> ``torch.nn.Linear`` when the root was imported; None for anything else."""
+        """``nn.Linear`` -> ``torch.nn.Linear`` when the root was imported; None for anything
+        else."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -132,7 +143,8 @@ class ParsedSource:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """Child nodes in source order, without operators and contexts, which say nothing by themselves."""
+    """Child nodes in source order, without operators and contexts, which say nothing by
+    themselves."""
     found: list[ast.AST] = []
     _add_children(node, found)
     return found
@@ -151,7 +163,9 @@ def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
     kind = node.__class__
     names = _child_fields.get(kind)
     if names is None:
-        names = _child_fields[kind] = tuple(name for name in kind._fields if name not in _NO_CHILDREN)
+        names = _child_fields[kind] = tuple(
+            name for name in kind._fields if name not in _NO_CHILDREN
+        )
     for name in names:
         value = getattr(node, name, None)
         if value.__class__ is list:
@@ -161,7 +175,9 @@ def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
 
 
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.alias, ast.Pass, ast.Break, ast.Continue})
-_NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment", "type_ignores", "id", "attr", "arg"})
+_NO_CHILDREN = frozenset(
+    {"ctx", "op", "ops", "kind", "type_comment", "type_ignores", "id", "attr", "arg"}
+)
 _child_fields: dict[type, tuple[str, ...]] = {}
 
 
@@ -200,8 +216,8 @@ def parse(text: str) -> ParsedSource | ParseProblem:
 def collector_paused() -> Iterator[None]:
     """No garbage collection inside: a syntax tree is tens of thousands of objects without a cycle.
 
-    Searching them in vain takes most of the parser's time (9 MB of source: 7.0 s with it, 1.5 s without).
-    """
+    Searching them in vain takes most of the parser's time (9 MB of source: 7.0 s with it, 1.5 s
+    without)."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -235,7 +251,10 @@ def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     if isinstance(statement, DefinitionNode):
         return []
     nested = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
-    nested += [case.body for case in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))]
+    nested += [
+        case.body
+        for case in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))
+    ]
     return nested
 
 

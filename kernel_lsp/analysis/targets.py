@@ -1,11 +1,11 @@
-"""Find what can be made faster: module classes, tensor functions, Triton kernels and their launchers.
+"""Find what can be made faster: module classes, tensor functions, Triton kernels and their
+launchers.
 
-Recognized through imports and bases of the same file, never by the target's own name. A class whose base
-comes from another file is a module where it defines ``forward(self, …)`` and the file imports torch: so do
-the layers of most packages, whose bases add checkpointing, loading or configuration.
-Not targets: classes without a forward of their own, functions inside functions, device helpers of Triton
-kernels.
-"""
+Recognized through imports and bases of the same file, never by the target's own name. A class
+whose base comes from another file is a module where it defines ``forward(self, …)`` and the file
+imports torch: so do the layers of most packages, whose bases add checkpointing, loading or
+configuration. Not targets: classes without a forward of their own, functions inside functions,
+device helpers of Triton kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSource, definitions, walk, words
+from kernel_lsp.analysis.source import (
+    DefinitionNode,
+    FunctionNode,
+    ParsedSource,
+    definitions,
+    walk,
+    words,
+)
 from kernel_lsp.records import TargetKind
 
 JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
@@ -101,7 +108,9 @@ def _target(
     file: ParsedSource, known: FileStructure, qualname: str, node: DefinitionNode
 ) -> TargetDraft | None:
     if qualname in known.module_classes:
-        is_current = known.module_classes[qualname] is node and own_forward(known.module_classes[qualname])
+        is_current = known.module_classes[qualname] is node and own_forward(
+            known.module_classes[qualname]
+        )
         return TargetDraft(qualname, TargetKind.MODULE, node) if is_current else None
     if known.jit_functions.get(qualname) is node:
         launchers = known.launchers.get(node.name, ())
@@ -134,17 +143,20 @@ def _module_classes(
 
 
 def _has_called_forward(node: ast.ClassDef) -> bool:
-    """Whether it has a ``forward`` that is called on an instance; that of an autograd Function is not."""
+    """Whether it has a ``forward`` that is called on an instance; that of an autograd Function is
+    not."""
     forward = own_forward(node)
     if forward is None or not parameters(forward) or parameters(forward)[0].arg != "self":
         return False
     return not any(
-        isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in forward.decorator_list
+        isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod")
+        for d in forward.decorator_list
     )
 
 
 def _is_from_elsewhere(file: ParsedSource, base: ast.expr, elsewhere: set[str]) -> bool:
-    """Whether it is imported from a place that could define a module, or such a class of this file."""
+    """Whether it is imported from a place that could define a module, or such a class of this
+    file."""
     base = base.value if isinstance(base, ast.Subscript) else base
     if isinstance(base, ast.Name) and base.id in elsewhere:
         return True
@@ -175,7 +187,8 @@ def _takes_tensors(file: ParsedSource, node: ast.FunctionDef) -> bool:
 def _is_stub(node: ast.FunctionDef) -> bool:
     """Overloads, protocols and abstract functions have no code to make faster."""
     return all(
-        isinstance(s, ast.Pass | ast.Raise) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        isinstance(s, ast.Pass | ast.Raise)
+        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
         for s in node.body
     )
 
@@ -184,10 +197,15 @@ def _is_tensor_annotation(file: ParsedSource, annotation: ast.expr | None) -> bo
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.removeprefix("torch.") == "Tensor"
     if isinstance(annotation, ast.BinOp):
-        return _is_tensor_annotation(file, annotation.left) or _is_tensor_annotation(file, annotation.right)
+        return _is_tensor_annotation(file, annotation.left) or _is_tensor_annotation(
+            file, annotation.right
+        )
     if isinstance(annotation, ast.Subscript) and file.dotted(annotation.value) == "typing.Optional":
         return _is_tensor_annotation(file, annotation.slice)
-    return annotation is not None and file.dotted(annotation) in ("torch.Tensor", "torch.FloatTensor")
+    return annotation is not None and file.dotted(annotation) in (
+        "torch.Tensor",
+        "torch.FloatTensor",
+    )
 
 
 def _calls_torch_on_parameters(file: ParsedSource, node: ast.FunctionDef) -> bool:
@@ -208,7 +226,8 @@ def _calls_torch_on_parameters(file: ParsedSource, node: ast.FunctionDef) -> boo
 
 
 def _root(node: ast.expr) -> str | None:
-    """``x`` of ``x.view(-1)[0]``: the name that a chain of attributes, calls and subscripts begins with."""
+    """``x`` of ``x.view(-1)[0]``: the name that a chain of attributes, calls and subscripts begins
+    with."""
     while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -234,7 +253,8 @@ _SPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "tor
 
 
 def is_tensor_operation(dotted: str | None) -> bool:
-    """``torch.relu``, ``torch.nn.functional.linear`` …: functions whose first argument is a tensor."""
+    """``torch.relu``, ``torch.nn.functional.linear`` …: functions whose first argument is a
+    tensor."""
     if dotted is None:
         return False
     space, _, name = dotted.rpartition(".")
@@ -253,7 +273,9 @@ def _has_workload(file: ParsedSource, node: DefinitionNode) -> bool:
 
 
 def _launchers(
-    file: ParsedSource, every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
+    file: ParsedSource,
+    every: tuple[tuple[str, DefinitionNode], ...],
+    jit: dict[str, ast.FunctionDef],
 ) -> dict[str, tuple[str, ...]]:
     kernels = {node.name for node in jit.values()}
     named = _other_names(file.tree.body, {name: {name} for name in kernels})
@@ -268,7 +290,9 @@ def _launchers(
 def _taken_kernels(function: FunctionNode, named: dict[str, set[str]]) -> set[str]:
     """Kernels of which the function takes ``name[grid]``, whether it calls that at once or not."""
     nodes = walk(function)
-    places = {n.value.id for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)}
+    places = {
+        n.value.id for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)
+    }
     names = _other_names(nodes, named)
     return set[str]().union(*(names.get(name, ()) for name in places))
 
@@ -278,7 +302,9 @@ def _other_names(nodes: Iterable[ast.AST], named: dict[str, set[str]]) -> dict[s
     found = {name: set(kernels) for name, kernels in named.items()}
     for node in nodes:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=kernel)) if kernel in found:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=kernel)) if (
+                kernel in found
+            ):
                 found.setdefault(name, set()).update(found[kernel])
     return found
 
@@ -295,11 +321,14 @@ def launches(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _helpers(known: FileStructure) -> set[str]:
-    """Jit functions that other kernels call or hand to a scan and nobody launches: part of those kernels."""
+    """Jit functions that other kernels call or hand to a scan and nobody launches: part of those
+    kernels."""
     called: set[str] = set()
     for node in known.jit_functions.values():
         names = [n for n in walk(node) if isinstance(n, ast.Name)]
-        own = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {a.arg for a in parameters(node)}
+        own = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {
+            a.arg for a in parameters(node)
+        }
         called |= {n.id for n in names} - own - {node.name}
     return {
         qualname

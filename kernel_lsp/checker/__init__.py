@@ -48,9 +48,14 @@ def check_paths(
 ) -> Iterator[tuple[Path, Analysis]]:
     """(path, analysis) of every Python file under the paths, in order: of all, whatever git or
     settings say."""
-    within = {file: path if path.is_dir() else None for path in map(Path, paths) for file in find_files(path)}
+    within = {
+        file: path if path.is_dir() else None
+        for path in map(Path, paths)
+        for file in find_files(path)
+    }
     found = [
-        FoundFile(path=file, root=file.absolute().parent, within=folder) for file, folder in within.items()
+        FoundFile(path=file, root=file.absolute().parent, within=folder)
+        for file, folder in within.items()
     ]
     return check_files(found, jobs=jobs, on_progress=on_progress)
 
@@ -85,7 +90,9 @@ def check_files(
 def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
     """``within``: the folder in which it was found, and which no link may lead out of."""
     is_notebook = path.suffix == notebooks.SUFFIX
-    most, said = (MAX_NOTEBOOK_BYTES, "32 MB") if is_notebook else (MAX_BYTES, "1 MB, so probably generated")
+    most, said = (
+        (MAX_NOTEBOOK_BYTES, "32 MB") if is_notebook else (MAX_BYTES, "1 MB, so probably generated")
+    )
     try:
         if path.stat().st_size > most:
             return path, _unchecked_analysis(f"not checked: larger than {said}")
@@ -108,7 +115,9 @@ def check_text(path: Path, text: str) -> Analysis:
         if path.suffix == notebooks.SUFFIX:
             return _check_notebook(path, text)
         return analyze(Snapshot(uri=str(path), text=text))
-    except Exception as error:  # one file that our analysis fails on must not cost the findings of the others
+    except (
+        Exception
+    ) as error:  # one file that our analysis fails on must not cost the findings of the others
         return _unchecked_analysis(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
 
 
@@ -118,9 +127,13 @@ def _check_notebook(path: Path, text: str) -> Analysis:
     except (ValueError, RecursionError) as error:
         return _unchecked_analysis(f"cannot be read as a notebook: {error}")
     if len(program.text) > MAX_BYTES:
-        return _unchecked_analysis("not checked: its cells are larger than 1 MB, so probably generated")
+        return _unchecked_analysis(
+            "not checked: its cells are larger than 1 MB, so probably generated"
+        )
     analysis = analyze(Snapshot(uri=str(path), text=program.text))
-    placed = replace(analysis, findings=tuple(cells.placed(one, program) for one in analysis.findings))
+    placed = replace(
+        analysis, findings=tuple(cells.placed(one, program) for one in analysis.findings)
+    )
     for cell, why in program.broken[:1]:
         said = f"cell {cell.number} is left out: {why}"
         return replace(placed, problem=ParseProblem(line=1, column=1, message=said))
@@ -133,7 +146,9 @@ def _check(one: FoundFile) -> Analysis:
 
 def _parallel(found: list[FoundFile], jobs: int) -> Iterator[Analysis]:
     # spawn, because a fork of a process with threads (a progress bar) can inherit a held lock.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet_collector) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_quiet_collector
+    ) as pool:
         yield from pool.map(_check, found, chunksize=_CHUNK)
 
 

@@ -87,11 +87,17 @@ class Projects:
         return rulesets.of(self.settings(root))
 
 
-def discover(paths: Iterable[Path], projects: Projects, *, force_exclude: bool = False) -> list[FoundFile]:
+def discover(
+    paths: Iterable[Path], projects: Projects, *, force_exclude: bool = False
+) -> list[FoundFile]:
     """The files and notebooks to check, each once, in order."""
     found: dict[Path, FoundFile] = {}
     for path in paths:
-        listed = _below(path, projects) if path.is_dir() else _name_patterns(path, projects, force_exclude)
+        listed = (
+            _below(path, projects)
+            if path.is_dir()
+            else _name_patterns(path, projects, force_exclude)
+        )
         for one in listed:
             found.setdefault(one.path, one)
     return list(found.values())
@@ -103,7 +109,9 @@ def _name_patterns(path: Path, projects: Projects, force_exclude: bool) -> Itera
     if not force_exclude:
         yield one
         return
-    git_says = projects.settings(one.root).respect_gitignore and _is_ignored(path.absolute(), _around(folder))
+    git_says = projects.settings(one.root).respect_gitignore and _is_ignored(
+        path.absolute(), _around(folder)
+    )
     if not git_says and not projects.rules(one.root).excludes(one.relative):
         yield one
 
@@ -118,7 +126,11 @@ def _below(path: Path, projects: Projects) -> Iterator[FoundFile]:
         absolute = folder.absolute()
         root = projects.root(absolute, named)
         rules = projects.rules(root)
-        here = _with_own(ignores.pop(folder), absolute) if projects.settings(root).respect_gitignore else ()
+        here = (
+            _with_own(ignores.pop(folder), absolute)
+            if projects.settings(root).respect_gitignore
+            else ()
+        )
         for name in names:
             if not name.endswith((*SUFFIXES, SUFFIX)):
                 continue
@@ -127,7 +139,9 @@ def _below(path: Path, projects: Projects) -> Iterator[FoundFile]:
                 yield one
         for inside in folders:
             within = inside.absolute()
-            excluded = within.is_relative_to(root) and rules.excludes(within.relative_to(root), folder=True)
+            excluded = within.is_relative_to(root) and rules.excludes(
+                within.relative_to(root), folder=True
+            )
             if not excluded and not _names(here, f"{within.as_posix()}/"):
                 ignores[inside] = here
                 waiting.append(inside)
@@ -137,7 +151,9 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str], list[Path], list[Path]]
     """(folder, names of its files, folders that are still to come, folders in it): who walks puts
     those of the last into the last but one that shall be looked through. The other way round: the
     last comes first."""
-    waiting = [path]  # os.walk calls itself before Python 3.12: thousands of nested folders ended it
+    waiting = [
+        path
+    ]  # os.walk calls itself before Python 3.12: thousands of nested folders ended it
     while waiting:
         folder = waiting.pop()
         _, folders, names = next(os.walk(folder), ("", [], []))

@@ -36,7 +36,9 @@ class Fixed:
     def difference(self, path: Path) -> str:
         """As a patch; line endings are those of the file."""
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(_line_end(difflib.unified_diff(before, after, fromfile=str(path), tofile=str(path))))
+        return "".join(
+            _line_end(difflib.unified_diff(before, after, fromfile=str(path), tofile=str(path)))
+        )
 
 
 def fix_file(path: Path, check: Check, within: Path | None = None) -> Fixed | None:
@@ -83,7 +85,11 @@ def _mend(path: Path, text: str, check: Check, refused: set[Any]) -> tuple[str, 
     before = check(text)
     chosen: list[Finding] = []
     for finding in before.findings:
-        if "fix" in finding.data and _identity(finding) not in refused and not _overlaps(finding, chosen):
+        if (
+            "fix" in finding.data
+            and _identity(finding) not in refused
+            and not _overlaps(finding, chosen)
+        ):
             chosen.append(finding)
     while chosen:
         with contextlib.suppress(ValueError):
@@ -107,7 +113,9 @@ def _is_mended(before: Analysis, after: Analysis, count: int) -> bool:
 
 def _apply_edits(path: Path, text: str, chosen: list[Finding]) -> str:
     if path.suffix != notebooks.SUFFIX:
-        for start, end, new in sorted((edit for one in chosen for edit in _edits(one)), reverse=True):
+        for start, end, new in sorted(
+            (edit for one in chosen for edit in _edits(one)), reverse=True
+        ):
             text = text[:start] + new + text[end:]
         return text
     cells = {cell.number: cell for cell in notebooks.parse(text).cells}
@@ -123,7 +131,9 @@ def _edits(finding: Finding) -> list[tuple[int, int, str]]:
 
 def _overlaps(finding: Finding, chosen: list[Finding]) -> bool:
     return any(
-        one.data.get("cell") == finding.data.get("cell") and start <= other_end and other_start <= end
+        one.data.get("cell") == finding.data.get("cell")
+        and start <= other_end
+        and other_start <= end
         for one in chosen
         for other_start, other_end, _ in _edits(one)
         for start, end, _ in _edits(finding)

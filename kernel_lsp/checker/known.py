@@ -73,7 +73,11 @@ class KnownFindings:
     def _load(self, root: Path) -> dict[str, Any]:
         try:
             kept = json.loads(self._file(root).read_bytes())
-            if kept["rules"] == self._rules and kept["root"] == str(root) and isinstance(kept["files"], dict):
+            if (
+                kept["rules"] == self._rules
+                and kept["root"] == str(root)
+                and isinstance(kept["files"], dict)
+            ):
                 return dict(kept["files"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass
@@ -112,7 +116,14 @@ def _encode(found: Analysis) -> Any:
     problem = found.problem
     return [
         [
-            [t.qualname, t.kind.value, _pair(t.name_span), _pair(t.span), t.fingerprint, t.launchers]
+            [
+                t.qualname,
+                t.kind.value,
+                _pair(t.name_span),
+                _pair(t.span),
+                t.fingerprint,
+                t.launchers,
+            ]
             for t in found.targets
         ],
         [
@@ -131,14 +142,17 @@ def _decode(kept: Any) -> Analysis:
     return Analysis(
         targets=tuple(
             Target(
-                qualname=qualname, kind=TargetKind(kind), name_span=Span(start=name[0], end=name[1]),
-                span=Span(start=span[0], end=span[1]), fingerprint=fingerprint, launchers=tuple(launchers),
+                qualname=qualname, kind=TargetKind(kind),
+                name_span=Span(start=name[0], end=name[1]),
+                span=Span(start=span[0], end=span[1]), fingerprint=fingerprint,
+                launchers=tuple(launchers),
             )
             for qualname, kind, name, span, fingerprint, launchers in targets
         ),
         findings=tuple(
             Finding(
-                rule=rule, name=name, target=target, span=Span(start=span[0], end=span[1]), message=message,
+                rule=rule, name=name, target=target, span=Span(start=span[0], end=span[1]),
+                message=message,
                 severity=severity, unnecessary=unnecessary, data=data,
             )
             for rule, name, target, span, message, severity, unnecessary, data in findings

@@ -1,9 +1,8 @@
 """Ray itself: whether it is here, whether anybody answers, which nodes there are.
 
 Ray's calls block, some for a minute, so they run in a thread that nobody has to wait for.
-`local` is a cluster of this machine alone, started here and ended with us. Its usage reports are turned off.
-Not covered: what is done on the nodes.
-"""
+`local` is a cluster of this machine alone, started here and ended with us. Its usage reports are
+turned off. Not covered: what is done on the nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +29,9 @@ INIT_S = 60.0
 CALL_S = 30.0
 STORE_BYTES = 100 * 2**20
 """Ray would take 30 % of the memory for objects; jobs and results are a few kilobytes."""
-START = "start one with `ray start --head --port=6379`, the others with `ray start --address=HOST:6379`"
+START = (
+    "start one with `ray start --head --port=6379`, the others with `ray start --address=HOST:6379`"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +45,8 @@ class ClusterNode:
 
 
 class _Aside:
-    """One thread for all calls, which ends with the process: Ray 2.60 hangs, in its own locks, when the
-    thread that connected has ended."""
+    """One thread for all calls, which ends with the process: Ray 2.60 hangs, in its own locks,
+    when the thread that connected has ended."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -98,8 +99,10 @@ class Connection:
         ray = library()
         if self.address.startswith("ray://"):
             raise ClusterError(
-                f"{self.address} is the address of a Ray client, which cannot follow what becomes of a job",
-                "start Ray on this machine (`ray start --address=HOST:6379 --num-cpus=0`) and give HOST:6379",
+                f"{self.address} is the address of a Ray client, which cannot follow what becomes "
+                f"of a job",
+                "start Ray on this machine (`ray start --address=HOST:6379 --num-cpus=0`) and "
+                "give HOST:6379",
             )
         if self.address not in (LOCAL, AUTO):
             await _answers(self.address)
@@ -109,8 +112,12 @@ class Connection:
             await aside(self._init, INIT_S)
         except TimeoutError:
             cause = f"the cluster at {self.address} did not let us in within {INIT_S:.0f} s"
-            raise ClusterError(cause, f"look whether it is a Ray of version {ray.__version__}") from None
-        except Exception as error:  # Ray raises whatever it likes, from ValueError to ConnectionError
+            raise ClusterError(
+                cause, f"look whether it is a Ray of version {ray.__version__}"
+            ) from None
+        except (
+            Exception
+        ) as error:  # Ray raises whatever it likes, from ValueError to ConnectionError
             raise _refusal(self.address, error) from error
         self._ours = True
 
@@ -155,13 +162,15 @@ class Connection:
 def library() -> Any:
     """Ray's module. Raises ClusterError where it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Read at import: Ray tells of dead processes on standard output, where results stand. The pool tells too.
+    # Read at import: Ray tells of dead processes on standard output, where results stand. The pool
+    # tells too.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
     except ImportError as error:
         raise ClusterError(
-            f"{sys.executable} has no ray: {error}", "pip install 'kernel-lsp[cluster]', on every node"
+            f"{sys.executable} has no ray: {error}",
+            "pip install 'kernel-lsp[cluster]', on every node",
         ) from error
     return ray
 
@@ -172,13 +181,19 @@ async def _answers(address: str) -> None:
     if not host or not port.isdigit():
         raise ClusterError(f"{address} is no address of a cluster", "give HOST:PORT, auto or local")
     try:
-        await aside(lambda: socket.create_connection((host, int(port)), ANSWER_S).close(), 2 * ANSWER_S)
+        await aside(
+            lambda: socket.create_connection((host, int(port)), ANSWER_S).close(), 2 * ANSWER_S
+        )
     except (OSError, OverflowError) as error:  # TimeoutError is an OSError
-        raise ClusterError(f"no node answers at {address}: {error or 'no answer'}", START) from error
+        raise ClusterError(
+            f"no node answers at {address}: {error or 'no answer'}", START
+        ) from error
 
 
 def _refusal(address: str, error: Exception) -> ClusterError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     if "ersion mismatch" in lines[0]:
         cause = f"the cluster at {address} has other versions: {' '.join(lines)}"
         return ClusterError(cause, "install the same Python and ray there and here")

@@ -1,8 +1,8 @@
-"""Jobs by id: who waits for them, which come next, and that each result counts once. Knows nothing of Ray.
+"""Jobs by id: who waits for them, which come next, and that each result counts once. Knows nothing
+of Ray.
 
-A job has one attempt at a time. One whose attempt was lost goes back to the front; after three losses it is
-given up. Not covered: who does them (pool.py).
-"""
+A job has one attempt at a time. One whose attempt was lost goes back to the front; after three
+losses it is given up. Not covered: who does them (pool.py)."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class ClusterJobs:
     ) -> ClusterJob:
         """One of this group, else of one that nobody else works on, else the first.
 
-        ``doubtful``: whether whoever asks has a job under way that was lost before. No other such is given
-        then, so that one that kills its process takes the same others with it no more than once.
-        """
+        ``doubtful``: whether whoever asks has a job under way that was lost before. No other such
+        is given then, so that one that kills its process takes the same others with it no more
+        than once."""
         while not (fitting := [job for job in self._queue if not (job.losses and doubtful())]):
             self._more.clear()
             await self._more.wait()
@@ -104,9 +104,12 @@ class ClusterJobs:
         job.losses += 1
         if job.losses >= MOST_ATTEMPTS:
             cause = (
-                f"job {job.id} was lost {job.losses} times, each with the process that did it; last: {why}"
+                f"job {job.id} was lost {job.losses} times, each with the process that did it; "
+                f"last: {why}"
             )
-            self.settle(job, failed=(cause, "look at the nodes' memory, and whether the task crashes alone"))
+            self.settle(
+                job, failed=(cause, "look at the nodes' memory, and whether the task crashes alone")
+            )
             return
         self.give_back(job)
 

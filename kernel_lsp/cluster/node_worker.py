@@ -1,8 +1,8 @@
 """What runs on a node: an actor around one worker. Nothing of Ray is imported here.
 
-A worker is made by a picklable function of the device (cuda or cpu); it does pieces of work, several at a
-time. Failures that a user may read travel as data: classes of exceptions are not unpickled from elsewhere.
-Not covered: which work (judging.py of the trainer, commands/rows.py).
+A worker is made by a picklable function of the device (cuda or cpu); it does pieces of work,
+several at a time. Failures that a user may read travel as data: classes of exceptions are not
+unpickled from elsewhere. Not covered: which work (judging.py of the trainer, commands/rows.py).
 """
 
 from __future__ import annotations
@@ -61,14 +61,17 @@ class StationAnswer:
 class Station:
     """The actor. Its methods are coroutines, so all of them run in one loop."""
 
-    def __init__(self, make: Make, device: str, packages: Sequence[str], python: str | None) -> None:
+    def __init__(
+        self, make: Make, device: str, packages: Sequence[str], python: str | None
+    ) -> None:
         _forget_threads()
         self._make, self._device, self._packages, self._python = make, device, packages, python
         self._worker: StationWorker | None = None
 
     async def about(self, ours: About) -> About:
-        """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that will
-        measure is, which takes as long as importing torch: the one that was named, else the node's own."""
+        """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that
+        will measure is, which takes as long as importing torch: the one that was named, else the
+        node's own."""
         if differences(ours, here := stand(self._packages)):
             return here
         named = self._python or config.load(None)[0].python
@@ -79,7 +82,8 @@ class Station:
             torch=probe.torch,
             triton=probe.triton,
             device_name=probe.device if self._device == "cuda" else platform.processor() or "cpu",
-            problem=probe.remedy or (f"torch in {probe.python} sees no CUDA device" if blind else None),
+            problem=probe.remedy
+            or (f"torch in {probe.python} sees no CUDA device" if blind else None),
         )
 
     async def do(self, work: Any) -> StationAnswer:
@@ -131,7 +135,8 @@ def digest(packages: Sequence[str]) -> str:
 
 
 def _forget_threads() -> None:
-    """Ray limits a process to one thread when nobody said how many; timings are of torch's own number."""
+    """Ray limits a process to one thread when nobody said how many; timings are of torch's own
+    number."""
     begun_with = Path("/proc/self/environ").read_bytes().split(b"\0")
     if not any(one.startswith(b"OMP_NUM_THREADS=") for one in begun_with):
         os.environ.pop("OMP_NUM_THREADS", None)

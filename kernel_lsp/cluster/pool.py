@@ -1,10 +1,10 @@
 """Stations on the nodes of a cluster, which come and go, and the jobs that they do.
 
-Where a station is lost (or only may be lost: then it is killed, so that nothing of it can arrive later), its
-jobs are done elsewhere. Nodes that join later are used; one that loses three stations in an hour is left
-alone. On a GPU cluster a station has one GPU, elsewhere a whole node, since trials would disturb the times.
-The head of the cluster must live, and this machine's own Ray process: Ray ends its clients with them.
-"""
+Where a station is lost (or only may be lost: then it is killed, so that nothing of it can arrive
+later), its jobs are done elsewhere. Nodes that join later are used; one that loses three stations
+in an hour is left alone. On a GPU cluster a station has one GPU, elsewhere a whole node, since
+trials would disturb the times. The head of the cluster must live, and this machine's own Ray
+process: Ray ends its clients with them."""
 
 from __future__ import annotations
 
@@ -88,16 +88,18 @@ class Cluster:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
     async def open(self) -> None:
         """Returns when every node that is here now has its stations.
 
-        Raises ClusterError when there is no such cluster, a node cannot measure, or nodes differ in what
-        results depend on.
-        """
+        Raises ClusterError when there is no such cluster, a node cannot measure, or nodes differ
+        in what results depend on."""
         await self._connection.open()
         nodes = await self._connection.nodes()
         self._ours = node_worker.stand(self._packages)
@@ -105,7 +107,9 @@ class Cluster:
             self.device = "cuda" if any(node.gpus for node in nodes) else "cpu"
         if not any(self._wanted(node) for node in nodes):
             names = ", ".join(map(str, nodes)) or "none"
-            raise ClusterError(f"no node of the cluster has a GPU (nodes: {names})", "use --device cpu")
+            raise ClusterError(
+                f"no node of the cluster has a GPU (nodes: {names})", "use --device cpu"
+            )
         wanted = [(node, number) for node in nodes for number in range(self._wanted(node))]
         self.say(f"cluster: starting {len(wanted)} processes on {len(nodes)} nodes")
         found = await asyncio.gather(*(self._hire(*one) for one in wanted), return_exceptions=True)
@@ -119,13 +123,16 @@ class Cluster:
         self._spawn(self._tend())
 
     async def close(self) -> None:
-        """Ends every station within seconds, whatever it does. Callers of unfinished jobs get an error."""
+        """Ends every station within seconds, whatever it does. Callers of unfinished jobs get an
+        error."""
         self._jobs.fail(ClusterError("the cluster was closed"))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if places := list(self._places.values()):
-            goodbyes = [asyncio.ensure_future(_wait_for(place.actor.close.remote())) for place in places]
+            goodbyes = [
+                asyncio.ensure_future(_wait_for(place.actor.close.remote())) for place in places
+            ]
             await asyncio.wait(goodbyes, timeout=CLOSE_S)
             for goodbye in goodbyes:
                 goodbye.cancel()
@@ -134,15 +141,14 @@ class Cluster:
                 self._bury(place)
         await self._connection.close()
 
-    # --- for those who have work -------------------------------------------------------------------
+    # --- for those who have work ------------------------------------------------------------------
 
     async def do(self, id: str, work: Any, group: str = "") -> Any:
         """The result of this job. Asked again with the same id, the same result.
 
-        ``group``: jobs of one group go to one station where that costs no waiting. Cancelling the only
-        caller ends the job within seconds. Raises JobFailed, with the worker's own words where it raised
-        something, and other ClusterErrors when the whole cluster is lost.
-        """
+        ``group``: jobs of one group go to one station where that costs no waiting. Cancelling the
+        only caller ends the job within seconds. Raises JobFailed, with the worker's own words
+        where it raised something, and other ClusterErrors when the whole cluster is lost."""
         return await self._jobs.result(id, work, group)
 
     def forget(self, id: str) -> None:
@@ -162,20 +168,23 @@ class Cluster:
             for place in self._places.values()
             if place.about
         )
-        return ", ".join(f"{count} x {device} on {host}" for (host, device), count in sorted(counts.items()))
+        return ", ".join(
+            f"{count} x {device} on {host}" for (host, device), count in sorted(counts.items())
+        )
 
     @property
     def doing(self) -> dict[str, tuple[float, str]]:
         """Id of each job under way -> when it began on the monotonic clock, and where."""
         return {job.id: (job.began, job.where) for job in self._jobs.known.values() if job.began}
 
-    # --- stations ----------------------------------------------------------------------------------
+    # --- stations ---------------------------------------------------------------------------------
 
     def _wanted(self, node: ClusterNode) -> int:
         return node.gpus if self.device == "cuda" else 1
 
     async def _hire(self, node: ClusterNode, number: int) -> str | None:
-        """A station that works, or why there is none now. Raises ClusterError where there must not be one."""
+        """A station that works, or why there is none now. Raises ClusterError where there must not
+        be one."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         options = {
@@ -231,11 +240,14 @@ class Cluster:
         place.lost = True
         if self._places.get(key := (place.node.id, place.number)) is place:
             del self._places[key]
-        with contextlib.suppress(Exception):  # Ray's own: it is dead already, or nobody is there to tell
+        with contextlib.suppress(
+            Exception
+        ):  # Ray's own: it is dead already, or nobody is there to tell
             library().kill(place.actor)
 
     async def _tend(self) -> None:
-        """Stations on nodes that joined, and again where one was lost; an end where none is left."""
+        """Stations on nodes that joined, and again where one was lost; an end where none is
+        left."""
         alone_since: float | None = None
         while True:
             await asyncio.sleep(LOOK_S)
@@ -264,12 +276,14 @@ class Cluster:
             problem = str(error)
         self.say(f"not used: {problem}" if problem else f"{node} joined: {self.told}")
 
-    # --- jobs --------------------------------------------------------------------------------------
+    # --- jobs -------------------------------------------------------------------------------------
 
     async def _lane(self, place: _StationPlace) -> None:
         """One job after another, until the station is lost."""
         while True:
-            job = await self._jobs.next(place.group, lambda: self._groups(place), lambda: place.doubtful > 0)
+            job = await self._jobs.next(
+                place.group, lambda: self._groups(place), lambda: place.doubtful > 0
+            )
             if place.lost:
                 self._jobs.give_back(job)
                 return
@@ -289,7 +303,9 @@ class Cluster:
             self._jobs.settle(job, answer.value, answer.failed)
         except failures.TaskCancelledError:  # mostly because nobody waits for it any more
             self._jobs.again(job, "it was cancelled there")
-        except failures.RayTaskError as error:  # no failure for a user to read: a bug of the worker's
+        except (
+            failures.RayTaskError
+        ) as error:  # no failure for a user to read: a bug of the worker's
             self._jobs.settle(job, failed=(repr(error.cause), None))
         except failures.RayError as error:  # the process, its node, or what it had said
             self._lost(place, _first_line(error))
@@ -306,7 +322,7 @@ class Cluster:
             self.say(f"{place.node} lost a process, its jobs are done again: {why}")
             self._bury(place)
 
-    # --- tasks -------------------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -329,5 +345,7 @@ async def _wait_for(ref: Any) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     return lines[0][:300]

@@ -1,1 +1,2 @@
-"""One file per command: read the arguments, call a stage or the pipeline, print. No logic of their own."""
+"""One file per command: read the arguments, call a stage or the pipeline, print. No logic of their
+own."""

@@ -1,8 +1,8 @@
 """The commands as a typer application: all of them, or only the one that is asked for.
 
-Most of what a command costs to start are imports that other commands need (SQLAlchemy, the pipeline, a
-cluster): `main` reads the name first. All are there for the help, and for a name that is none.
-"""
+Most of what a command costs to start are imports that other commands need (SQLAlchemy, the
+pipeline, a cluster): `main` reads the name first. All are there for the help, and for a name that
+is none."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ PLACES = {
     "sessions": "sessions",
     "train": "train",
 }
-"""Command -> the module beside this one that has it: a function of that name, or an `app` with more commands.
-In the order of the help."""
+"""Command -> the module beside this one that has it: a function of that name, or an `app` with
+more commands. In the order of the help."""
 
 
 def main(arguments: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""``kernel-lsp bench``: a suite of reference files, every task judged and timed in one run; resumes."""
+"""``kernel-lsp bench``: a suite of reference files, every task judged and timed in one run;
+resumes."""
 
 from __future__ import annotations
 
@@ -16,17 +17,24 @@ from kernel_lsp.scores import BASELINES, Scores
 
 SCORED = ("tasks", "correct", "fast_1", "fast_1.05", "fast_1.2", "fast_2", "geomean", "amsr")
 BESIDE = (
-    "share_offered", "slower_than_best", "roofline_share", "peak_memory", "first_verified_s", "total_s",
+    "share_offered", "slower_than_best", "roofline_share", "peak_memory", "first_verified_s",
+    "total_s",
 )  # fmt: skip
 
 
 def bench(
     paths: list[Path] = typer.Argument(
-        ..., help="A folder of files with Model, get_inputs and get_init_inputs; with --merge, results files."
+        ...,
+        help="A folder of files with Model, get_inputs and get_init_inputs; with --merge, "
+        "results files.",
     ),
-    filter: str = typer.Option("", help="Only tasks whose relative path matches this regular expression."),
+    filter: str = typer.Option(
+        "", help="Only tasks whose relative path matches this regular expression."
+    ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
-    budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per task."),
+    budget: int = typer.Option(
+        8, min=1, help="Candidates that the quick search may judge per task."
+    ),
     search: searching.SearchChoice = searching.SEARCH,
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
@@ -36,24 +44,33 @@ def bench(
     tokens: int | None = searching.TOKENS,
     gpu_seconds: float | None = searching.GPU_SECONDS,
     allow_remote: bool = searching.ALLOW_REMOTE,
-    jobs: int = typer.Option(1, min=1, help="Tasks at the same time; one after another uses the device."),
+    jobs: int = typer.Option(
+        1, min=1, help="Tasks at the same time; one after another uses the device."
+    ),
     shard: str = typer.Option(
         "1/1", help="I/N: every N-th task from the I-th, for several GPUs or machines."
     ),
     cluster: str | None = typer.Option(
         None,
-        help="HOST:PORT of a Ray cluster whose nodes do the tasks, one GPU each; auto: the one of this"
+        help="HOST:PORT of a Ray cluster whose nodes do the tasks, one GPU each; auto: the one "
+        "of this"
         " machine; local: this machine's GPUs. --jobs then counts on each GPU.",
     ),
-    limit_s: float | None = typer.Option(None, min=0.0, help="After so many seconds no task is begun."),
-    out: Path | None = typer.Option(
-        None, help="Results; an existing file is continued. Default: results.json; nothing with --merge."
+    limit_s: float | None = typer.Option(
+        None, min=0.0, help="After so many seconds no task is begun."
     ),
-    merge: bool = typer.Option(False, "--merge", help="Only read results files and print one table."),
+    out: Path | None = typer.Option(
+        None,
+        help="Results; an existing file is continued. Default: results.json; nothing with --merge.",
+    ),
+    merge: bool = typer.Option(
+        False, "--merge", help="Only read results files and print one table."
+    ),
     candidates: Path | None = typer.Option(None, help="Judge these files instead of proposing."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """Per task eager, eager with TF32, torch.compile and ours in one run; fast_p and means per group."""
+    """Per task eager, eager with TF32, torch.compile and ours in one run; fast_p and means per
+    group."""
     try:
         if merge:
             results = suites.merge_results([_existing(path) for path in paths], out)
@@ -117,7 +134,9 @@ def _run(
 
 def _root(paths: list[Path]) -> Path:
     if len(paths) != 1:
-        raise KernelLspError(f"{len(paths)} paths were given", "name one folder of tasks, or add --merge")
+        raise KernelLspError(
+            f"{len(paths)} paths were given", "name one folder of tasks, or add --merge"
+        )
     return paths[0]
 
 
@@ -146,8 +165,8 @@ def _show(results: suites.Results, as_json: bool) -> None:
 
 
 def _table(groups: dict[str, dict[str, Scores]]) -> str:
-    """Two lines a group, against eager and against the best baseline of the same precision; as wide as it
-    is, because it is read in logs too."""
+    """Two lines a group, against eager and against the best baseline of the same precision; as
+    wide as it is, because it is read in logs too."""
     heads = [*SCORED, *(name.replace("_", " ") for name in BESIDE)]
     widths = [max(6, len(head)) for head in heads]
     lines = [_line("group", "against", heads, widths)]

@@ -13,7 +13,15 @@ import typer
 
 from kernel_lsp import files, rulesets, workloads
 from kernel_lsp.analysis import RULES, SCRIPT_RULES
-from kernel_lsp.checker import FoundFile, KnownFindings, baseline, check_files, check_text, discovery, fixing
+from kernel_lsp.checker import (
+    FoundFile,
+    KnownFindings,
+    baseline,
+    check_files,
+    check_text,
+    discovery,
+    fixing,
+)
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
@@ -47,17 +55,31 @@ ORDER = list(Level)
 
 
 def check(
-    paths: list[Path] = typer.Argument(..., help="Files, notebooks and folders; - for standard input."),
+    paths: list[Path] = typer.Argument(
+        ..., help="Files, notebooks and folders; - for standard input."
+    ),
     format: CheckFormat = typer.Option(CheckFormat.TEXT, help="How findings are printed."),
-    select: list[str] = typer.Option([], help="Report these rules alone: ids or beginnings, with commas."),
-    ignore: list[str] = typer.Option([], help="Do not report these rules, besides those of the settings."),
-    exclude: list[str] = typer.Option([], help="Leave out: patterns as in .gitignore, with commas."),
+    select: list[str] = typer.Option(
+        [], help="Report these rules alone: ids or beginnings, with commas."
+    ),
+    ignore: list[str] = typer.Option(
+        [], help="Do not report these rules, besides those of the settings."
+    ),
+    exclude: list[str] = typer.Option(
+        [], help="Leave out: patterns as in .gitignore, with commas."
+    ),
     gitignore: bool = typer.Option(True, help="Leave out what .gitignore files name."),
-    force_exclude: bool = typer.Option(False, "--force-exclude", help="Named files too may be left out."),
+    force_exclude: bool = typer.Option(
+        False, "--force-exclude", help="Named files too may be left out."
+    ),
     fix: bool = typer.Option(False, "--fix", help="Write the fixes of findings that have one."),
-    diff: bool = typer.Option(False, "--diff", help="Print what --fix would change, and write nothing."),
+    diff: bool = typer.Option(
+        False, "--diff", help="Print what --fix would change, and write nothing."
+    ),
     stdin_filename: Path | None = typer.Option(
-        None, dir_okay=False, help="What standard input is called; its settings are those of that path."
+        None,
+        dir_okay=False,
+        help="What standard input is called; its settings are those of that path.",
     ),
     baseline_file: Path | None = typer.Option(
         None, "--baseline", dir_okay=False, help="Report nothing that this file knows already."
@@ -129,7 +151,9 @@ class _Run:
         try:
             self._stdin = files.SourceFile(text=sys.stdin.buffer.read().decode(), encoding="utf-8")
         except UnicodeDecodeError as error:
-            console.fail(KernelLspError(f"standard input is not UTF-8: {error}", "encode it as UTF-8"))
+            console.fail(
+                KernelLspError(f"standard input is not UTF-8: {error}", "encode it as UTF-8")
+            )
         path = name or Path("stdin.py")
         folder = path.absolute().parent
         one = FoundFile(path=path, root=self._projects.root(folder, folder))
@@ -138,7 +162,10 @@ class _Run:
     def check(self, found: Sequence[FoundFile]) -> Results:
         """The findings that count."""
         if self._stdin is not None:
-            return [(one.path, self._counting(one, check_text(one.path, self._stdin.text))) for one in found]
+            return [
+                (one.path, self._counting(one, check_text(one.path, self._stdin.text)))
+                for one in found
+            ]
         known = (
             KnownFindings(Path(self._projects.settings(Path.cwd()).data_dir) / "check")
             if self._cached
@@ -149,7 +176,12 @@ class _Run:
             def on_progress(done: int, total: int) -> None:
                 if console.err.is_terminal and not self._quiet:
                     report(
-                        Progress(phase="check", message=f"{done} of {total} files", done=done, total=total)
+                        Progress(
+                            phase="check",
+                            message=f"{done} of {total} files",
+                            done=done,
+                            total=total,
+                        )
                     )
 
             made = check_files(found, jobs=self._jobs, on_progress=on_progress, known=known)
@@ -178,7 +210,9 @@ class _Run:
             console.write(self._stdin.text)
             raise typer.Exit
         if not self._quiet:
-            console.err.print(f"{count(self.num_fixed, 'finding')} {'fixed' if write else 'can be fixed'}")
+            console.err.print(
+                f"{count(self.num_fixed, 'finding')} {'fixed' if write else 'can be fixed'}"
+            )
 
     def _finish(self, one: FoundFile, fixed: fixing.Fixed, *, write: bool) -> None:
         if not write:
@@ -198,7 +232,9 @@ class _Run:
         return self._projects.rules(one.root).applied(analysis, PurePath(one.relative))
 
     def _excludes(self, one: FoundFile) -> bool:
-        return self._force_exclude and self._projects.rules(one.root).excludes(PurePath(one.relative))
+        return self._force_exclude and self._projects.rules(one.root).excludes(
+            PurePath(one.relative)
+        )
 
 
 def _is_mendable(analysis: Analysis) -> bool:
@@ -223,14 +259,20 @@ def _refuse_mistakes(
 ) -> None:
     named = [path for path in paths if path != STDIN]
     if absent := [str(path) for path in named if not path.exists()]:
-        console.fail(KernelLspError(f"no such file or folder: {', '.join(absent)}", "check the spelling"))
+        console.fail(
+            KernelLspError(f"no such file or folder: {', '.join(absent)}", "check the spelling")
+        )
     if named and len(named) < len(paths):
-        console.fail(KernelLspError("standard input cannot be checked beside files", "name - alone"))
+        console.fail(
+            KernelLspError("standard input cannot be checked beside files", "name - alone")
+        )
     if mistyped := rulesets.find_unknown(_split([*select, *ignore]), _RULE_IDS):
         rules = "ids are KL101 to KL322; KL2 means all that begin so, ALL every one"
         console.fail(KernelLspError(f"no rule begins with {', '.join(mistyped)}", rules))
     if baseline_missing:
-        console.fail(KernelLspError("--update-baseline needs a file", "name it with --baseline FILE"))
+        console.fail(
+            KernelLspError("--update-baseline needs a file", "name it with --baseline FILE")
+        )
 
 
 def _say_unknown(root: Path, found: Settings) -> None:

@@ -92,9 +92,9 @@ def settings(folder: Path, **flags: Any) -> Settings:
 
 
 def require_consent(settings: Settings, folder: Path) -> None:
-    """Before a command starts the folder's interpreter. Raises ConsentRequired when that lies in the folder
-    and nobody has allowed the folder's code to run. What its user has accepted and was promised counts from
-    now on for all that is started."""
+    """Before a command starts the folder's interpreter. Raises ConsentRequired when that lies in
+    the folder and nobody has allowed the folder's code to run. What its user has accepted and was
+    promised counts from now on for all that is started."""
     entry.require(Consents(settings.data_dir).required(folder))
     if (cause := refusal(settings, folder)) is not None:
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder.absolute()}")
@@ -122,7 +122,9 @@ def progress(title: str) -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task(title, total=None)
 
         def report(step: Progress) -> None:
-            bar.update(task, description=_escape(step.message), total=step.total, completed=step.done or 0)
+            bar.update(
+                task, description=_escape(step.message), total=step.total, completed=step.done or 0
+            )
 
         yield report
 
@@ -131,9 +133,12 @@ def workspace_of(path: Path) -> Path:
     """The nearest folder upward with a project file, else the file's own folder."""
     start = path.absolute().parent
     marks = ("pyproject.toml", ".git", ".kernel-lsp")
-    return next((f for f in (start, *start.parents) if any((f / mark).exists() for mark in marks)), start)
+    return next(
+        (f for f in (start, *start.parents) if any((f / mark).exists() for mark in marks)), start
+    )
 
 
 def _escape(text: str) -> str:
-    """No markup of somebody else's; before rich sees it, or an escape would hide a bracket from it."""
+    """No markup of somebody else's; before rich sees it, or an escape would hide a bracket from
+    it."""
     return escape(plain(text))

@@ -35,7 +35,8 @@ def doctor(
     folder: Path = typer.Argument(Path(), help="The project."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """Say what kernel-lsp found here and how to get what is missing. Exit code 1 when something is."""
+    """Say what kernel-lsp found here and how to get what is missing. Exit code 1 when something
+    is."""
     settings = console.settings(folder.absolute())
     findings = [
         *console.run(_interpreter(folder, settings)),
@@ -55,7 +56,10 @@ def doctor(
         table = Table("", "part", "found", "what to do", title=f"kernel-lsp {__version__}")
         for item in findings:
             table.add_row(
-                "[green]ok[/]" if item.ok else "[yellow]--[/]", item.part, item.found, item.remedy or ""
+                "[green]ok[/]" if item.ok else "[yellow]--[/]",
+                item.part,
+                item.found,
+                item.remedy or "",
             )
         console.out.print(table)
     raise typer.Exit(int(not all(item.ok for item in findings)))
@@ -64,7 +68,9 @@ def doctor(
 async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
     if (cause := console.refusal(settings, folder)) is not None:
         return [
-            DoctorFinding(part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))
+            DoctorFinding(
+                part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder)
+            )
         ]
     chosen = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(chosen.path)
@@ -105,25 +111,35 @@ def _trust(folder: Path) -> str:
 
 
 def _policy(settings: Settings, target: str, part: str) -> DoctorFinding:
-    """What plans the quick search for this kind of target: a trained policy, or the rule and why."""
+    """What plans the quick search for this kind of target: a trained policy, or the rule and
+    why."""
     try:
         model = PolicyStore(Path(settings.data_dir)).used(target)
         if model is not None and model.manifest is not None:
             verify(model.folder, model.manifest)
     except ModelError as error:
-        return DoctorFinding(part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
+        return DoctorFinding(
+            part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy
+        )
     if model is None or model.manifest is None:
-        return DoctorFinding(part=part, ok=True, found="the rule plans: no trained policy is in use")
+        return DoctorFinding(
+            part=part, ok=True, found="the rule plans: no trained policy is in use"
+        )
     where = f"on {', '.join(model.manifest.devices)}, elsewhere the rule"
-    return DoctorFinding(part=part, ok=True, found=f"{model.id} plans {where}: {model.manifest.held_out}")
+    return DoctorFinding(
+        part=part, ok=True, found=f"{model.id} plans {where}: {model.manifest.held_out}"
+    )
 
 
 async def _model(folder: Path, settings: Settings) -> DoctorFinding:
-    """Asks the endpoint that the settings name, unless it is another machine's and nobody allowed it."""
+    """Asks the endpoint that the settings name, unless it is another machine's and nobody allowed
+    it."""
     try:
         allowed = searching.allowed_origin(settings, folder, now=False)
     except ConfigError as error:
-        return DoctorFinding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
+        return DoctorFinding(
+            part="language model", ok=False, found=error.cause, remedy=error.remedy
+        )
     python = interpreter.find(folder, settings.python).path
     own = settings.policy in ("vllm", "transformers") and settings.model_python is None
     if own and (cause := console.refusal(settings, folder)) is not None:
@@ -135,9 +151,13 @@ async def _model(folder: Path, settings: Settings) -> DoctorFinding:
 
 
 def _sharing(settings: Settings) -> DoctorFinding:
-    """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is told."""
+    """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is
+    told."""
     state = device_lock.status(settings)
-    used = f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used this hour"
+    used = (
+        f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used "
+        f"this hour"
+    )
     parts = [
         f"{state.gpu}, driver {state.driver}" if state.gpu else None,
         used,
@@ -145,7 +165,10 @@ def _sharing(settings: Settings) -> DoctorFinding:
         f"also on it: {', '.join(state.neighbors)}" if state.neighbors else None,
     ]
     return DoctorFinding(
-        part="GPU sharing", ok=True, found="; ".join(part for part in parts if part), remedy=state.problem
+        part="GPU sharing",
+        ok=True,
+        found="; ".join(part for part in parts if part),
+        remedy=state.problem,
     )
 
 
@@ -153,14 +176,17 @@ def _sandbox(tried: held.Held) -> DoctorFinding:
     """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
     left_open = f"; left open: {', '.join(tried.open)}" if tried.open else ""
     closed = tried.problem is None and not tried.open
-    remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
+    remedy = (
+        None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
+    )
     return DoctorFinding(
         part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
     )
 
 
 def _promised(folder: Path, settings: Settings) -> list[DoctorFinding]:
-    """What was accepted for this folder: where less holds than its answer rests on, nothing is run."""
+    """What was accepted for this folder: where less holds than its answer rests on, nothing is
+    run."""
     required = Consents(settings.data_dir).required(folder)
     accepted = [words for name, words in GUARANTEES.items() if name not in required]
     if not accepted:
@@ -171,7 +197,9 @@ def _promised(folder: Path, settings: Settings) -> list[DoctorFinding]:
 def _compiler() -> DoctorFinding:
     program = shutil.which("g++") or shutil.which("clang++")
     remedy = None if program else "install g++, or torch.compile is missing among the CPU baselines"
-    return DoctorFinding(part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy)
+    return DoctorFinding(
+        part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy
+    )
 
 
 def _library(settings: Settings) -> list[DoctorFinding]:
@@ -179,7 +207,8 @@ def _library(settings: Settings) -> list[DoctorFinding]:
     executable = sum(skill.executable for skill in library.skills)
     tuned = known.count(Path(settings.data_dir))
     counts = (
-        f"{len(library.skills)}, {executable} executable, best parameters known for {tuned} kinds of places"
+        f"{len(library.skills)}, {executable} executable, best parameters known for {tuned} kinds "
+        f"of places"
     )
     summary = DoctorFinding(part="skills", ok=executable > 0, found=counts)
     broken = [

@@ -16,7 +16,16 @@ from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
 from kernel_lsp.pipeline import kept
 from kernel_lsp.presenter import guarding as presenting
-from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Program, Proposal, Target, Workload
+from kernel_lsp.records import (
+    Acceptance,
+    EventKind,
+    Guarded,
+    Holding,
+    Program,
+    Proposal,
+    Target,
+    Workload,
+)
 
 Found = list[tuple[Path, Acceptance]]
 
@@ -28,7 +37,9 @@ class GuardFormat(StrEnum):
 
 
 def guard(
-    path: Path = typer.Argument(Path(), help="A repository, a folder of it, or one file.", exists=True),
+    path: Path = typer.Argument(
+        Path(), help="A repository, a folder of it, or one file.", exists=True
+    ),
     format: GuardFormat = typer.Option(GuardFormat.TEXT, help="How the result is printed."),
     patch: Path | None = typer.Option(
         None, dir_okay=False, help="Write a patch here that takes back what failed, for git apply."
@@ -39,11 +50,11 @@ def guard(
 ) -> None:
     """Judge every accepted rewrite again, on this machine and with these versions.
 
-    Reads .kernel-lsp/accepted, which --apply and the editors write; runs code of the repository in confined
-    processes. In CI each must be signed (`kernel-lsp keys sign`), unless --unsigned says that the review of
-    the repository covers it; a signature that does not hold is never passed over. Exit code 0: all pay or
-    are right where speed cannot be judged, 1: one became wrong or slow, 2: one could not be judged.
-    """
+    Reads .kernel-lsp/accepted, which --apply and the editors write; runs code of the repository in
+    confined processes. In CI each must be signed (`kernel-lsp keys sign`), unless --unsigned says
+    that the review of the repository covers it; a signature that does not hold is never passed
+    over. Exit code 0: all pay or are right where speed cannot be judged, 1: one became wrong or
+    slow, 2: one could not be judged."""
     inside = path.absolute()
     root = console.workspace_of(inside / "here" if inside.is_dir() else inside)
     read = list(guarding.acceptances(root))
@@ -86,14 +97,17 @@ def _is_believed(chosen: Found, *, unsigned: bool, allow_rollback: bool) -> tupl
 
 
 def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
-    """Put the evidence of rewrites that --apply has written beside them. What cannot be written is said."""
+    """Put the evidence of rewrites that --apply has written beside them. What cannot be written is
+    said."""
     events = outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None)
     for event, proposal in zip(events, proposals, strict=True):
         try:
             kept = guarding.accept(event, Path(proposal.evidence)) if proposal.evidence else None
             if kept is not None:
                 where = kept.relative_to(folder)
-                console.err.print(f"guard: commit {where} with the rewrite", markup=False, soft_wrap=True)
+                console.err.print(
+                    f"guard: commit {where} with the rewrite", markup=False, soft_wrap=True
+                )
         except OSError as error:
             cause = f"{folder / guarding.FOLDER} cannot be written: {error.strerror}"
             console.err.print(f"guard: {cause}; this rewrite will not be guarded", markup=False)
@@ -106,7 +120,9 @@ async def _judge(root: Path, chosen: Found, device: str) -> list[Guarded]:
     if probe.remedy:
         raise EvaluationError("could not judge: no torch", probe.remedy)
     if settings.device == "cuda" and not probe.cuda:
-        raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
+        raise EvaluationError(
+            "could not judge: torch sees no CUDA device", "use --device cpu or auto"
+        )
     cuda = bool(probe.cuda) and settings.device != "cpu"
     with console.progress("guard") as report:
         limit_s = PATIENCE * settings.evaluate_timeout_s
@@ -137,7 +153,9 @@ def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
     try:
         patch.write_text(guarding.combine_patches(found, texts), encoding="utf-8", newline="")
     except OSError as error:
-        console.fail(KernelLspError(f"{patch} cannot be written: {error.strerror}", "name another file"))
+        console.fail(
+            KernelLspError(f"{patch} cannot be written: {error.strerror}", "name another file")
+        )
 
 
 def _exit_code(found: list[Guarded], problems: list[str]) -> int:

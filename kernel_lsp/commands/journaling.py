@@ -1,9 +1,9 @@
 """The journal as commands use it: opened once, its problems said, outcomes and acceptance written.
 
-What --apply has written counts as accepted. Whether it is kept is seen when a later command looks at the file
-(`log_outcomes`): still there, changed, taken back or gone, by the editor's own tracker. Rewrites that an editor has
-applied are left to it: it knows of text that is not saved yet.
-"""
+What --apply has written counts as accepted. Whether it is kept is seen when a later command looks
+at the file (`log_outcomes`): still there, changed, taken back or gone, by the editor's own
+tracker. Rewrites that an editor has applied are left to it: it knows of text that is not saved
+yet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def journal(settings: Settings) -> Iterator[Journal]:
 def save(
     journal: Journal, outcome: Outcome, begun: str, *, job: Job, folder: Path, settings: Settings
 ) -> None:
-    """What this run has judged, and what it offers: an interrupted search had found that, and told nobody."""
+    """What this run has judged, and what it offers: an interrupted search had found that, and told
+    nobody."""
     from kernel_lsp.pipeline.prepare import reference  # `sessions list` need not load the pipeline
 
     judged = outcomes.fresh(outcome, begun)
@@ -63,26 +64,36 @@ def save(
     )
 
 
-def record_acceptance(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
+def record_acceptance(
+    journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path
+) -> None:
     """A rewrite written by --apply was offered, chosen and accepted in one go."""
     fates, now = _fates(journal, folder), time.time()
     within = outcomes.relative_path(path, folder)
     for proposal in proposals:
         if (offer := offer_of(proposal, str(folder), within)) is not None:
             events = [*fates.tracker.offered(offer, now), *fates.tracker.chosen(offer, now)]
-            journal.record(events + fates.tracker.observed(offer.identity, offer.after, "change", now))
+            journal.record(
+                events + fates.tracker.observed(offer.identity, offer.after, "change", now)
+            )
     if proposals:
         journal.save_tracker(fates.tracker.export())
 
 
-def record_patch(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
-    """A rewrite of an installed package was accepted as a patch. What becomes of it, `kernel-lsp patches` and
-    guard know: its target stands in no file of the workspace that could be looked at."""
-    journal.record(outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None))
+def record_patch(
+    journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path
+) -> None:
+    """A rewrite of an installed package was accepted as a patch. What becomes of it, `kernel-lsp
+    patches` and guard know: its target stands in no file of the workspace that could be looked
+    at."""
+    journal.record(
+        outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None)
+    )
 
 
 def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
-    """Log what has become of applied rewrites in a folder's files; returns drafts of what was kept."""
+    """Log what has become of applied rewrites in a folder's files; returns drafts of what was
+    kept."""
     fates, events = _fates(journal, folder), list[Event]()
     for path in sorted(fates.tracked_paths(str(folder))):
         file = folder / path
@@ -98,10 +109,12 @@ def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[Learned
 
 
 def _fates(journal: Journal, folder: Path) -> Fates:
-    """With the rewrites of earlier commands. A day's commands are one session: what is still there on another
-    day has lasted."""
+    """With the rewrites of earlier commands. A day's commands are one session: what is still there
+    on another day has lasted."""
     state = journal.tracker_state(str(folder))
-    mine = [item for item in state["proposals"] if str(item.get("accepted_session")).startswith(SESSION)]
+    mine = [
+        item for item in state["proposals"] if str(item.get("accepted_session")).startswith(SESSION)
+    ]
     fates = Fates(client=CLIENT, name=f"{SESSION} {datetime.now(UTC).date()}")
     fates.restore(str(folder), (), {**state, "proposals": mine})
     return fates

@@ -18,8 +18,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
-ALLOW_ROLLBACK = typer.Option(False, "--allow-rollback", help="Take an older release than was here before.")
-UNSIGNED = typer.Option(False, "--unsigned", help="Take what nobody has signed; you have looked at it.")
+ALLOW_ROLLBACK = typer.Option(
+    False, "--allow-rollback", help="Take an older release than was here before."
+)
+UNSIGNED = typer.Option(
+    False, "--unsigned", help="Take what nobody has signed; you have looked at it."
+)
 DEFAULT_KEY = Path("~/.ssh/id_ed25519")
 
 
@@ -50,7 +54,9 @@ def list_keys(as_json: bool = AS_JSON) -> None:
 @app.command()
 def trust(
     name: str = typer.Argument(..., help="How you call the signer, e.g. an address of mail."),
-    public_key: Path = typer.Argument(..., help="The signer's public key (.pub), got from the signer."),
+    public_key: Path = typer.Argument(
+        ..., help="The signer's public key (.pub), got from the signer."
+    ),
 ) -> None:
     """Believe from now on what this key signs."""
     try:
@@ -91,7 +97,9 @@ def sign(
     for path in paths:
         try:
             chosen = kind or kind_of(path)
-            made = signatures.sign(path, key=key.expanduser(), kind=chosen.value, name=name, release=release)
+            made = signatures.sign(
+                path, key=key.expanduser(), kind=chosen.value, name=name, release=release
+            )
         except SignatureError as error:
             console.fail(error)
         console.write(f"{made}\n")
@@ -115,7 +123,8 @@ def verify(
     else:
         for one in good:
             console.write(
-                f"{one.path}: {one.kind} {one.name}, release {one.release}, signed by {one.signer}\n"
+                f"{one.path}: {one.kind} {one.name}, release {one.release}, signed by "
+                f"{one.signer}\n"
             )
         for problem in problems:
             console.err.print(problem, markup=False, soft_wrap=True)
@@ -139,21 +148,27 @@ def kind_of(path: Path) -> Kind:
     raise SignatureError(f"{path} is no skill, policy, recording or evidence", "say --kind")
 
 
-def require(path: Path, kind: Kind, *, unsigned: bool, allow_rollback: bool = False) -> Signed | None:
-    """What comes from somebody else is signed, or somebody says that it need not be: by --unsigned, or in a
-    terminal when asked. None: unsigned and allowed. A signature that does not hold is never taken."""
+def require(
+    path: Path, kind: Kind, *, unsigned: bool, allow_rollback: bool = False
+) -> Signed | None:
+    """What comes from somebody else is signed, or somebody says that it need not be: by
+    --unsigned, or in a terminal when asked. None: unsigned and allowed. A signature that does not
+    hold is never taken."""
     try:
         return keyring().verify(path, kind=kind.value, allow_rollback=allow_rollback)
     except Unsigned as error:
         if unsigned or _allowed_by_hand(path):
             return None
-        console.fail(KernelLspError(error.cause, "have it signed (`kernel-lsp keys`), or say --unsigned"))
+        console.fail(
+            KernelLspError(error.cause, "have it signed (`kernel-lsp keys`), or say --unsigned")
+        )
     except SignatureError as error:
         console.fail(error)
 
 
 def _allowed_by_hand(path: Path) -> bool:
-    """In CI nobody is there to be asked; a script elsewhere is somebody's who has named the path."""
+    """In CI nobody is there to be asked; a script elsewhere is somebody's who has named the
+    path."""
     if signatures.refuses_unsigned():
         return False
     if sys.stdin.isatty():

@@ -1,4 +1,5 @@
-"""``kernel-lsp skills lineage``: walk an expert Triton kernel back, and keep what each step teaches."""
+"""``kernel-lsp skills lineage``: walk an expert Triton kernel back, and keep what each step
+teaches."""
 
 from __future__ import annotations
 
@@ -17,10 +18,15 @@ STOPPED = "stopped; what was judged is kept, and the same command goes on from t
 
 
 def lineage(
-    target: str = typer.Argument(..., metavar="FILE::KERNEL", help="A @triton.jit kernel and its file."),
-    device: str = typer.Option("auto", help="auto, cuda or cpu; without a GPU nothing is measured."),
+    target: str = typer.Argument(
+        ..., metavar="FILE::KERNEL", help="A @triton.jit kernel and its file."
+    ),
+    device: str = typer.Option(
+        "auto", help="auto, cuda or cpu; without a GPU nothing is measured."
+    ),
     workload: str | None = typer.Option(
-        None, help='What the launcher is called with, e.g. "x=bf16[4096,4096]"; default: what is known.'
+        None,
+        help='What the launcher is called with, e.g. "x=bf16[4096,4096]"; default: what is known.',
     ),
     out: Path | None = typer.Option(
         None, file_okay=False, help="Also write lineage.json and lineage.md into this folder."
@@ -30,13 +36,12 @@ def lineage(
 ) -> None:
     """Simplify an expert kernel step by step; what made it fast becomes drafts of skills.
 
-    A simplification is accepted when it compiles, the gate finds it right and it is not faster; the walk ends
-    where none is left. Each accepted step is turned around into a skill with its conditions, its measured
-    effect and what failed; those that pay are staged for `kernel-lsp skills verify`. Without a GPU the
-    interpreter judges: nothing is measured and nothing is staged. Runs code of the file in confined
-    processes. A run that was stopped goes on where it was. Exit code 0: steps were accepted, 1: none,
-    2: could not judge.
-    """
+    A simplification is accepted when it compiles, the gate finds it right and it is not faster;
+    the walk ends where none is left. Each accepted step is turned around into a skill with its
+    conditions, its measured effect and what failed; those that pay are staged for `kernel-lsp
+    skills verify`. Without a GPU the interpreter judges: nothing is measured and nothing is
+    staged. Runs code of the file in confined processes. A run that was stopped goes on where it
+    was. Exit code 0: steps were accepted, 1: none, 2: could not judge."""
     name, _, qualname = target.partition("::")
     path = Path(name)
     try:
@@ -64,7 +69,9 @@ def _job(path: Path, qualname: str, device: str) -> tuple[Job, Settings]:
         raise ConfigError(f"{path} cannot be read: {error}", "name a Python file") from error
     folder = console.workspace_of(path)
     settings = console.settings(folder, device=device)
-    job = Job(text=text, path=str(path), qualname=qualname, device=settings.device, folder=str(folder))
+    job = Job(
+        text=text, path=str(path), qualname=qualname, device=settings.device, folder=str(folder)
+    )
     return job, settings
 
 

@@ -20,7 +20,8 @@ PLURAL = {GRAPH: "graphs", KERNEL: "kernels"}
 
 @app.command("list")
 def list_models(as_json: bool = AS_JSON) -> None:
-    """Every policy, the rule, which of them plans (*) and what, and how each did on held-out tasks."""
+    """Every policy, the rule, which of them plans (*) and what, and how each did on held-out
+    tasks."""
     store = _store()
     used = {target: _describe_use(store, target) for target in TARGETS}
     if as_json:
@@ -63,11 +64,14 @@ def show(
 
 @app.command()
 def use(
-    name: str = typer.Argument(..., help="A policy, `rule`, or the folder of a checkpoint to install."),
+    name: str = typer.Argument(
+        ..., help="A policy, `rule`, or the folder of a checkpoint to install."
+    ),
     unsigned: bool = keys.UNSIGNED,
     allow_rollback: bool = keys.ALLOW_ROLLBACK,
 ) -> None:
-    """Switch: the next request about what it plans is planned by it, any other as the package has it.
+    """Switch: the next request about what it plans is planned by it, any other as the package has
+    it.
 
     One that did worse on held-out tasks is refused. Whose folder it is says its signature
     (`kernel-lsp keys`); what nobody has signed is asked about, and refused in CI.
@@ -111,7 +115,10 @@ def _describe_use(store: PolicyStore, target: str) -> tuple[str, str | None]:
 
 def _describe_planner(store: PolicyStore) -> str:
     """One line: what plans which kind of target."""
-    return "; ".join(f"{PLURAL[target]}: {_describe_use(store, target)[0]}" for target in TARGETS) + "\n"
+    return (
+        "; ".join(f"{PLURAL[target]}: {_describe_use(store, target)[0]}" for target in TARGETS)
+        + "\n"
+    )
 
 
 def _say(store: PolicyStore, model: StoredPolicy | None) -> None:
@@ -161,7 +168,11 @@ def _as_json(model: StoredPolicy) -> dict[str, object]:
 def _card(model: StoredPolicy) -> str:
     told = model.manifest
     assert told is not None
-    size = sum((model.folder / name).stat().st_size for name in told.files if (model.folder / name).exists())
+    size = sum(
+        (model.folder / name).stat().st_size
+        for name in told.files
+        if (model.folder / name).exists()
+    )
     lines = [
         f"# {told.id}",
         f"- {'came with the package' if model.packaged else 'installed'}: {model.folder}",

@@ -35,7 +35,9 @@ from kernel_lsp.records import (
 from kernel_lsp.rewrite import edit
 from kernel_lsp.snapshots.store import recordings
 
-CANCELLED = "cancelled; what was tried is kept: the same command goes on from there, --fresh begins anew"
+CANCELLED = (
+    "cancelled; what was tried is kept: the same command goes on from there, --fresh begins anew"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,9 @@ def optimize(
         help="A Python file, or one class or function in it; or a whole program, as in a shell.",
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
-    budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per target."),
+    budget: int = typer.Option(
+        8, min=1, help="Candidates that the quick search may judge per target."
+    ),
     search: searching.SearchChoice = searching.SEARCH,
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
@@ -73,12 +77,16 @@ def optimize(
     show_prompt: bool = typer.Option(
         False, "--show-prompt", help="Print what a language model would be sent, and send nothing."
     ),
-    apply: bool = typer.Option(False, "--apply", help="Write the best verified rewrite into the file."),
+    apply: bool = typer.Option(
+        False, "--apply", help="Write the best verified rewrite into the file."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
     steps: int = typer.Option(
         30, min=8, help="Of a program: steps that are recorded, and of each timed run."
     ),
-    minutes: float = typer.Option(10.0, min=0.0, help="Of a program: how long its targets are worked on."),
+    minutes: float = typer.Option(
+        10.0, min=0.0, help="Of a program: how long its targets are worked on."
+    ),
     run_seconds: float = typer.Option(
         300.0, min=10.0, help="Of a program: how long one run may take to its last step."
     ),
@@ -88,9 +96,9 @@ def optimize(
     Runs code of FILE in a confined process. Exit code 0: a verified rewrite was found (and applied
     with --apply), 1: none, 2: could not judge.
 
-    With -- COMMAND the program is recorded for a few steps, its modules are rewritten from the top, and its
-    own step is timed: as it is, by torch.compile, and with all verified edits together.
-    """
+    With -- COMMAND the program is recorded for a few steps, its modules are rewritten from the
+    top, and its own step is timed: as it is, by torch.compile, and with all verified edits
+    together."""
     if len(words) > 1:
         programs.optimize(
             tuple(words),
@@ -121,11 +129,15 @@ def optimize(
         )
         console.require_consent(settings, folder)
         origin = searching.allowed_origin(settings, folder, now=allow_remote)
-        jobs = [_job(one, folder, settings, plan, origin) for one in _of_one_target(requests, archive)]
+        jobs = [
+            _job(one, folder, settings, plan, origin) for one in _of_one_target(requests, archive)
+        ]
     except KernelLspError as error:
         console.fail(error)
     if show_prompt:
-        console.out.print(console.run(_prompts(Pipeline(settings), jobs)), markup=False, soft_wrap=True)
+        console.out.print(
+            console.run(_prompts(Pipeline(settings), jobs)), markup=False, soft_wrap=True
+        )
         raise typer.Exit
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
@@ -133,7 +145,9 @@ def optimize(
     applied = _record_results(results, begun, settings, folder, apply=apply)
     if as_json:
         console.print_json(
-            path=str(requests[0].path), outcomes=[o for _, o in results], applied=[p.id for p in applied]
+            path=str(requests[0].path),
+            outcomes=[o for _, o in results],
+            applied=[p.id for p in applied],
         )
     else:
         _show(results, applied)
@@ -141,7 +155,8 @@ def optimize(
 
 
 def _workspace_of(path: Path) -> Path:
-    """Of an installed package's file the workspace that the command runs in: its rewrite belongs there."""
+    """Of an installed package's file the workspace that the command runs in: its rewrite belongs
+    there."""
     return console.workspace_of(Path.cwd() / "here" if is_installed(path.absolute()) else path)
 
 
@@ -156,15 +171,20 @@ def _requests(argument: str) -> list[Request]:
     found = analysis.analyze(snapshot)
     if found.problem:
         console.fail(
-            KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
+            KernelLspError(
+                f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax"
+            )
         )
     names = _name_targets(snapshot, found, target) if target else _names(found)
     shares = workloads.shares_in(path, _workspace_of(path))
-    names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
+    names.sort(
+        key=lambda qualname: -shares.get(qualname, 0.0)
+    )  # what takes most of a recorded run first
     if not names:
         console.fail(
             KernelLspError(
-                f"{name} holds no module, tensor function or launched kernel", "name a file with one"
+                f"{name} holds no module, tensor function or launched kernel",
+                "name a file with one",
             )
         )
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
@@ -173,7 +193,9 @@ def _requests(argument: str) -> list[Request]:
 def _name_targets(snapshot: Snapshot, found: Analysis, target: str) -> list[str]:
     """A module or function, and the Triton kernels that it comes to; of a launcher these alone."""
     kernels = callers.kernels_of(snapshot, found, target)
-    return kernels if kernels and analysis.find_target(found, target) is None else [target, *kernels]
+    return (
+        kernels if kernels and analysis.find_target(found, target) is None else [target, *kernels]
+    )
 
 
 def _names(found: Analysis) -> list[str]:
@@ -182,12 +204,21 @@ def _names(found: Analysis) -> list[str]:
     return [
         target.qualname
         for target in found.targets
-        if (target.launchers if target.kind is TargetKind.TRITON_KERNEL else target.qualname not in launchers)
+        if (
+            target.launchers
+            if target.kind is TargetKind.TRITON_KERNEL
+            else target.qualname not in launchers
+        )
     ]
 
 
 def _record_results(
-    results: list[tuple[Request, Outcome]], begun: str, settings: Settings, folder: Path, *, apply: bool
+    results: list[tuple[Request, Outcome]],
+    begun: str,
+    settings: Settings,
+    folder: Path,
+    *,
+    apply: bool,
 ) -> list[Proposal]:
     """What is in the file now; the journal knows of that and of all that was judged."""
     with journaling.journal(settings) as journal:
@@ -208,7 +239,9 @@ def _record_results(
 
 def _of_one_target(requests: list[Request], archive: Path | None) -> list[Request]:
     if archive is not None and len(requests) > 1:
-        raise KernelLspError("an archive belongs to one target", f"name it: {requests[0].path}::NAME")
+        raise KernelLspError(
+            "an archive belongs to one target", f"name it: {requests[0].path}::NAME"
+        )
     return requests
 
 
@@ -283,7 +316,9 @@ def _patch(
             one.parent.mkdir(parents=True, exist_ok=True)
             write_source(one, content, read_source(one).encoding if one.exists() else "utf-8")
     except (KernelLspError, OSError, UnicodeEncodeError) as error:
-        console.fail(KernelLspError(f"the patch cannot be written: {error}", "the library is as it was"))
+        console.fail(
+            KernelLspError(f"the patch cannot be written: {error}", "the library is as it was")
+        )
     words = f"patch: {', '.join(str(one.relative_to(folder)) for one in made)}"
     if place.script is None:
         words += f"; add to your program, before its models are made: {patching.LINE}"
@@ -299,11 +334,15 @@ def _call_target(path: Path, data_dir: Path, folder: Path) -> tuple[str, tuple[s
                 return str(way["module"]), recording.command
     module = patching.module_of(path)
     if module is None:
-        console.fail(KernelLspError(f"{path} lies in no folder of packages", "record the program first"))
+        console.fail(
+            KernelLspError(f"{path} lies in no folder of packages", "record the program first")
+        )
     return module, ()
 
 
-def _winners(path: Path, results: list[tuple[Request, Outcome]]) -> tuple[list[Proposal], SourceFile]:
+def _winners(
+    path: Path, results: list[tuple[Request, Outcome]]
+) -> tuple[list[Proposal], SourceFile]:
     source = read_source(path)
     if source.text != results[0][0].source.text:
         console.fail(KernelLspError(f"{path} changed while it was judged", "run the command again"))
@@ -316,14 +355,18 @@ def _with(winners: list[Proposal], path: Path, text: str) -> str:
         target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
         if target is None or winner.candidate.edit is None:
             continue
-        if target.fingerprint == winner.fingerprint or is_installed(path):  # an older patch may be in it
+        if target.fingerprint == winner.fingerprint or is_installed(
+            path
+        ):  # an older patch may be in it
             text = edit.apply_edit(text, target.span, winner.candidate.edit)
     return text
 
 
 def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> None:
     for request, outcome in results:
-        console.out.print(f"[bold]{outcome.qualname}[/]" + ("  (from the cache)" if outcome.cached else ""))
+        console.out.print(
+            f"[bold]{outcome.qualname}[/]" + ("  (from the cache)" if outcome.cached else "")
+        )
         if outcome.proposals:
             console.out.print(_table(outcome.proposals))
         if outcome.note:
@@ -335,10 +378,14 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
         for line in search_lines(outcome.search) if outcome.search else ():
             console.out.print(line, markup=False, soft_wrap=True)
         if outcome.best:
-            diff = cards.unified_diff(request.source.text, _after(request, outcome.best), request.path.name)
+            diff = cards.unified_diff(
+                request.source.text, _after(request, outcome.best), request.path.name
+            )
             console.out.print(Syntax(diff, "diff", background_color="default"))
             if outcome.best.evidence:
-                console.out.print(f"evidence: {outcome.best.evidence}", markup=False, soft_wrap=True)
+                console.out.print(
+                    f"evidence: {outcome.best.evidence}", markup=False, soft_wrap=True
+                )
             done = outcome.best in applied
             console.out.print(
                 "applied." if done else "apply it with --apply, or as a code action in your editor."
@@ -387,13 +434,19 @@ def _after(request: Request, winner: Proposal) -> str:
 
 def _error(numerics: Numerics | None) -> str:
     """Candidate's error against eager's own, both against float64."""
-    return "" if numerics is None else f"{numerics.candidate_error:.1e} / {numerics.reference_error:.1e}"
+    return (
+        ""
+        if numerics is None
+        else f"{numerics.candidate_error:.1e} / {numerics.reference_error:.1e}"
+    )
 
 
 def _exit_code(outcomes: list[Outcome]) -> int:
     if any(outcome.best for outcome in outcomes):
         return console.EXIT_OK
-    judged = any(p.verdict is not Verdict.UNKNOWN for outcome in outcomes for p in outcome.proposals)
+    judged = any(
+        p.verdict is not Verdict.UNKNOWN for outcome in outcomes for p in outcome.proposals
+    )
     return (
         console.EXIT_NO
         if judged or any(o.note and not o.proposals for o in outcomes)

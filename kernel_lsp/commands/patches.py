@@ -16,7 +16,8 @@ from kernel_lsp.patching import store
 from kernel_lsp.patching.store import FoundPatch
 
 app = typer.Typer(
-    help="Rewrites of installed packages: modules of your workspace that are put into the package when the"
+    help="Rewrites of installed packages: modules of your workspace that are put into the package "
+    "when the"
     " program calls them.",
     no_args_is_help=True,
 )
@@ -26,11 +27,14 @@ AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output
 
 @app.command("list")
 def list_patches(folder: Path = FOLDER, as_json: bool = AS_JSON) -> None:
-    """Every patch module: what it replaces, of which package, and whether that version is installed."""
+    """Every patch module: what it replaces, of which package, and whether that version is
+    installed."""
     root = _root(folder)
     settings = console.settings(root)
     python = interpreter.find(root, settings.python).path
-    told = [_patch_json(one, root, python, Path(settings.data_dir)) for one in store.find_patches(root)]
+    told = [
+        _patch_json(one, root, python, Path(settings.data_dir)) for one in store.find_patches(root)
+    ]
     if as_json:
         console.print_json(patches=told)
         return
@@ -87,7 +91,9 @@ def remove(
         console.err.print(f"no patches below {root}", markup=False, soft_wrap=True)
 
 
-def _choose(found: list[FoundPatch], names: list[str], root: Path) -> Iterator[tuple[FoundPatch, set[str]]]:
+def _choose(
+    found: list[FoundPatch], names: list[str], root: Path
+) -> Iterator[tuple[FoundPatch, set[str]]]:
     """Patch modules, each with the targets that are asked for."""
     asked: dict[str, set[str]] = {}
     for name in names:
@@ -98,7 +104,9 @@ def _choose(found: list[FoundPatch], names: list[str], root: Path) -> Iterator[t
         if module not in known or targets - known[module]:
             word = module if module not in known else f"{module}::{min(targets - known[module])}"
             has = ", ".join(f"{one}::{name}" for one in known for name in sorted(known[one]))
-            console.fail(KernelLspError(f"no patch of {word} below {root}", f"there are: {has or 'none'}"))
+            console.fail(
+                KernelLspError(f"no patch of {word} below {root}", f"there are: {has or 'none'}")
+            )
     for one in found:
         if not names or one.patch.library.module in asked:
             yield one, asked.get(one.patch.library.module) or set(one.patch.names)

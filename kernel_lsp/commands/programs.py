@@ -1,4 +1,5 @@
-"""``kernel-lsp optimize -- python train.py``: a whole program, from its recording to its own step's time."""
+"""``kernel-lsp optimize -- python train.py``: a whole program, from its recording to its own
+step's time."""
 
 from __future__ import annotations
 
@@ -43,10 +44,13 @@ def optimize(
     apply: bool,
     as_json: bool,
 ) -> None:
-    """Ends by typer.Exit: 0 when the program's step gets faster by our edits, 1 when not, 2: no verdict."""
+    """Ends by typer.Exit: 0 when the program's step gets faster by our edits, 1 when not, 2: no
+    verdict."""
     folder = Path.cwd()
     root = console.workspace_of(folder / "here")
-    settings = console.settings(root, device=device, budget=budget, python=stepping.python_of(command))
+    settings = console.settings(
+        root, device=device, budget=budget, python=stepping.python_of(command)
+    )
     plan = ProgramPlan(
         root=root,
         folder=folder,
@@ -59,18 +63,23 @@ def optimize(
         fresh=fresh,
     )
     console.err.print(
-        "the program runs with your rights, as when you run it; its timed runs write into a copy of the"
+        "the program runs with your rights, as when you run it; its timed runs write into a "
+        "copy of the"
         " workspace, which is thrown away",
         markup=False,
     )
     begun = outcomes.now()
-    found = console.run(_optimize(plan, settings), cancelled="cancelled; the same command goes on from here")
+    found = console.run(
+        _optimize(plan, settings), cancelled="cancelled; the same command goes on from here"
+    )
     _keep(found, begun, plan, settings)
     offered = _find_offer(found)
     applied = _apply(found, offered, plan, settings) if apply and offered else []
     if as_json:
         applied_paths = [str(path) for path in applied]
-        console.print_json(**_outcome_json(found), offered=offered is not None, applied=applied_paths)
+        console.print_json(
+            **_outcome_json(found), offered=offered is not None, applied=applied_paths
+        )
     else:
         _show(found, offered, applied)
     measured = found.measured
@@ -89,9 +98,14 @@ async def _optimize(plan: ProgramPlan, settings: Settings) -> ProgramOutcome:
 
 
 def gains(found: ProgramOutcome) -> bool:
-    """Whether our edits make the program faster than its best other way. Where one did not finish nobody
-    knows which that is, and nothing is faster."""
-    if found.measured is None or found.best is None or found.without is None or found.measured.unfinished:
+    """Whether our edits make the program faster than its best other way. Where one did not finish
+    nobody knows which that is, and nothing is faster."""
+    if (
+        found.measured is None
+        or found.best is None
+        or found.without is None
+        or found.measured.unfinished
+    ):
         return False
     ratio = found.measured.ratio(found.without, found.best)
     return ratio is not None and measuring.pays(ratio)
@@ -109,32 +123,45 @@ def _keep(found: ProgramOutcome, begun: str, plan: ProgramPlan, settings: Settin
         for one in found.targets:
             if one.outcome is not None:
                 job = _job(one, plan)
-                journaling.save(journal, one.outcome, begun, job=job, folder=plan.root, settings=settings)
+                journaling.save(
+                    journal, one.outcome, begun, job=job, folder=plan.root, settings=settings
+                )
 
 
 def _job(one: ProgramTarget, plan: ProgramPlan) -> Job:
     text = read_source(one.path).text
     return Job(
-        text=text, path=str(one.path), qualname=one.qualname, folder=str(plan.root), device=plan.device
+        text=text,
+        path=str(one.path),
+        qualname=one.qualname,
+        folder=str(plan.root),
+        device=plan.device,
     )
 
 
 def _apply(
     found: ProgramOutcome, offered: ProgramVariant, plan: ProgramPlan, settings: Settings
 ) -> list[Path]:
-    """Write all edits of the workspace's files, after a look that every file is still what was measured."""
+    """Write all edits of the workspace's files, after a look that every file is still what was
+    measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
     sources = {path: read_source(path) for path in texts if path.exists()}
     if {path: source.text for path, source in sources.items()} != {
         path: text for path, text in offered.before.items() if path in texts
     }:
-        console.fail(KernelLspError("a file changed while the program was measured", "run the command again"))
+        console.fail(
+            KernelLspError("a file changed while the program was measured", "run the command again")
+        )
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_source(path, text, sources[path].encoding if path in sources else "utf-8")
     with journaling.journal(settings) as journal:
         for path in {one.path for one in offered.composed}:
-            mine = [p for one in offered.composed if one.path == path and (p := one.proposal) is not None]
+            mine = [
+                p
+                for one in offered.composed
+                if one.path == path and (p := one.proposal) is not None
+            ]
             if (place := offered.patches.get(path)) is not None:
                 journaling.record_patch(journal, mine, folder=plan.root, path=place)
             else:
@@ -143,7 +170,7 @@ def _apply(
     return list(texts)
 
 
-# --- one page --------------------------------------------------------------------------------------
+# --- one page -------------------------------------------------------------------------------------
 
 
 def _show(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]) -> None:
@@ -185,7 +212,8 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
     busy = f"; the device is busy {shares.busy:.0%} of the step" if shares.busy is not None else ""
     return (
         f"{found.covered or 0:.0%} of the step's time was opened and timed; optimizers take"
-        f" {shares.of_kind(IN_OPTIMIZER):.1%}, what no target holds {shares.of_kind(OTHER):.1%}{busy}"
+        f" {shares.of_kind(IN_OPTIMIZER):.1%}, what no target holds "
+        f"{shares.of_kind(OTHER):.1%}{busy}"
     )
 
 
@@ -213,7 +241,9 @@ def _ratio(ratio: Interval) -> str:
     return cards.spread(ratio) if math.isfinite(ratio.high) else f"{ratio.mid:.2f}x, measured once"
 
 
-def _conclusion(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]) -> Iterator[str]:
+def _conclusion(
+    found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]
+) -> Iterator[str]:
     measured, mine, other = found.measured, found.best, found.without
     yield from found.notes
     for name, (calls, original) in found.taken.items():
@@ -248,13 +278,18 @@ def _patches(offered: ProgramVariant, root: Path) -> Iterator[str]:
     names = ", ".join(sorted(str(path.relative_to(root)) for path in offered.patches.values()))
     yield f"rewrites of installed packages are patch modules of the workspace: {names}"
     if any(not is_own(path, root) for path in offered.texts):
-        yield f"no script of this workspace runs first; add before the program's models are made: {LINE}"
+        yield (
+            f"no script of this workspace runs first; add before the program's models are "
+            f"made: {LINE}"
+        )
 
 
 def _how(way: ProgramWay) -> str:
     mode = "" if way.mode == "default" else f"mode={way.mode!r}"
     where = "every repeated block" if way.regional else "the model"
-    return f"call .compile({mode}) on {where} before the first step; the first step then takes longer"
+    return (
+        f"call .compile({mode}) on {where} before the first step; the first step then takes longer"
+    )
 
 
 def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
@@ -292,7 +327,12 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
                 "failed": measured.failed(way),
                 "against_as_is": measured.ratio(AS_IS, way),
                 "runs": [
-                    {"round": n, "step_ms": run.step_ms, "first_s": run.first_s, "peak_bytes": run.peak_bytes}
+                    {
+                        "round": n,
+                        "step_ms": run.step_ms,
+                        "first_s": run.first_s,
+                        "peak_bytes": run.peak_bytes,
+                    }
                     for n, run in runs.items()
                 ],
             }

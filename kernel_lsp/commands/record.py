@@ -17,7 +17,9 @@ SHOWN = 8
 
 
 def record(
-    command: list[str] = typer.Argument(..., metavar="-- COMMAND…", help="The program, as in a shell."),
+    command: list[str] = typer.Argument(
+        ..., metavar="-- COMMAND…", help="The program, as in a shell."
+    ),
     out: Path | None = typer.Option(
         None, dir_okay=False, help="Where to write; default: .kernel-lsp/<program>.recorded.toml"
     ),
@@ -25,26 +27,30 @@ def record(
         None, file_okay=False, exists=True, help="Whose code is recorded; default: this workspace."
     ),
     steps: int | None = typer.Option(
-        None, min=1, help="End the program after so many steps (of its optimizer, or calls of its model)."
+        None,
+        min=1,
+        help="End the program after so many steps (of its optimizer, or calls of its model).",
     ),
     snapshots: bool = typer.Option(
-        True, help="Keep calls too, in your data folder, so that any module can be opened as it was."
+        True,
+        help="Keep calls too, in your data folder, so that any module can be opened as it was.",
     ),
 ) -> None:
     """Run a program unchanged and record how it calls its modules and Triton kernels.
 
-    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, never
-    values. Snapshots of calls (objects and configuration, small integer and mask tensors; never weights
-    or activations) stay in your data folder, for you alone. Nothing leaves this machine. The exit code
-    is the program's own; 2 when nothing could be run or written.
-    """
+    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time,
+    never values. Snapshots of calls (objects and configuration, small integer and mask tensors;
+    never weights or activations) stay in your data folder, for you alone. Nothing leaves this
+    machine. The exit code is the program's own; 2 when nothing could be run or written."""
     workspace = (root or console.workspace_of(Path("here"))).absolute()
     path = (out or running.default_path(workspace, command)).absolute()
     try:
         data_dir = Path(console.settings(workspace).data_dir)
         for earlier in running.recover(workspace, data_dir):
             _tell("an interrupted recording was saved", earlier)
-        recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots, steps=steps)
+        recorded = recording.record(
+            workspace, command, path, data_dir, keep_calls=snapshots, steps=steps
+        )
     except KernelLspError as error:
         console.fail(error)
     _tell("recorded", recorded)
@@ -70,7 +76,9 @@ def _tell(what: str, recorded: running.Recorded) -> None:
 
 
 NOTHING = WorkloadError(
-    "nothing was recorded: no module of this workspace was called and no Triton kernel of it launched",
-    "run what calls them: a file that only defines them calls nothing; run it where the code is or name the"
+    "nothing was recorded: no module of this workspace was called and no Triton kernel of it "
+    "launched",
+    "run what calls them: a file that only defines them calls nothing; run it where the code is "
+    "or name the"
     " folder by --root; python -I and -E keep the recorder out",
 )

@@ -40,18 +40,23 @@ def report(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """One HTML page: suggestions and their fate, speedups, learned skills, training. Nothing is sent."""
+    """One HTML page: suggestions and their fate, speedups, learned skills, training. Nothing is
+    sent."""
     settings = config.load(Path.cwd())[0]
     try:
         with journaling.journal(settings) as journal, console.progress("report"):
-            journaling.log_outcomes(journal, console.workspace_of(Path("here")), Path(settings.data_dir))
+            journaling.log_outcomes(
+                journal, console.workspace_of(Path("here")), Path(settings.data_dir)
+            )
             facts = gather_facts(journal, Path(settings.data_dir), run or [], policy or [])
         text = pages.page(facts)
         replace_file(out, text.encode())
     except KernelLspError as error:
         console.fail(error)
     except OSError as error:
-        console.fail(ConfigError(f"{out} cannot be written: {error.strerror}", "choose another --out"))
+        console.fail(
+            ConfigError(f"{out} cannot be written: {error.strerror}", "choose another --out")
+        )
     if as_json:
         console.print_json(
             report=str(out.absolute()),
@@ -63,7 +68,9 @@ def report(
         console.out.print(f"{out.absolute()}", markup=False, soft_wrap=True)
 
 
-def gather_facts(journal: Journal, data_dir: Path, runs: list[Path], policies: list[Path]) -> ReportFacts:
+def gather_facts(
+    journal: Journal, data_dir: Path, runs: list[Path], policies: list[Path]
+) -> ReportFacts:
     """Everything of this user. Raises ConfigError for a run or file that is none."""
     library = SkillLibrary(data_dir)
     history = library.history()
@@ -117,7 +124,9 @@ def _curve(run: Path) -> list[dict[str, float]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{run} is no training run: {error}", f"name a folder that has {CURVE}") from error
+        raise ConfigError(
+            f"{run} is no training run: {error}", f"name a folder that has {CURVE}"
+        ) from error
     found = []
     for line in lines:
         try:
@@ -125,7 +134,9 @@ def _curve(run: Path) -> list[dict[str, float]]:
             step = float(data["step"])
         except (ValueError, KeyError, TypeError):
             continue
-        numbers = {k: float(v) for k, v in data.items() if isinstance(v, int | float) and math.isfinite(v)}
+        numbers = {
+            k: float(v) for k, v in data.items() if isinstance(v, int | float) and math.isfinite(v)
+        }
         found.append({**numbers, "step": step})
     return found
 

@@ -1,9 +1,9 @@
 """One task of a suite becomes one JSON row: on this machine, or on a node of a cluster.
 
-`LocalRows` does it with this process's pipeline; `Spread` hands the same work to the nodes, where a `LocalRows` of
-theirs does it, so a row is the same wherever it was made. A failure of ours is a row too: one broken task
-must not end the run of the others. Not covered: which tasks there are, and where rows are kept (suites.py).
-"""
+`LocalRows` does it with this process's pipeline; `Spread` hands the same work to the nodes, where
+a `LocalRows` of theirs does it, so a row is the same wherever it was made. A failure of ours is a
+row too: one broken task must not end the run of the others. Not covered: which tasks there are,
+and where rows are kept (suites.py)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ class LocalRows:
         with phases.collect_phases() as spent:
             try:
                 with boundary(EvaluationError, "the run of this task failed"):
-                    made = await (self._proposed(task) if task.candidate is None else self._given(task))
+                    made = await (
+                        self._proposed(task) if task.candidate is None else self._given(task)
+                    )
             except LEFT_ALONE as error:
                 made = empty("silent", str(error))
             except KernelLspError as error:
@@ -145,7 +147,11 @@ class LocalRows:
         device = "cuda" if probe.cuda and self.settings.device != "cpu" else "cpu"
         request = replace(request, device=device, python=probe.python)
         evaluation = await self.pipeline.gate().evaluate(request)
-        return {**_measurement_row(evaluation), "status": evaluation.status.value, "note": evaluation.detail}
+        return {
+            **_measurement_row(evaluation),
+            "status": evaluation.status.value,
+            "note": evaluation.detail,
+        }
 
 
 class Spread:
@@ -161,14 +167,16 @@ class Spread:
 
     @property
     def places(self) -> int:
-        """Twice as many as there are now, since nodes may join. What waits for one counts as begun."""
+        """Twice as many as there are now, since nodes may join. What waits for one counts as
+        begun."""
         return 2 * self._cluster.places
 
     async def close(self) -> None:
         """The cluster is closed by whoever opened it."""
 
     async def row(self, task: RowTask) -> Json:
-        """Raises ClusterError when the whole cluster is lost: what has no row yet is done in another run."""
+        """Raises ClusterError when the whole cluster is lost: what has no row yet is done in
+        another run."""
         try:
             row: Json = await self._cluster.do(task.name, replace(task, folder=None))
         except JobFailed as error:
@@ -182,13 +190,16 @@ def spread(settings: Settings, asked: RowOptions) -> partial[LocalRows]:
 
 
 def _on_node(settings: Settings, asked: RowOptions, device: str) -> LocalRows:
-    """Journals and caches are the node's own, and so is the interpreter where the run names none."""
+    """Journals and caches are the node's own, and so is the interpreter where the run names
+    none."""
     own = config.load(None)[0]
     python = settings.python or own.python
-    return LocalRows(Pipeline(replace(settings, device=device, data_dir=own.data_dir, python=python)), asked)
+    return LocalRows(
+        Pipeline(replace(settings, device=device, data_dir=own.data_dir, python=python)), asked
+    )
 
 
-# --- what a row holds ------------------------------------------------------------------------------
+# --- what a row holds -----------------------------------------------------------------------------
 
 
 def of_outcome(outcome: Outcome) -> Json:
@@ -236,7 +247,9 @@ def _steps(proposal: Proposal) -> Json:
         "summary": candidate.summary,
         "proposer": candidate.proposer,
         "uses_triton": candidate.uses_triton,
-        "steps": [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps],
+        "steps": [
+            {"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps
+        ],
     }
 
 
@@ -253,7 +266,8 @@ def _loser(proposal: Proposal) -> Json:
 
 
 def _least_ms(outcome: Outcome, evaluation: Evaluation) -> float | None:
-    """To read every input and parameter and write every result once, at the maker's peak bandwidth."""
+    """To read every input and parameter and write every result once, at the maker's peak
+    bandwidth."""
     peak = roofline.peak_gb_per_s(evaluation.device_name)
     if peak is None or outcome.read_bytes is None or outcome.written_bytes is None:
         return None

@@ -22,7 +22,8 @@ class SearchChoice(StrEnum):
 
 SEARCH = typer.Option(
     SearchChoice.QUICK,
-    help="quick: seconds. evolve: goes on with everything there is. best, turns: a language model alone.",
+    help="quick: seconds. evolve: goes on with everything there is. best, turns: a language "
+    "model alone.",
 )
 POLICY = typer.Option(
     None, help="Who proposes: plan (no language model, the default), openai, vllm or transformers."

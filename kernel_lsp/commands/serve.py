@@ -17,7 +17,9 @@ def serve(
     tcp: str | None = typer.Option(
         None, metavar="HOST:PORT", help="Listen here instead of on standard input."
     ),
-    stdio: bool = typer.Option(False, "--stdio", help="Standard input and output, which is the default."),
+    stdio: bool = typer.Option(
+        False, "--stdio", help="Standard input and output, which is the default."
+    ),
 ) -> None:
     """The language server. Editors start this."""
     from kernel_lsp.server import main  # the server's own imports are only for the server
@@ -26,25 +28,30 @@ def serve(
 
 
 def trust(
-    folder: Path = typer.Argument(Path(), exists=True, file_okay=False, help="The workspace folder."),
+    folder: Path = typer.Argument(
+        Path(), exists=True, file_okay=False, help="The workspace folder."
+    ),
     answer: consent.ConsentAnswer = typer.Option(
         consent.ConsentAnswer.ALLOW, help="May code of this folder be run?"
     ),
     remote: str | None = typer.Option(
         None,
         metavar="ORIGIN",
-        help="Prompts with its code may go to this server of a language model (--answer never: may not).",
+        help="Prompts with its code may go to this server of a language model (--answer never: "
+        "may not).",
     ),
     accept_weaker: bool = typer.Option(
         False,
         "--accept-weaker",
-        help="Also where this machine leaves open what is otherwise refused; what that is, is said.",
+        help="Also where this machine leaves open what is otherwise refused; what that is, "
+        "is said.",
     ),
 ) -> None:
-    """Say whether kernel-lsp may run code of FOLDER to measure it; the answer holds in every editor.
+    """Say whether kernel-lsp may run code of FOLDER to measure it; the answer holds in every
+    editor.
 
-    It is about what lies there now, and rests on the layers that confine here: where they are fewer later,
-    nothing is run until you answer again.
+    It is about what lies there now, and rests on the layers that confine here: where they are
+    fewer later, nothing is run until you answer again.
 
     With --remote only the question is answered whether code may leave this machine, e.g. for
     https://api.example.com.

@@ -16,7 +16,8 @@ from kernel_lsp.presenter import sessions
 from kernel_lsp.snapshots import store
 
 app = typer.Typer(
-    help="The log of offers, acceptance and reverts; local, readable, erasable.", no_args_is_help=True
+    help="The log of offers, acceptance and reverts; local, readable, erasable.",
+    no_args_is_help=True,
 )
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
 SECONDS_PER_DAY = 86400.0
@@ -45,13 +46,17 @@ def show(
             summary, events = journal.session(session)
         except JournalError as error:
             console.fail(error)
-    console.write((sessions.session_json if as_json else sessions.session_text)(summary, events) + "\n")
+    console.write(
+        (sessions.session_json if as_json else sessions.session_text)(summary, events) + "\n"
+    )
 
 
 @app.command()
 def forget(
     session: str | None = typer.Option(None, help="This session."),
-    folder: Path | None = typer.Option(None, help="This workspace folder; alone, its recordings too."),
+    folder: Path | None = typer.Option(
+        None, help="This workspace folder; alone, its recordings too."
+    ),
     older_than_days: float | None = typer.Option(None, min=0, help="What is older."),
     everything: bool = typer.Option(
         False,
@@ -65,12 +70,16 @@ def forget(
     key = str(folder.resolve()) if folder else None
     with _journal() as journal:
         try:
-            gone = journal.forget(older_than=before, session=session, folder=key, everything=everything)
+            gone = journal.forget(
+                older_than=before, session=session, folder=key, everything=everything
+            )
         except JournalError as error:
             console.fail(error)
     files = _remove_texts() if everything else 0
     is_whole_folder = folder is not None and session is None and before is None
-    recordings = _remove_recordings(None if everything else folder) if everything or is_whole_folder else 0
+    recordings = (
+        _remove_recordings(None if everything else folder) if everything or is_whole_folder else 0
+    )
     render = sessions.forgotten_json if as_json else sessions.forgotten_text
     counts = {"sessions": gone.sessions, "events": gone.events, "proposals": gone.proposals}
     counts |= {"files": files, "recordings": recordings}
@@ -84,12 +93,15 @@ def _remove_recordings(folder: Path | None) -> int:
         return store.forget(Path(settings.data_dir), folder.resolve() if folder else None)
     except OSError as error:
         console.fail(
-            JournalError(f"recordings cannot be removed: {error}", f"remove {settings.data_dir} by hand")
+            JournalError(
+                f"recordings cannot be removed: {error}", f"remove {settings.data_dir} by hand"
+            )
         )
 
 
 def _remove_texts() -> int:
-    """Files beside the journal that hold code of the user's: what was judged, and what searches tried."""
+    """Files beside the journal that hold code of the user's: what was judged, and what searches
+    tried."""
     settings, _ = config.load(Path.cwd())
     removed = 0
     for folder in TEXTS:
@@ -98,7 +110,9 @@ def _remove_texts() -> int:
                 path.unlink()
             except OSError as error:
                 console.fail(
-                    JournalError(f"{path} cannot be removed ({error.strerror})", "remove it by hand")
+                    JournalError(
+                        f"{path} cannot be removed ({error.strerror})", "remove it by hand"
+                    )
                 )
             removed += 1
     return removed

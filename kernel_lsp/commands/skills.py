@@ -20,25 +20,28 @@ from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.skillbook import Skillbook
 
 app = typer.Typer(
-    help="The library of optimization skills, and what was learned from accepted work.", no_args_is_help=True
+    help="The library of optimization skills, and what was learned from accepted work.",
+    no_args_is_help=True,
 )
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
 NAME = typer.Argument(..., help="A skill's name.")
 TASKS = typer.Option(
     None,
     "--tasks",
-    help="Folders or files with class Model and get_inputs, or with Triton kernels; as often as needed.",
+    help="Folders or files with class Model and get_inputs, or with Triton kernels; as often as "
+    "needed.",
 )
 STOPPED = "stopped; what was judged is kept, and the same command goes on from there"
 
 
 @app.command("list")
 def list_skills(as_json: bool = AS_JSON) -> None:
-    """Every skill, what searches have learned of it, drafts and retired ones; then what was left out and why.
+    """Every skill, what searches have learned of it, drafts and retired ones; then what was left
+    out and why.
 
-    tries: candidates with it that were judged; wins: those that were verified to be faster; mean gain: over
-    all tries, a failure counting as 1. With --json also by what limits the target, and by device.
-    """
+    tries: candidates with it that were judged; wins: those that were verified to be faster; mean
+    gain: over all tries, a failure counting as 1. With --json also by what limits the target, and
+    by device."""
     settings = _settings()
     book, data_dir = _load(settings), Path(settings.data_dir)
     arms = BanditArms(data_dir).stats()
@@ -59,7 +62,9 @@ def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
     skill, found = _load(settings).get(name), mine.find(name)
     skill = skill or (found.skill if found else None)
     if skill is None:
-        console.fail(SkillError(f"no skill is called {name}", "`kernel-lsp skills list` shows the names"))
+        console.fail(
+            SkillError(f"no skill is called {name}", "`kernel-lsp skills list` shows the names")
+        )
     papers = found.papers if found and found.skill.name == skill.name else None
     if as_json:
         console.write(library.skill_json(skill, papers) + "\n")
@@ -71,11 +76,15 @@ def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
 
 @app.command()
 def lint(
-    folders: list[Path] | None = typer.Argument(None, help="Skill folders; default: the built-in ones."),
+    folders: list[Path] | None = typer.Argument(
+        None, help="Skill folders; default: the built-in ones."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
     """Check folders of skills against the format. Exit code 1 when there is a problem."""
-    places = folders or sorted(path for path in skillbook.built_in_folder().iterdir() if path.is_dir())
+    places = folders or sorted(
+        path for path in skillbook.built_in_folder().iterdir() if path.is_dir()
+    )
     problems = [problem for folder in places for problem in skillbook.lint(folder)]
     render = library.lint_json if as_json else library.lint_text
     console.write(render(problems, num_skills=len(places)) + "\n")
@@ -102,7 +111,11 @@ def learn(as_json: bool = AS_JSON) -> None:
     if as_json:
         console.print_json(drafted=drafted)
         return
-    told = learned.papers_text(drafted) if drafted else "nothing new: every rewrite that was kept is known"
+    told = (
+        learned.papers_text(drafted)
+        if drafted
+        else "nothing new: every rewrite that was kept is known"
+    )
     console.write(told + "\n")
 
 
@@ -111,12 +124,18 @@ app.command()(lineage)
 
 @app.command()
 def verify(
-    names: list[str] | None = typer.Argument(None, help="Drafts or learned skills; default: every draft."),
+    names: list[str] | None = typer.Argument(
+        None, help="Drafts or learned skills; default: every draft."
+    ),
     tasks: list[Path] | None = TASKS,
     samples: int = typer.Option(3, min=2, help="Judgements of each candidate on a task."),
-    most: int = typer.Option(6, min=3, help="Tasks that the skill changes; no further one is judged."),
+    most: int = typer.Option(
+        6, min=3, help="Tasks that the skill changes; no further one is judged."
+    ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
-    jobs: int = typer.Option(1, min=1, help="Tasks under way at once: on a GPU four or more save time."),
+    jobs: int = typer.Option(
+        1, min=1, help="Tasks under way at once: on a GPU four or more save time."
+    ),
     fresh: bool = typer.Option(False, "--fresh", help="Judge again what earlier runs have judged."),
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
@@ -126,11 +145,11 @@ def verify(
 ) -> None:
     """Show on other tasks that a skill helps: what is suggested first, with it and without it.
 
-    Accepted only when the lower bound of the uplift is positive over at least three tasks and correctness
-    does not fall; then it comes into the library at once. A recipe is applied by the engine; a skill that is
-    text needs a language model to read it. Runs code of the tasks in confined processes. A run that was
-    stopped goes on where it was. Exit code 0: all were accepted, 1: not all, 2: could not be judged.
-    """
+    Accepted only when the lower bound of the uplift is positive over at least three tasks and
+    correctness does not fall; then it comes into the library at once. A recipe is applied by the
+    engine; a skill that is text needs a language model to read it. Runs code of the tasks in
+    confined processes. A run that was stopped goes on where it was. Exit code 0: all were
+    accepted, 1: not all, 2: could not be judged."""
     flags = {"policy": policy, "model": model, "endpoint": endpoint}
     settings = console.settings(Path.cwd(), device=device, **flags)
     mine = SkillLibrary(Path(settings.data_dir))
@@ -161,7 +180,9 @@ def verify(
 @app.command()
 def promote(
     name: str = NAME,
-    unverified: bool = typer.Option(False, "--unverified", help="Although nothing has shown that it helps."),
+    unverified: bool = typer.Option(
+        False, "--unverified", help="Although nothing has shown that it helps."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
     """Add a verified draft to the library, or bring a retired skill back."""
@@ -171,9 +192,14 @@ def promote(
         if papers.standing is Standing.VERIFIED:
             raise SkillError(f"{name} is in the library already")
         if not papers.verified_on and not unverified:
-            remedy = f"`kernel-lsp skills verify {name} --tasks FOLDER`, or --unverified on your own account"
+            remedy = (
+                f"`kernel-lsp skills verify {name} --tasks FOLDER`, or --unverified on your own "
+                f"account"
+            )
             raise SkillError(f"nothing has shown that {name} helps", remedy)
-        made = mine.promote(name, reason="promoted by hand" + (", unverified" if unverified else ""))
+        made = mine.promote(
+            name, reason="promoted by hand" + (", unverified" if unverified else "")
+        )
     except KernelLspError as error:
         console.fail(error)
     _print_drafts(made, as_json)
@@ -249,14 +275,18 @@ def _drafts(mine: SkillLibrary) -> list[Shelved]:
     found = [one for one in mine.staged() if one.papers.standing is Standing.STAGED]
     waiting = [one for one in found if mine.current.get(one.papers.name) is None]
     if not waiting:
-        raise SkillError("there is no draft to verify", "`kernel-lsp skills learn` makes them from kept work")
+        raise SkillError(
+            "there is no draft to verify", "`kernel-lsp skills learn` makes them from kept work"
+        )
     return waiting
 
 
 def _find(mine: SkillLibrary, name: str) -> Shelved:
     found = mine.find(name)
     if found is None:
-        raise SkillError(f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names")
+        raise SkillError(
+            f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names"
+        )
     return found
 
 
@@ -285,5 +315,7 @@ def _settings() -> Settings:
 
 
 def _load(settings: Settings) -> Skillbook:
-    places = skillbook.folders(settings.skill_folders, workspace=Path.cwd(), data_dir=Path(settings.data_dir))
+    places = skillbook.folders(
+        settings.skill_folders, workspace=Path.cwd(), data_dir=Path(settings.data_dir)
+    )
     return skillbook.load(places, data_dir=Path(settings.data_dir))

@@ -1,9 +1,10 @@
-"""Suites of reference files for `kernel-lsp bench`: which tasks there are, what is under way, what is kept.
+"""Suites of reference files for `kernel-lsp bench`: which tasks there are, what is under way, what
+is kept.
 
-Several tasks may be under way at once: the gate gives each its turn on the device, so that reading,
-compiling and checking of one overlap with the timing of another. Every finished row is on the disk before
-the next is begun. Not covered: how a row is made (rows.py), what rows add up to (scores.py).
-"""
+Several tasks may be under way at once: the gate gives each its turn on the device, so that
+reading, compiling and checking of one overlap with the timing of another. Every finished row is on
+the disk before the next is begun. Not covered: how a row is made (rows.py), what rows add up to
+(scores.py)."""
 
 from __future__ import annotations
 
@@ -72,18 +73,26 @@ class Results:
 
 
 def find(root: Path, pattern: str, shard: tuple[int, int], candidates: Path | None) -> Suite:
-    """Tasks below ``root`` whose relative path matches, every N-th of them. Raises KernelLspError."""
+    """Tasks below ``root`` whose relative path matches, every N-th of them. Raises
+    KernelLspError."""
     if not root.is_dir():
         raise KernelLspError(f"{root} is no folder", "name a folder of task files")
     found = [path for path in sorted(root.rglob("*.py")) if re.search(pattern, _name(root, path))]
-    found = [path for path in found if "class Model" in path.read_text(encoding="utf-8", errors="replace")]
+    found = [
+        path
+        for path in found
+        if "class Model" in path.read_text(encoding="utf-8", errors="replace")
+    ]
     if not found:
         raise KernelLspError(
-            f"no task below {root} matches", "a task is a file that defines class Model; see --filter"
+            f"no task below {root} matches",
+            "a task is a file that defines class Model; see --filter",
         )
     number, of = shard
     every = tuple(_name(root, path) for path in found)
-    return Suite(root=root, tasks=tuple(found[number - 1 :: of]), every=every, candidates=candidates)
+    return Suite(
+        root=root, tasks=tuple(found[number - 1 :: of]), every=every, candidates=candidates
+    )
 
 
 def load(path: Path) -> Results:
@@ -96,12 +105,15 @@ def load(path: Path) -> Results:
         every = (*rows, *content.get("missing", ()))
         scores.groups(rows)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KernelLspError(f"{path} is no results file of this version", "choose another --out") from error
+        raise KernelLspError(
+            f"{path} is no results file of this version", "choose another --out"
+        ) from error
     return Results(path=path, rows=rows, every=every, runs=list(content.get("runs", ())))
 
 
 def merge_results(files: Sequence[Results], path: Path | None) -> Results:
-    """One table of several runs. Of two rows of one task, one that was judged wins, else the later."""
+    """One table of several runs. Of two rows of one task, one that was judged wins, else the
+    later."""
     made = Results(path=path, every=tuple(sorted({name for part in files for name in part.every})))
     for part in files:
         made.runs += part.runs

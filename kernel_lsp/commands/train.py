@@ -31,7 +31,8 @@ DRY_RUN = typer.Option(
 PYTHON = typer.Option(None, "--python", help="Interpreter with the train extra; default: this one.")
 NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tensorboard", "trainer")
 MISSING = (
-    "import importlib.util, sys; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
+    "import importlib.util, sys; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) "
+    "is None))"
 )
 
 
@@ -56,14 +57,18 @@ def evaluate(recipe: Path = RECIPE, dry_run: bool = DRY_RUN, python: str | None 
 @app.command("tool", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run_tool(
     context: typer.Context,
-    name: str = typer.Argument(..., help="E.g. export, generated, recording: a module of the trainer."),
+    name: str = typer.Argument(
+        ..., help="E.g. export, generated, recording: a module of the trainer."
+    ),
     python: str | None = PYTHON,
 ) -> None:
     """Another program of the trainer, with its own options: what `python -m trainer.NAME` is in a
     checkout."""
     if not name.isidentifier() or not (FOUND / "trainer" / f"{name}.py").is_file():
         console.fail(
-            KernelLspError(f"the trainer has no program {name}", "docs/how-to/training.md names some")
+            KernelLspError(
+                f"the trainer has no program {name}", "docs/how-to/training.md names some"
+            )
         )
     _wait([python or sys.executable, "-m", f"trainer.{name}", *context.args])
 
@@ -98,7 +103,8 @@ def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]
         told = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
         lacks = f"it lacks {', '.join(tried.stdout.split())}" if not tried.returncode else told
         raise ConfigError(
-            f"{python} cannot run the trainer: {lacks}", "install the extra: pip install 'kernel-lsp[train]'"
+            f"{python} cannot run the trainer: {lacks}",
+            "install the extra: pip install 'kernel-lsp[train]'",
         )
     several = _gpus(recipe) if what != "evaluate" and not dry_run else 0
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={several}"]

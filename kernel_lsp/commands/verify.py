@@ -22,10 +22,15 @@ from kernel_lsp.records import EvalStatus, Evaluation, Evidence
 DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision", "inference")
 
 SPEED_UNKNOWN = (
-    "right; its speed is unknown, because Triton's interpreter judged it: --require correct accepts that,"
+    "right; its speed is unknown, because Triton's interpreter judged it: --require correct "
+    "accepts that,"
     " a GPU tells the speed"
 )
-STYLES = {console.EXIT_OK: "bold green", console.EXIT_NO: "bold red", console.EXIT_CANNOT: "bold yellow"}
+STYLES = {
+    console.EXIT_OK: "bold green",
+    console.EXIT_NO: "bold red",
+    console.EXIT_CANNOT: "bold yellow",
+}
 
 
 class Require(StrEnum):
@@ -35,7 +40,9 @@ class Require(StrEnum):
 
 def verify(
     context: typer.Context,
-    reference: Path | None = typer.Argument(None, help="A file with Model, get_inputs and get_init_inputs."),
+    reference: Path | None = typer.Argument(
+        None, help="A file with Model, get_inputs and get_init_inputs."
+    ),
     candidate: Path | None = typer.Argument(
         None, help="A file with ModelNew (or Model), which receives the reference's weights."
     ),
@@ -47,24 +54,32 @@ def verify(
         Precision.FAITHFUL, help="How much less accurate than the reference the candidate may be."
     ),
     inference: bool = typer.Option(
-        False, "--inference", help="Nobody differentiates these calls; else gradients belong to the result."
+        False,
+        "--inference",
+        help="Nobody differentiates these calls; else gradients belong to the result.",
     ),
     repeated: Path | None = typer.Option(
-        None, "--evidence", help="Repeat the verdict of this document instead, and say whether it holds."
+        None,
+        "--evidence",
+        help="Repeat the verdict of this document instead, and say whether it holds.",
     ),
     save: Path | None = typer.Option(
         None, "--save-evidence", help="Write all that the verdict rests on, as one JSON document."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not judge.
+    """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not
+    judge.
 
-    A Triton kernel without a GPU is right or wrong, and faster was asked for: that is 2 when it is right.
+    A Triton kernel without a GPU is right or wrong, and faster was asked for: that is 2 when it is
+    right.
 
     With --evidence: 0: the verdict holds, 1: it does not hold any more, 2: could not judge.
     """
     if save is not None and not save.absolute().parent.is_dir():
-        console.fail(EvaluationError(f"there is no folder {save.absolute().parent}", "name one that exists"))
+        console.fail(
+            EvaluationError(f"there is no folder {save.absolute().parent}", "name one that exists")
+        )
     if repeated is not None:
         given = [name for name in DECIDED_BY_EVIDENCE if _is_given(context, name)]
         if given:
@@ -73,7 +88,9 @@ def verify(
         raise typer.Exit(_repeat(repeated, save, as_json))
     if reference is None or candidate is None:
         console.fail(
-            EvaluationError("could not judge: two files are needed", "name them, or --evidence FILE")
+            EvaluationError(
+                "could not judge: two files are needed", "name them, or --evidence FILE"
+            )
         )
     settings = console.settings(console.workspace_of(reference), device=device)
     kept = console.run(_judge(reference, candidate, settings, require, precision, inference))
@@ -107,7 +124,8 @@ async def _judge(
 
 
 async def _probe(folder: Path, settings: Settings) -> Probe:
-    """The interpreter that will judge. Raises EvaluationError when it has no torch, ConsentRequired."""
+    """The interpreter that will judge. Raises EvaluationError when it has no torch,
+    ConsentRequired."""
     console.require_consent(settings, folder)
     found = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(found.path, Path(settings.data_dir))
@@ -154,7 +172,9 @@ def _repeat(path: Path, save: Path | None, as_json: bool) -> int:
     before, now = console.run(_judge_again(path, settings))
     repetition = repeat.compare(before, now)
     if as_json:
-        console.print_json(holds=repetition.holds, facts=repetition.facts, evaluation=now.evaluation)
+        console.print_json(
+            holds=repetition.holds, facts=repetition.facts, evaluation=now.evaluation
+        )
     else:
         _print(verdicts.repetition_lines(repetition))
     _save(save, now)
@@ -169,12 +189,14 @@ async def _judge_again(path: Path, settings: Settings) -> tuple[Evidence, Eviden
     measured_on = before.evaluation.device_name or before.device
     if before.device == "cuda" and not probe.cuda:
         raise EvaluationError(
-            f"could not judge: the verdict was reached on {measured_on} and torch sees no CUDA device here",
+            f"could not judge: the verdict was reached on {measured_on} and torch sees no CUDA "
+            f"device here",
             "repeat it on a machine with that GPU",
         )
     if before.device == "cuda" and probe.device and probe.device != measured_on:
         raise EvaluationError(
-            f"could not judge: the verdict was reached on {measured_on}, this machine has {probe.device}",
+            f"could not judge: the verdict was reached on {measured_on}, this machine has "
+            f"{probe.device}",
             "repeat it on a machine with that GPU, or judge the two programs anew here",
         )
     now = await _evaluate(replace(evidence.request_of(before), python=probe.python))

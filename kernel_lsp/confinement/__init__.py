@@ -1,9 +1,9 @@
-"""What a child may touch and use: limits, folders, environment; the rest of this package makes it so.
+"""What a child may touch and use: limits, folders, environment; the rest of this package makes it
+so.
 
-Covered: memory, processor time, file size, number of processes; an environment without secrets; folders.
-entry.py is the one way in which something foreign is started; confine.py is what happens in the child, also
-in one that a zygote has forked.
-"""
+Covered: memory, processor time, file size, number of processes; an environment without secrets;
+folders. entry.py is the one way in which something foreign is started; confine.py is what happens
+in the child, also in one that a zygote has forked."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Confinement:
     hidden: tuple[Path, ...] = ()
     """Folders it may not even read (the judge's scratch folder, the user's keys)."""
     readable: tuple[Path, ...] = ()
-    """Files and folders that it sees besides the machine's programs, wherever they lie; not what lies
-    beside them."""
+    """Files and folders that it sees besides the machine's programs, wherever they lie; not what
+    lies beside them."""
     writable: tuple[Path, ...] = ()
     """Further folders it can write to (the judge's outbox)."""
     overlaid: tuple[Path, ...] = ()
-    """Folders that it sees and may change for itself: what it writes there is gone when it ends. They are
-    read-only where the machine permits no overlays."""
+    """Folders that it sees and may change for itself: what it writes there is gone when it ends.
+    They are read-only where the machine permits no overlays."""
     replaced: Mapping[Path, Path] = field(default_factory=dict)
     """Path of a file -> the file that it, and all it starts, sees in its place."""
     gpu: bool = False
@@ -70,10 +70,12 @@ KEPT = frozenset({
     "TRITON_CUOBJDUMP_PATH",
     "TRITON_NVDISASM_PATH", "TRITON_LIBDEVICE_PATH", "TRITON_OVERRIDE_ARCH",
     "TORCH_CUDA_ARCH_LIST", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT",
-    "TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_CUDNN_V8_API_DISABLED", "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
+    "TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
     "TORCH_COMPILE_DISABLE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCHDYNAMO_DISABLE",
     "TORCHINDUCTOR_MAX_AUTOTUNE",
-    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE", "TORCHINDUCTOR_CPP_WRAPPER",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
+    "TORCHINDUCTOR_CPP_WRAPPER",
     "TORCHINDUCTOR_FREEZING", "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
     "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY",
     "OMP_PROC_BIND", "OMP_PLACES", "OMP_SCHEDULE",
@@ -82,12 +84,13 @@ KEPT = frozenset({
     "MKL_THREADING_LAYER", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS",
     "GEMS_VENDOR",
 })  # fmt: skip
-"""Exact names: what begins with a name of these may be a key (LANGSMITH_API_KEY, NVIDIA_API_KEY). Without
-GEMS_VENDOR flag-gems starts programs to find its GPU, which a confined child may not."""
+"""Exact names: what begins with a name of these may be a key (LANGSMITH_API_KEY, NVIDIA_API_KEY).
+Without GEMS_VENDOR flag-gems starts programs to find its GPU, which a confined child may not."""
 
 
 def clean_environment() -> dict[str, str]:
-    """The user's environment without secrets: what a confined child has no use for, it does not see."""
+    """The user's environment without secrets: what a confined child has no use for, it does not
+    see."""
     return {name: os.environ[name] for name in sorted(KEPT & os.environ.keys())}
 
 

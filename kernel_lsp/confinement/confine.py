@@ -67,10 +67,10 @@ def confine(
 ) -> dict[str, Any]:
     """Confine this process for good; ``tree`` says that it is the first of its own process tree.
 
-    Returns the layers that took effect: namespaces (names), landlock (ABI or 0), seccomp, privileges.
-    ``ask_for_maps``: see `namespaces.lock`. ``prepared``: namespaces that bubblewrap has made before.
-    Raises Missing when less holds than the order requires; nothing may be run then.
-    """
+    Returns the layers that took effect: namespaces (names), landlock (ABI or 0), seccomp,
+    privileges. ``ask_for_maps``: see `namespaces.lock`. ``prepared``: namespaces that bubblewrap
+    has made before. Raises Missing when less holds than the order requires; nothing may be run
+    then."""
     folders = [order.scratch, *order.writable]
     layers: dict[str, Any] = {
         "namespaces": list(prepared), "landlock": 0, "seccomp": False, "privileges": True,
@@ -142,7 +142,9 @@ def _has_privileges() -> bool:
 def drop_privileges() -> None:
     """No capability now, and none after an exec (with no_new_privs). Raises OSError."""
     for capability in range(LAST_CAP + 1):
-        with contextlib.suppress(OSError):  # EINVAL above the kernel's last; EPERM for one who has none
+        with contextlib.suppress(
+            OSError
+        ):  # EINVAL above the kernel's last; EPERM for one who has none
             linux.prctl("capbset", linux.PR_CAPBSET_DROP, capability)
     header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
     linux.syscall("capset", CAPSET.get(linux.MACHINE, -1), header, bytes(24))

@@ -4,10 +4,10 @@
     begun.process, begun.layers            it runs; what took effect
     Unconfined                             less held than was required: nothing of it has run
 
-A launcher of ours (launching.py), in our own interpreter and seeing no package, confines itself and only then
-becomes the program: not even what an interpreter executes while it starts is unconfined. Children that a
-zygote forks are confined by the same code from the same record (confine.py). Standard library only.
-"""
+A launcher of ours (launching.py), in our own interpreter and seeing no package, confines itself
+and only then becomes the program: not even what an interpreter executes while it starts is
+unconfined. Children that a zygote forks are confined by the same code from the same record
+(confine.py). Standard library only."""
 
 from __future__ import annotations
 
@@ -25,12 +25,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, Confinement, Limits
-from kernel_lsp.confinement.layers import GUARANTEES, OF_A_ZYGOTE, PROMISED, REPLACED, describe, names
+from kernel_lsp.confinement.layers import (
+    GUARANTEES,
+    OF_A_ZYGOTE,
+    PROMISED,
+    REPLACED,
+    describe,
+    names,
+)
 from kernel_lsp.errors import Unconfined
 
 MODULE = "kernel_lsp.confinement.launching"
 RECORD = "KERNEL_LSP_CONFINEMENT_LOG"
-"""A file to which each confined start adds a line of JSON: what was started, and what took effect."""
+"""A file to which each confined start adds a line of JSON: what was started, and what took
+effect."""
 LAST_WORDS_S = 5.0
 FOLDERS = ("hidden", "readable", "writable", "overlaid")
 PIPE, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -47,8 +55,8 @@ class Begun:
 
 @contextlib.contextmanager
 def requiring(required: frozenset[str]) -> Iterator[None]:
-    """What must hold (layers and guarantees by name) for everything that is started in the block; all
-    guarantees where nobody says it."""
+    """What must hold (layers and guarantees by name) for everything that is started in the block;
+    all guarantees where nobody says it."""
     token = _required.set(required)
     try:
         yield
@@ -68,7 +76,9 @@ def required_layers(*, nesting: bool = False) -> frozenset[str]:
 
 def order(confinement: Confinement) -> dict[str, Any]:
     """As confine.Order takes it. A file is replaced where it really lies."""
-    replaced = {os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()}
+    replaced = {
+        os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()
+    }
     folders = {name: [os.fspath(path) for path in getattr(confinement, name)] for name in FOLDERS}
     needed = required_layers(nesting=confinement.nesting) | ({REPLACED} if replaced else set())
     return {
@@ -91,8 +101,8 @@ async def start(
     stdout: int | IO[Any] = PIPE,
     stderr: int | IO[Any] | None = PIPE,
 ) -> Begun:
-    """Start a program, confined, in a session of its own. Raises OSError when it cannot be started, and
-    Unconfined."""
+    """Start a program, confined, in a session of its own. Raises OSError when it cannot be
+    started, and Unconfined."""
     program = shutil.which(argv[0], path=environment.get("PATH"))
     if program is None:
         raise FileNotFoundError(2, "No such file", argv[0])
@@ -101,7 +111,10 @@ async def start(
     asked = {
         "order": order(confinement),
         "limits": rlimits,
-        "argv": [program if os.path.isabs(program) else os.path.join(os.getcwd(), program), *argv[1:]],
+        "argv": [
+            program if os.path.isabs(program) else os.path.join(os.getcwd(), program),
+            *argv[1:],
+        ],
         "tell": tell,
         "bubblewrap": not os.environ.get("KERNEL_LSP_NO_BWRAP"),
     }
@@ -133,12 +146,18 @@ async def start(
     return Begun(process=process, layers=layers)
 
 
-def refusal(missing: Sequence[str] | None, layers: Mapping[str, Any], problem: str | None) -> Unconfined:
+def refusal(
+    missing: Sequence[str] | None, layers: Mapping[str, Any], problem: str | None
+) -> Unconfined:
     """Why nothing was run, and what its user can do."""
     if missing and REPLACED in missing:
-        return Unconfined(UNEDITED, "allow user namespaces, or run kernel-lsp where they are allowed")
+        return Unconfined(
+            UNEDITED, "allow user namespaces, or run kernel-lsp where they are allowed"
+        )
     if not missing:
-        return Unconfined(f"nothing was run: it could not be confined: {problem or 'no word came back'}")
+        return Unconfined(
+            f"nothing was run: it could not be confined: {problem or 'no word came back'}"
+        )
     opened = [GUARANTEES[name] for name in missing if name in GUARANTEES]
     lost = [name for name in missing if name in PROMISED]
     parts = [f"it would be open that {'; '.join(opened)}"] if opened else []
@@ -146,7 +165,8 @@ def refusal(missing: Sequence[str] | None, layers: Mapping[str, Any], problem: s
     here = describe(layers) if layers else "nothing confines here"
     return Unconfined(
         f"nothing was run: {', and '.join(parts)} ({here})",
-        "allow user namespaces or use a kernel with Landlock; `kernel-lsp doctor` says what holds here, "
+        "allow user namespaces or use a kernel with Landlock; `kernel-lsp doctor` says what "
+        "holds here, "
         "`kernel-lsp trust FOLDER --accept-weaker` accepts it for one folder",
     )
 

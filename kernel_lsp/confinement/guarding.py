@@ -1,4 +1,5 @@
-"""What a guardian does: wait for its child, and leave nothing of it behind. Standard library only."""
+"""What a guardian does: wait for its child, and leave nothing of it behind. Standard library
+only."""
 
 from __future__ import annotations
 

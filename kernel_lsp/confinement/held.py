@@ -1,10 +1,11 @@
-"""Which layers hold on this machine: a confined child of ours tries to get out. Nothing is inferred.
+"""Which layers hold on this machine: a confined child of ours tries to get out. Nothing is
+inferred.
 
     held = await tried()
     held.layers, held.open       what took effect; what it could do although it should not, in words
 
-It is started as a zygote is, and forks a child as a zygote does (trying.py). Standard library only.
-"""
+It is started as a zygote is, and forks a child as a zygote does (trying.py). Standard library
+only."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Held:
 
     @property
     def promise(self) -> frozenset[str]:
-        """What an answer to the question for consent rests on here: layers, and what they keep closed."""
+        """What an answer to the question for consent rests on here: layers, and what they keep
+        closed."""
         return (self.layers & PROMISED) | guarantees(self.layers)
 
 
@@ -71,7 +73,9 @@ async def try_layers() -> Held:
             except (OSError, ValueError, TimeoutError, Unconfined) as error:
                 return Held(problem=f"confinement could not be tried: {error}")
     if not said.get("layers"):
-        return Held(problem=f"confinement could not be tried: {err.decode(errors='replace')[-300:]}")
+        return Held(
+            problem=f"confinement could not be tried: {err.decode(errors='replace')[-300:]}"
+        )
     layers = said["layers"]
     found = names(layers)
     every = dict.fromkeys((*said["left_open"], *left_open(found)))
@@ -83,7 +87,10 @@ def _listening(folder: Path) -> Iterator[dict[str, Any]]:
     """Somebody to reach, in every way that is to be closed."""
     with contextlib.ExitStack() as stack:
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()
-        places = {"service": str(folder / "neighbor" / "socket"), "abstract": f"\0kernel-lsp-{os.getpid()}"}
+        places = {
+            "service": str(folder / "neighbor" / "socket"),
+            "abstract": f"\0kernel-lsp-{os.getpid()}",
+        }
         for name in places.values():
             server = stack.enter_context(socket.socket(socket.AF_UNIX))
             server.bind(name)

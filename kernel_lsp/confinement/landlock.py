@@ -1,11 +1,10 @@
 """Landlock: files, TCP, signals and abstract sockets, without any privilege.
 
-Covered: reading only what every child may see (visible.py) and what was named, writing only to the given
-folders and harmless devices; no TCP; no signal to and no abstract socket of a process outside. A confined
-process cannot trace one that is not. Each by the kernel's ABI: 1 files, 3 truncation, 4 TCP, 5 device
-control, 6 signals.
-Not covered: other protocols than TCP (syscalls.py), metadata (stat, chmod), hard limits (rlimits).
-"""
+Covered: reading only what every child may see (visible.py) and what was named, writing only to the
+given folders and harmless devices; no TCP; no signal to and no abstract socket of a process
+outside. A confined process cannot trace one that is not. Each by the kernel's ABI: 1 files, 3
+truncation, 4 TCP, 5 device control, 6 signals. Not covered: other protocols than TCP
+(syscalls.py), metadata (stat, chmod), hard limits (rlimits)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,12 @@ def abi() -> int:
 
 
 def restrict(
-    *, writable: Iterable[str], readable: Iterable[str], gpu: bool, own_proc: bool, nesting: bool = False
+    *,
+    writable: Iterable[str],
+    readable: Iterable[str],
+    gpu: bool,
+    own_proc: bool,
+    nesting: bool = False,
 ) -> int:
     """Restrict this process and all it starts, for good; returns the ABI.
 
@@ -73,7 +77,8 @@ def restrict(
 
 
 def _changes_the_machine() -> bool:
-    """Whether this process could write kernel settings through /proc: only root, and not in a container."""
+    """Whether this process could write kernel settings through /proc: only root, and not in a
+    container."""
     with contextlib.suppress(OSError):
         return os.geteuid() == 0 and not os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
     return False

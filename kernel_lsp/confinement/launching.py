@@ -1,12 +1,12 @@
 """Run as a program, in our own interpreter: confine this process and become another program.
 
     launcher -> guardian -> the program, confined, the first of its own process tree
-    launcher -> bubblewrap -> the program, where this machine permits bubblewrap namespaces and us none
+    launcher -> bubblewrap -> the program, where this machine permits bubblewrap namespaces and us
+    none
 
-Both ways have the same view and the same filters. What took effect is told through a descriptor before the
-program begins, and it does not begin when less holds than the order requires. Runs nothing of a workspace;
-standard library only.
-"""
+Both ways have the same view and the same filters. What took effect is told through a descriptor
+before the program begins, and it does not begin when less holds than the order requires. Runs
+nothing of a workspace; standard library only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,17 @@ def main() -> None:
         _guard(order, asked)
     asked["outside"] = {name: _namespace(name) for name in NAMESPACES}
     os.set_inheritable(asked["tell"], True)
-    again = (sys.executable, "-I", "-S", "-B", str(BOOTSTRAP), "{}", "read-to-the-end", __spec__.name, INSIDE)
+    again = (
+        sys.executable,
+        "-I",
+        "-S",
+        "-B",
+        str(BOOTSTRAP),
+        "{}",
+        "read-to-the-end",
+        __spec__.name,
+        INSIDE,
+    )
     os.execv(bubblewrap, [bubblewrap, *_options(order), "--", *again, json.dumps(asked)])
 
 
@@ -83,8 +93,8 @@ def _works(bubblewrap: str) -> bool:
 def _guard(order: confine.Order, asked: dict[str, Any], deciding: int | None = None) -> NoReturn:
     """Fork the program, wait for its end, leave nothing of it behind; exit as it has.
 
-    With ``deciding`` it may also give up, so that bubblewrap is tried: a byte there says that it has not.
-    """
+    With ``deciding`` it may also give up, so that bubblewrap is tried: a byte there says that it
+    has not."""
     tree = namespaces.enter_process_tree()
     if not tree and deciding is not None:
         os._exit(1)
@@ -126,7 +136,9 @@ def _become(
     said: dict[str, Any]
     try:
         ask = functools.partial(_ask_for_maps, *channel) if channel else None
-        layers = confine.confine(order, asked["limits"], tree=tree, ask_for_maps=ask, prepared=prepared)
+        layers = confine.confine(
+            order, asked["limits"], tree=tree, ask_for_maps=ask, prepared=prepared
+        )
         said = {"layers": layers}
     except confine.Missing as missing:
         said = {"layers": missing.layers, "missing": missing.what}
@@ -167,12 +179,14 @@ def _namespace(name: str) -> str:
 def _made_around(outside: dict[str, str]) -> list[str]:
     """Which namespaces are others than outside of bubblewrap: seen, not inferred."""
     found = [layer for name, layer in NAMESPACES.items() if _namespace(name) != outside[name]]
-    return [*found, PROC] if PROCESSES in found and os.path.exists(f"/proc/{os.getpid()}") else found
+    return (
+        [*found, PROC] if PROCESSES in found and os.path.exists(f"/proc/{os.getpid()}") else found
+    )
 
 
 def _options(order: confine.Order) -> list[str]:
-    """bubblewrap's options for the view that mounts.py makes. Folders that change are read-only: only the
-    newest bubblewrap knows overlays."""
+    """bubblewrap's options for the view that mounts.py makes. Folders that change are read-only:
+    only the newest bubblewrap knows overlays."""
     view = mounts.View(
         readable=order.readable,
         writable=[order.scratch, *order.writable],
@@ -181,7 +195,13 @@ def _options(order: confine.Order) -> list[str]:
         gpu=order.gpu,
         software=order.software,
     )
-    options = ["--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    options = [
+        "--die-with-parent",
+        "--unshare-net",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]
     for name in (*visible.OPEN, "etc", "sys"):
         path = f"/{name}"
         if os.path.islink(path):
@@ -191,7 +211,9 @@ def _options(order: confine.Order) -> list[str]:
     options += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
     if os.geteuid() == 0:
         options += [
-            part for path in mounts.only_root_reads("/etc") for part in ("--ro-bind", "/dev/null", path)
+            part
+            for path in mounts.only_root_reads("/etc")
+            for part in ("--ro-bind", "/dev/null", path)
         ]
     writable = {*view.writable, *map(os.path.realpath, view.writable)}
     for path in sorted({*mounts.list_mounts(view), *view.hidden}, key=lambda path: path.count("/")):

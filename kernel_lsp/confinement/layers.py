@@ -31,7 +31,8 @@ GUARANTEES: dict[str, str] = {
 }
 """What must hold before anything of a workspace is run -> what is open where it does not."""
 OF_A_ZYGOTE = frozenset({FILES, NET, SERVICES, RIGHTS})
-"""What must hold for a process that only imports packages and forks children who confine themselves."""
+"""What must hold for a process that only imports packages and forks children who confine
+themselves."""
 
 
 def guarantees(layers: Iterable[str]) -> frozenset[str]:

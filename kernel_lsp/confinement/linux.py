@@ -1,8 +1,7 @@
 """Calls of the Linux kernel that Python does not offer, by ctypes. Standard library only.
 
-Covered: x86-64 and aarch64. Elsewhere every call fails with OSError(ENOSYS), which callers report as a
-layer that did not take effect.
-"""
+Covered: x86-64 and aarch64. Elsewhere every call fails with OSError(ENOSYS), which callers report
+as a layer that did not take effect."""
 
 from __future__ import annotations
 
@@ -50,7 +49,9 @@ def unshare(flags: int) -> None:
     check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+def mount(
+    source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None
+) -> None:
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
     done = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
     check(done, f"mount {target}")

@@ -1,10 +1,11 @@
 """Mounts of its own for a process tree: what it sees, where, and with which content.
 
-    cover what is not on the list -> show what was named -> overlays -> files in the place of others
+    cover what is not on the list -> show what was named -> overlays -> files in the place of
+    others
 
-Everything is read-only but the writable folders, /tmp and /dev/shm (empty, private) and overlays. Writes to
-an overlay go to memory of the tree and end with it. Needs a mount namespace; standard library only.
-Not covered: file systems mounted below an overlaid folder are seen as empty folders.
+Everything is read-only but the writable folders, /tmp and /dev/shm (empty, private) and overlays.
+Writes to an overlay go to memory of the tree and end with it. Needs a mount namespace; standard
+library only. Not covered: file systems mounted below an overlaid folder are seen as empty folders.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def make_own(view: View) -> list[str]:
     os.symlink("/proc/self/fd", "/dev/fd")
     layers = [MOUNTS]
     if view.overlaid:
-        with contextlib.suppress(OSError):  # the layer is missing then, and the folders are read-only
+        with contextlib.suppress(
+            OSError
+        ):  # the layer is missing then, and the folders are read-only
             _lay_over(view)
             layers.append(OVERLAYS)
     if edited:
@@ -128,7 +131,9 @@ def list_mounts(view: View) -> list[str]:
     covers = visible.covered_folders()
     asked = [*view.readable, *view.writable, *view.overlaid]
     asked += [
-        path for path in (*visible.software(), *view.software) if _below(os.path.realpath(path), covers)
+        path
+        for path in (*visible.software(), *view.software)
+        if _below(os.path.realpath(path), covers)
     ]
     found = {*asked, *map(os.path.realpath, asked), *visible.devices(gpu=view.gpu)}
     return sorted(path for path in found if os.path.exists(path))
@@ -170,7 +175,9 @@ def _place(tree: int, path: str) -> None:
 
 
 def move(tree: int, path: str) -> None:
-    linux.syscall("move_mount", MOVE_MOUNT, tree, b"", AT_FDCWD, path.encode(), MOVE_MOUNT_F_EMPTY_PATH)
+    linux.syscall(
+        "move_mount", MOVE_MOUNT, tree, b"", AT_FDCWD, path.encode(), MOVE_MOUNT_F_EMPTY_PATH
+    )
     os.close(tree)
 
 

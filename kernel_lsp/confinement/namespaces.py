@@ -1,10 +1,9 @@
 """Namespaces: a process tree, mounts, network, IPC and host name of its own, without bubblewrap.
 
-As root directly, as a user inside a user namespace where the machine permits that. Covered: the first
-process of the tree takes everything it started with it when it dies; a view of files of its own
-(mounts.py) and its own /proc; no network; a bound on the number of processes.
-Not covered: machines that permit none of it (containers): the caller learns it and says so.
-"""
+As root directly, as a user inside a user namespace where the machine permits that. Covered: the
+first process of the tree takes everything it started with it when it dies; a view of files of its
+own (mounts.py) and its own /proc; no network; a bound on the number of processes. Not covered:
+machines that permit none of it (containers): the caller learns it and says so."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ from kernel_lsp.confinement import linux, mounts
 from kernel_lsp.confinement.mounts import View
 
 PROCESSES_PER_CORE, PROCESSES = 8, 320
-"""Processes and threads of a tree. A bomb of 1000 copies of torch takes two cores 7 s to clear away."""
+"""Processes and threads of a tree. A bomb of 1000 copies of torch takes two cores 7 s to clear
+away."""
 TREES_OF_A_ZYGOTE = 2
 """It is bounded for all of its children together, of which a few run at once."""
 MACHINE_WIDE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
@@ -48,10 +48,9 @@ def _enter_as_user() -> None:
 def separate(view: View, *, nesting: bool = False) -> list[str]:
     """Give this process, the first of its tree, its own mounts, network, IPC and host name.
 
-    Returns what took effect. ``nesting``: children of it will do the same for themselves, so that its /proc
-    stays uncovered (the kernel shows no second one beside a covered one). As root it is read-only instead,
-    but where a GPU is used, whose driver writes there.
-    """
+    Returns what took effect. ``nesting``: children of it will do the same for themselves, so that
+    its /proc stays uncovered (the kernel shows no second one beside a covered one). As root it is
+    read-only instead, but where a GPU is used, whose driver writes there."""
     done = ["processes"]
     try:
         linux.unshare(linux.CLONE_NEWNET)
@@ -71,7 +70,9 @@ def separate(view: View, *, nesting: bool = False) -> list[str]:
         elif os.geteuid() == 0 and not view.gpu:
             mounts.make_read_only("/proc")
     except OSError as error:
-        print(f"confinement: {error}", flush=True)  # the layers that are missing are in the evidence
+        print(
+            f"confinement: {error}", flush=True
+        )  # the layers that are missing are in the evidence
     return done
 
 
@@ -91,8 +92,9 @@ def _cover_machine_wide() -> None:
 
 
 def lock(ask_for_maps: Callable[[], None]) -> None:
-    """Enter a user namespace of this process's own: what is read-only stays so, and privileges count
-    inside it alone. ``ask_for_maps`` has a process outside write its maps. Raises OSError."""
+    """Enter a user namespace of this process's own: what is read-only stays so, and privileges
+    count inside it alone. ``ask_for_maps`` has a process outside write its maps. Raises
+    OSError."""
     linux.unshare(linux.CLONE_NEWUSER)
     ask_for_maps()
 
@@ -106,7 +108,8 @@ def write_maps(process: str, user: int, group: int) -> None:
 
 
 def _bound_processes(trees: int) -> None:
-    """Process numbers are counted per tree since Linux 6.14, also for root, whom no rlimit binds."""
+    """Process numbers are counted per tree since Linux 6.14, also for root, whom no rlimit
+    binds."""
     bound = trees * (PROCESSES + PROCESSES_PER_CORE * (os.cpu_count() or 1))
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 14):
         raise OSError("this kernel counts process numbers for the whole machine")

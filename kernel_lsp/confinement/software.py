@@ -1,9 +1,8 @@
 """Where an interpreter's programs and packages lie, told by its files: it is not started.
 
-Its environment and the one that this was made from, lines of .pth files that are folders, and the folders of
-packages that setuptools has installed by a finder. Whatever is read is text of the environment: bounded, and
-what makes no sense is passed over. Standard library only.
-"""
+Its environment and the one that this was made from, lines of .pth files that are folders, and the
+folders of packages that setuptools has installed by a finder. Whatever is read is text of the
+environment: bounded, and what makes no sense is passed over. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ _FINDER = re.compile(r"^MAPPING[^=\n]{0,80}=[ ]?(\{[^\n]{0,100000}\})$", re.MULT
 
 
 def folders(python: str) -> list[str]:
-    """Folders that a program of this interpreter reads besides the machine's own. No home, and no folder
-    that holds one."""
+    """Folders that a program of this interpreter reads besides the machine's own. No home, and no
+    folder that holds one."""
     found = set()
     for path in _environments(python):
         found.add(path)

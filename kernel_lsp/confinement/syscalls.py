@@ -1,11 +1,11 @@
 """A filter of system calls (seccomp): what a candidate never needs fails with EPERM.
 
-Covered, on x86-64 and aarch64: looking into other processes, namespaces and mounts, kernel modules,
-keys, clocks, BPF, performance counters, io_uring, reaching any socket that it does not hold already
-(Internet, netlink, Unix ones of local services, abstract ones), escaping the parent-death signal. What stays
-is a socketpair of streams, and a listening Unix socket, which CUDA's driver makes for itself.
-Not covered: what goes through a permitted call (ioctl, files; see landlock.py), an attack on the kernel.
-"""
+Covered, on x86-64 and aarch64: looking into other processes, namespaces and mounts, kernel
+modules, keys, clocks, BPF, performance counters, io_uring, reaching any socket that it does not
+hold already (Internet, netlink, Unix ones of local services, abstract ones), escaping the
+parent-death signal. What stays is a socketpair of streams, and a listening Unix socket, which
+CUDA's driver makes for itself. Not covered: what goes through a permitted call (ioctl, files; see
+landlock.py), an attack on the kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
     "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
-    "unshare": (272, 97), "setns": (308, 268), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "unshare": (272, 97), "setns": (308, 268), "sethostname": (170, 161),
+    "setdomainname": (171, 162),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
@@ -35,9 +36,12 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "vhangup": (153, 58),
     "connect": (42, 203), "personality": (135, 92),
     "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
-    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
-    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
-    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181), "migrate_pages": (256, 238),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "migrate_pages": (256, 238),
     "process_mrelease": (448, 448),
     "ioperm": (173, None), "iopl": (172, None), "modify_ldt": (154, None),
 }  # fmt: skip
@@ -54,7 +58,8 @@ OF_A_PROCESS: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """Calls whose first argument is a process, 0 for the caller."""
 OF_A_GROUP: dict[str, tuple[int, int]] = {"setpriority": (141, 140), "ioprio_set": (251, 30)}
-"""Calls whose first argument says what sort of thing the second, 0 for the caller, is a number of."""
+"""Calls whose first argument says what sort of thing the second, 0 for the caller, is a number
+of."""
 KIND = {"setpriority": 0, "ioprio_set": 1}
 """The sort that is a process."""
 METADATA: dict[str, tuple[int | None, int | None]] = {
@@ -81,7 +86,8 @@ _AND, _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x45
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _DONE = 0
-"""Not done, although the caller is told that it was: compilers stop where they cannot set a mode."""
+"""Not done, although the caller is told that it was: compilers stop where they cannot set a
+mode."""
 _SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
 
 
@@ -94,11 +100,11 @@ def install(
 ) -> None:
     """Filter this process and all it starts, for good. Needs no_new_privs. Raises OSError.
 
-    ``nesting``: its children confine themselves further. ``signals``: False where nothing else keeps
-    signals from processes outside; it may then signal itself alone. ``others``: False where it can name
-    processes outside; it may then set limits, priority and cores of itself alone. ``metadata``: False where
-    no view of its own keeps modes and times of files outside; none is changed then, which it is not told.
-    """
+    ``nesting``: its children confine themselves further. ``signals``: False where nothing else
+    keeps signals from processes outside; it may then signal itself alone. ``others``: False where
+    it can name processes outside; it may then set limits, priority and cores of itself alone.
+    ``metadata``: False where no view of its own keeps modes and times of files outside; none is
+    changed then, which it is not told."""
     code = program(nesting=nesting, signals=signals, others=others, metadata=metadata)
     head = _Program(len(code) // 8, code)
     number = SECCOMP[_machine()]
@@ -120,14 +126,17 @@ def program(
         _step(_LOAD, _NUMBER),
         _step(_AT_LEAST, X32, 0, 1),
         _fail(errno.ENOSYS),
-        # No pointer can be followed here; without clone3 the C library uses clone, whose flags can be seen.
+        # No pointer can be followed here; without clone3 the C library uses clone, whose flags can
+        # be seen.
         *_when(CLONE3[machine], [_fail(errno.ENOSYS)]),
         *_when(SOCKET[machine], _unless_local_stream()),
         *_when(SOCKETPAIR[machine], _unless_local_stream()),
         *_when(CLONE[machine], _unless_argument(_step(_ANY_BIT, NAMESPACES, 0, 1))),
     ]
     if not nesting:
-        parts += _when(PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1)))
+        parts += _when(
+            PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1))
+        )
     if not signals:
         for numbers in SIGNALS.values():
             parts += _when(numbers[machine], _unless_argument(_step(_EQUAL, itself, 1, 0)))
@@ -137,7 +146,9 @@ def program(
         for name, numbers in OF_A_GROUP.items():
             parts += _when(numbers[machine], _unless_itself(itself, kind=KIND[name]))
     if not metadata:
-        changed = sorted(number for both in METADATA.values() if (number := both[machine]) is not None)
+        changed = sorted(
+            number for both in METADATA.values() if (number := both[machine]) is not None
+        )
         for number in changed:
             parts += _when(number, [_fail(_DONE)])
     for number in denied:
@@ -168,7 +179,8 @@ def _unless_argument(test: bytes) -> list[bytes]:
 
 
 def _unless_itself(itself: int, kind: int | None = None) -> list[bytes]:
-    """Fail unless the first argument, or with ``kind`` the second after that one, is 0 or this process."""
+    """Fail unless the first argument, or with ``kind`` the second after that one, is 0 or this
+    process."""
     checked = [] if kind is None else [_step(_LOAD, _ARGUMENT), _step(_EQUAL, kind, 0, 3)]
     return [
         *checked,

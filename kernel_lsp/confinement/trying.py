@@ -1,8 +1,8 @@
-"""Run as a program, confined as a zygote is: fork a child as a zygote does, and have it try to get out.
+"""Run as a program, confined as a zygote is: fork a child as a zygote does, and have it try to get
+out.
 
-Standard input: what there is to reach (held.py). Standard output: one JSON object, the layers that took
-effect and what could be done all the same. Runs only our own code; standard library only.
-"""
+Standard input: what there is to reach (held.py). Standard output: one JSON object, the layers that
+took effect and what could be done all the same. Runs only our own code; standard library only."""
 
 from __future__ import annotations
 
@@ -41,8 +41,12 @@ def main() -> None:
         if (folder / "overlaid" / "written").exists():
             worked.discard(OVERLAYS)
         named = told["layers"]["namespaces"]
-        told["layers"]["namespaces"] = [n for n in named if n not in (OVERLAYS, REPLACED) or n in worked]
-        told["left_open"] = [words for words in told["left_open"] if words not in (OVERLAYS, REPLACED)]
+        told["layers"]["namespaces"] = [
+            n for n in named if n not in (OVERLAYS, REPLACED) or n in worked
+        ]
+        told["left_open"] = [
+            words for words in told["left_open"] if words not in (OVERLAYS, REPLACED)
+        ]
     print(json.dumps(told))
 
 
@@ -51,14 +55,18 @@ def _attempts(asked: dict[str, Any], secret: Path) -> dict[str, Callable[[], boo
         "files of others can be read": lambda: bool(secret.read_text()),
         "files of others can be written": lambda: bool(secret.write_text("changed")),
         "the network can be reached": lambda: _connects(socket.AF_INET, tuple(asked["tcp"])),
-        "sockets of local services can be reached": lambda: _connects(socket.AF_UNIX, asked["service"]),
+        "sockets of local services can be reached": lambda: _connects(
+            socket.AF_UNIX, asked["service"]
+        ),
         "abstract sockets of other programs can be reached": lambda: _connects(
             socket.AF_UNIX, asked["abstract"]
         ),
     }
 
 
-def _ask_child(order: confine.Order, attempts: dict[str, Callable[[], bool]], outside: int) -> dict[str, Any]:
+def _ask_child(
+    order: confine.Order, attempts: dict[str, Callable[[], bool]], outside: int
+) -> dict[str, Any]:
     tree = namespaces.enter_process_tree()
     reading, writing = os.pipe()
     parent, pid = os.getpid(), os.fork()
@@ -70,7 +78,9 @@ def _ask_child(order: confine.Order, attempts: dict[str, Callable[[], bool]], ou
             layers = confine.confine(order, {}, tree=tree)
             if PROCESSES not in layers["namespaces"]:  # in a tree of its own, numbers are others'
                 for number in (outside, parent):
-                    attempts[f"process {number} can be signaled"] = lambda number=number: _signals(number)  # type: ignore[misc]
+                    attempts[f"process {number} can be signaled"] = lambda number=number: _signals(
+                        number
+                    )  # type: ignore[misc]
             left_open = [words for words, attempt in attempts.items() if _succeeds(attempt)]
             os.write(writing, json.dumps({"layers": layers, "left_open": left_open}).encode())
         os._exit(0)

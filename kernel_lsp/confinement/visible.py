@@ -1,10 +1,9 @@
 """What of the machine a confined child sees: an allow-list, wherever homes and projects lie.
 
-Programs, libraries and what they read of /etc, the interpreter with its packages, a few device files.
-Nothing of a home, of /mnt, /srv, /run or a folder that somebody made at the top: what a child needs of those
-is named in its confinement. Mounts (mounts.py) and Landlock (landlock.py) follow the same list.
-Standard library only.
-"""
+Programs, libraries and what they read of /etc, the interpreter with its packages, a few device
+files. Nothing of a home, of /mnt, /srv, /run or a folder that somebody made at the top: what a
+child needs of those is named in its confinement. Mounts (mounts.py) and Landlock (landlock.py)
+follow the same list. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,18 +21,22 @@ PARTLY = ("etc", "proc", "sys")
 PARTS = (
     "/opt/nvidia", "/opt/cuda*", "/opt/rocm*", "/opt/amdgpu*", "/opt/intel", "/opt/gcc*",
     "/run/opengl-driver",
-    "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm",
+    "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup",
+    "/sys/kernel/mm",
 )  # fmt: skip
 """Further folders with software in them, and what tells about the hardware."""
 ETC = (
-    "alternatives", "bash.bashrc", "debian_version", "fonts", "gai.conf", "group", "host.conf", "hosts",
-    "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "locale.conf",
+    "alternatives", "bash.bashrc", "debian_version", "fonts", "gai.conf", "group", "host.conf",
+    "hosts",
+    "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias",
+    "locale.conf",
     "magic", "mime.types", "nsswitch.conf", "nvidia", "OpenCL", "os-release", "passwd", "profile",
     "profile.d", "protocols", "python3*", "redhat-release", "services", "shells", "ssl/certs",
     "ssl/openssl.cnf", "static", "terminfo", "timezone", "vulkan",
 )  # fmt: skip
 PROC = (
-    "cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "modules", "stat", "sys", "uptime",
+    "cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "modules", "stat", "sys",
+    "uptime",
     "version", "vmstat",
 )  # fmt: skip
 """What is readable where /proc also shows the processes of others."""
@@ -60,14 +63,23 @@ def system(*, own_proc: bool) -> list[str]:
 
 def software() -> list[str]:
     """What the list above holds outside the folders that are visible as a whole."""
-    found = [path for pattern in PARTS for path in glob.glob(pattern) if not path.startswith("/sys/")]
+    found = [
+        path for pattern in PARTS for path in glob.glob(pattern) if not path.startswith("/sys/")
+    ]
     return [*found, *program_folders()]
 
 
 def program_folders() -> list[str]:
     """Where Python, its packages and the compilers lie, wherever the user has put them."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    found = {here, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *_of_editable_packages()}
+    found = {
+        here,
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        *sys.path,
+        *_of_editable_packages(),
+    }
     found |= {os.environ.get(name, "") for name in NAMING}
     for name in LISTING:
         found |= set(os.environ.get(name, "").split(":"))
@@ -95,7 +107,8 @@ def is_program(path: str, private: Iterable[str]) -> bool:
 
 
 def _of_editable_packages() -> list[str]:
-    """Folders of packages that setuptools has installed by a finder instead of a line in a .pth file."""
+    """Folders of packages that setuptools has installed by a finder instead of a line in a .pth
+    file."""
     found: list[str] = []
     for name, module in list(sys.modules.items()):
         if name.startswith("__editable__"):

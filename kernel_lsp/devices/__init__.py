@@ -1,12 +1,13 @@
-"""What is known of each kind of device: one description per architecture, as data. Standard library only.
+"""What is known of each kind of device: one description per architecture, as data. Standard
+library only.
 
-`describe(device, capability, name)` returns the description by which costs are estimated. A capability
-without an entry gets the nearest older one. Bandwidth follows the name where that is listed, since cards
-of one architecture differ most in it. Estimates only order and explain; what is offered was measured.
+`describe(device, capability, name)` returns the description by which costs are estimated. A
+capability without an entry gets the nearest older one. Bandwidth follows the name where that is
+listed, since cards of one architecture differ most in it. Estimates only order and explain; what
+is offered was measured.
 
-Peaks are the makers' numbers. `reached` is the share of them that kernels reach, measured on an H200
-(2026-11-21: 4.3 of 4.8 TB/s, 50 of 67 TFLOP/s) and assumed elsewhere.
-"""
+Peaks are the makers' numbers. `reached` is the share of them that kernels reach, measured on an
+H200 (2026-11-21: 4.3 of 4.8 TB/s, 50 of 67 TFLOP/s) and assumed elsewhere."""
 
 from __future__ import annotations
 
@@ -99,13 +100,14 @@ GPUS = {
         features="bf16 fp8 tma",
     ),
     "sm_120": _gpu(
-        "sm_120", "an RTX 5090", processors=170, gb_per_s=1792, tflops=104.8, shared_kib=99, l2_mib=96,
+        "sm_120", "an RTX 5090", processors=170, gb_per_s=1792, tflops=104.8, shared_kib=99,
+        l2_mib=96,
         features="bf16 fp8 tma",
     ),
 }  # fmt: skip
 REFERENCE = H200
-"""What costs were fitted on. A description without a capability is this one's, so that plans made where no
-GPU is are those of the device that they were measured on."""
+"""What costs were fitted on. A description without a capability is this one's, so that plans made
+where no GPU is are those of the device that they were measured on."""
 
 PEAK_GB_PER_S = {
     "GH200": 4900,
@@ -169,6 +171,7 @@ def listed_name(device_name: str | None) -> str | None:
 
 
 def peak_gb_per_s(device_name: str | None) -> int | None:
-    """Returns the makers' peak of the memory in 10^9 bytes per second; None: the name is not listed."""
+    """Returns the makers' peak of the memory in 10^9 bytes per second; None: the name is not
+    listed."""
     listed = listed_name(device_name)
     return PEAK_GB_PER_S[listed] if listed else None

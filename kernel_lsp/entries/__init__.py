@@ -1,12 +1,13 @@
-"""What of a workspace can be run: scripts, tests and debug configurations, found by looking at files alone.
+"""What of a workspace can be run: scripts, tests and debug configurations, found by looking at
+files alone.
 
     found(folder)                the entry points of a workspace, likely ones first
     scripts.py                   Python files: which are run, and how
     configurations.py            debug configurations of VS Code
 
-Nothing is run or imported here, and no command is made of it: who runs one is the user, in a terminal
-(server/running.py writes the line). Bounded in files, bytes and seconds. Standard library only.
-"""
+Nothing is run or imported here, and no command is made of it: who runs one is the user, in a
+terminal (server/running.py writes the line). Bounded in files, bytes and seconds. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -27,19 +28,21 @@ def find_entries(
 ) -> EntryPoints:
     """The entry points of a workspace. Never raises on what lies in it.
 
-    ``debug``: configurations that the editor has read; None: those of ``.vscode/launch.json`` that can be
-    read. ``open_file`` comes first.
-    """
+    ``debug``: configurations that the editor has read; None: those of ``.vscode/launch.json`` that
+    can be read. ``open_file`` comes first."""
     launched, problems = configurations.entry_points(folder, debug, open_file)
     files, complete = scripts.entry_points(folder)
-    ordered = sorted((*launched, *files), key=lambda one: (not _is_of(one, open_file, folder), *_rank(one)))
+    ordered = sorted(
+        (*launched, *files), key=lambda one: (not _is_of(one, open_file, folder), *_rank(one))
+    )
     return EntryPoints(
         points=tuple(ordered[:MOST]), problems=problems, complete=complete and len(ordered) <= MOST
     )
 
 
 def _rank(one: EntryPoint) -> tuple[bool, int]:
-    """What says itself that it uses torch, debug configurations, scripts, tests; else as they were found."""
+    """What says itself that it uses torch, debug configurations, scripts, tests; else as they were
+    found."""
     return (one.kind is not EntryKind.DEBUG and not one.uses_torch, _ORDER.index(one.kind))
 
 

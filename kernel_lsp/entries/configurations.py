@@ -1,9 +1,10 @@
-"""Debug configurations of VS Code that run a Python program: what the editor has read, or launch.json.
+"""Debug configurations of VS Code that run a Python program: what the editor has read, or
+launch.json.
 
-Taken are those that say everything themselves: a program or module of the workspace, with plain arguments.
-One that asks for a variable that only an editor knows, or holds what a terminal would obey, is left out and
-said. launch.json is read as plain JSON: with comments in it only VS Code reads it, and hands it over.
-"""
+Taken are those that say everything themselves: a program or module of the workspace, with plain
+arguments. One that asks for a variable that only an editor knows, or holds what a terminal would
+obey, is left out and said. launch.json is read as plain JSON: with comments in it only VS Code
+reads it, and hands it over."""
 
 from __future__ import annotations
 
@@ -30,11 +31,16 @@ class _UnusableConfiguration(Exception):
 def entry_points(
     folder: Path, debug: Sequence[Any] | None, open_file: Path | None
 ) -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
-    """(those that can be run in a terminal, why the others cannot). ``debug``: what an editor has read."""
+    """(those that can be run in a terminal, why the others cannot). ``debug``: what an editor has
+    read."""
     given, problems = (debug, []) if debug is not None else _read(folder)
     found: list[EntryPoint] = []
     for one in given[:MOST]:
-        if not isinstance(one, dict) or one.get("type") not in _TYPES or one.get("request") != "launch":
+        if (
+            not isinstance(one, dict)
+            or one.get("type") not in _TYPES
+            or one.get("request") != "launch"
+        ):
             continue
         try:
             found.append(_entry_point(one, folder, open_file))
@@ -50,7 +56,9 @@ def _read(folder: Path) -> tuple[Sequence[Any], list[str]]:
     except FileNotFoundError:
         return [], []
     except (OSError, ValueError) as error:
-        return [], [f"{FILE.as_posix()} is left out: {error} (comments in it are read in VS Code alone)"]
+        return [], [
+            f"{FILE.as_posix()} is left out: {error} (comments in it are read in VS Code alone)"
+        ]
     listed = content.get("configurations") if isinstance(content, dict) else None
     return (listed, []) if isinstance(listed, list) else ([], [])
 
@@ -92,7 +100,9 @@ def _entry_point(one: dict[str, Any], folder: Path, open_file: Path | None) -> E
 def _environment(given: Any, known: dict[str, str]) -> tuple[tuple[str, str], ...]:
     if given is None:
         return ()
-    if not isinstance(given, dict) or not all(re.fullmatch(r"[A-Za-z_]\w*", key, re.A) for key in given):
+    if not isinstance(given, dict) or not all(
+        re.fullmatch(r"[A-Za-z_]\w*", key, re.A) for key in given
+    ):
         raise _UnusableConfiguration("env is no table of variables")
     return tuple((key, _word(value, known, "env")) for key, value in given.items())
 
@@ -115,7 +125,9 @@ def _inside(path: Path, folder: Path, key: str) -> Path:
     """Raises _Unusable for what lies elsewhere, be it by ``..`` or by a link."""
     absolute = Path(os.path.normpath(folder / path))
     try:
-        inside = absolute.is_relative_to(folder) and absolute.resolve().is_relative_to(folder.resolve())
+        inside = absolute.is_relative_to(folder) and absolute.resolve().is_relative_to(
+            folder.resolve()
+        )
     except (OSError, RuntimeError):  # a link to itself
         inside = False
     if not inside:

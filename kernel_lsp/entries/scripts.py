@@ -1,10 +1,10 @@
 """The Python files of a workspace that are run: by a main part, by their look, or by pytest.
 
-A file is run where it has ``if __name__ == "__main__"``, trains in a loop of its own top level, or calls its
-own ``main()`` there. One that imports its neighbors by dots is run as a module. Looked at is text alone.
-Environments, hidden folders, links to folders and generated files are left out; `MAX_…` and `LIMIT_S` bound
-the rest, nearest files first. Not covered: programs that a package's installation makes (console scripts).
-"""
+A file is run where it has ``if __name__ == "__main__"``, trains in a loop of its own top level, or
+calls its own ``main()`` there. One that imports its neighbors by dots is run as a module. Looked
+at is text alone. Environments, hidden folders, links to folders and generated files are left out;
+`MAX_…` and `LIMIT_S` bound the rest, nearest files first. Not covered: programs that a package's
+installation makes (console scripts)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ def _has_main(tree: ast.Module) -> bool:
         if isinstance(statement, ast.If) and isinstance(test := statement.test, ast.Compare):
             sides = [test.left, *test.comparators]
             names = any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
-            if names and any(isinstance(side, ast.Constant) and side.value == "__main__" for side in sides):
+            if names and any(
+                isinstance(side, ast.Constant) and side.value == "__main__" for side in sides
+            ):
                 return True
     return False
 
@@ -146,7 +148,8 @@ def _calls_main(statement: ast.stmt) -> bool:
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that are run when the file is, with those inside of ``with``, ``if`` and ``try``."""
+    """Statements that are run when the file is, with those inside of ``with``, ``if`` and
+    ``try``."""
     waiting = deque(body)
     while waiting:
         statement = waiting.popleft()
@@ -156,7 +159,11 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_training(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TRAINS
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _TRAINS
+    )
 
 
 def _has_tests(tree: ast.Module) -> bool:
@@ -177,7 +184,8 @@ def _words(path: Path, folder: Path, tree: ast.Module) -> tuple[tuple[str, ...],
 
 
 def _outside_of_packages(path: Path, folder: Path) -> Path:
-    """The folder that the file's outermost package lies in; the workspace where no ``__init__.py`` says."""
+    """The folder that the file's outermost package lies in; the workspace where no ``__init__.py``
+    says."""
     top = path.parent
     while top != folder and (top / "__init__.py").exists():
         top = top.parent

@@ -3,10 +3,9 @@
     async with Gate() as gate:
         evaluation = await gate.evaluate(EvaluationRequest(...), report)
 
-The parent side (gate, cascade, measure, findings, sandbox, guards, stats, verify) imports no torch. Judge
-and worker are child processes in the project's interpreter: the judge never sees the candidate, the
-worker never sees an expected output.
-"""
+The parent side (gate, cascade, measure, findings, sandbox, guards, stats, verify) imports no
+torch. Judge and worker are child processes in the project's interpreter: the judge never sees the
+candidate, the worker never sees an expected output."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,8 @@ __all__ = ["EvaluationBudget", "EvaluationRequest", "Gate", "Precision", "evalua
 
 
 def __getattr__(name: str) -> Any:
-    """The parent's side only when it is asked for: children import this package too, in an interpreter
-    that has torch and perhaps nothing else of what the parent needs."""
+    """The parent's side only when it is asked for: children import this package too, in an
+    interpreter that has torch and perhaps nothing else of what the parent needs."""
     if name in ("Gate", "evaluate"):
         from kernel_lsp.evaluator import gate
 

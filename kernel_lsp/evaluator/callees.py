@@ -1,13 +1,15 @@
-"""What is judged and timed, and how it is called: the same for reference, compiled reference and candidate.
+"""What is judged and timed, and how it is called: the same for reference, compiled reference and
+candidate.
 
-Arguments travel between processes as [positional, by name]. A slice's are passed as they are. Of a recorded
-call only the tensors travel, as one flat list: `Callee.bind` puts the program's own objects around them,
-outside of what is timed, and calling it puts torch as the program had it. What comes back is made of tensors,
-numbers, strings, lists, tuples and dicts, whatever the program returns; with the arguments that the
-reference changes (caches, what is written in place), as they are after the call.
+Arguments travel between processes as [positional, by name]. A slice's are passed as they are. Of a
+recorded call only the tensors travel, as one flat list: `Callee.bind` puts the program's own
+objects around them, outside of what is timed, and calling it puts torch as the program had it.
+What comes back is made of tensors, numbers, strings, lists, tuples and dicts, whatever the program
+returns; with the arguments that the reference changes (caches, what is written in place), as they
+are after the call.
 
-Runs in judge, worker, timer and tuner. Not covered: arguments that share memory and are written to.
-"""
+Runs in judge, worker, timer and tuner. Not covered: arguments that share memory and are written
+to."""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ class RecordedCallee(Callee):
         return self._opened.bind(tensors)
 
     def _passed(self, tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
-        if self._place == "cuda" and spec["device"] == "cpu":  # beside tensors on a GPU: sizes, positions
+        if (
+            self._place == "cuda" and spec["device"] == "cpu"
+        ):  # beside tensors on a GPU: sizes, positions
             tensor = tensor.cpu()
         if self.conduct.copies and tensor.requires_grad and not spec["leaf"]:
             return tensor.clone()
@@ -157,12 +161,14 @@ class Subject:
 
     @property
     def has_single(self) -> bool:
-        """Whether it could run in float32 although it does in 16 bits: all floating tensors of its own have
-        one type of 16 bits, or there are none and its source names no type."""
+        """Whether it could run in float32 although it does in 16 bits: all floating tensors of its
+        own have one type of 16 bits, or there are none and its source names no type."""
         target = self.callee.target
         state = target.state_dict().values() if isinstance(target, torch.nn.Module) else ()
         tensors = [*state, *tensor_leaves(list(self.arguments(SEED)))]
-        dtypes = {t.dtype for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point}
+        dtypes = {
+            t.dtype for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point
+        }
         return len(dtypes) == 1 and dtypes <= {torch.float16, torch.bfloat16}
 
     @functools.cached_property
@@ -188,11 +194,13 @@ class Subject:
         if not all(same_bits(*pair) for pair in zip(before, tensor_leaves(arguments), strict=True)):
             raise EvaluationError(
                 "could not judge: the reference writes into its own inputs",
-                "return the result instead, or work on a copy: a rewrite is judged by what it returns",
+                "return the result instead, or work on a copy: a rewrite is judged by what it "
+                "returns",
             )
 
     def arguments(self, seed: int) -> Any:
-        """[positional, by name] of one call on torch's default device; torch's generators are seeded."""
+        """[positional, by name] of one call on torch's default device; torch's generators are
+        seeded."""
         return programs.call_arguments(self._module, self._workload)
 
     def records_gradients(self, arguments: Any) -> bool:
@@ -206,8 +214,8 @@ class Subject:
         return trained and any(parameter.requires_grad for parameter in target.parameters())
 
     def may_record_gradients(self, arguments: Any) -> bool:
-        """Whether a program could differentiate such calls although this workload does not: nobody said that
-        they are inference, and a parameter or an input may require a gradient."""
+        """Whether a program could differentiate such calls although this workload does not: nobody
+        said that they are inference, and a parameter or an input may require a gradient."""
         if self._is_inference:
             return False
         target = self.callee.target
@@ -255,7 +263,11 @@ class RecordedSubject(Subject):
     def records_gradients(self, arguments: Any) -> bool:
         if self._is_inference:
             return False
-        state = self.callee.target.parameters() if isinstance(self.callee.target, torch.nn.Module) else ()
+        state = (
+            self.callee.target.parameters()
+            if isinstance(self.callee.target, torch.nn.Module)
+            else ()
+        )
         return any(tensor.requires_grad for tensor in (*tensor_leaves(arguments), *state))
 
     def may_record_gradients(self, arguments: Any) -> bool:
@@ -276,7 +288,8 @@ class RecordedSubject(Subject):
             callee.conduct = conduct
         if conduct.changed and _share_memory(self._opened):
             raise EvaluationError(
-                "could not judge: the target writes into an argument that shares memory with another",
+                "could not judge: the target writes into an argument that shares memory with "
+                "another",
                 "return the result instead",
             )
 
@@ -286,8 +299,11 @@ def subject_of(program: Program, workload: Workload, place: str) -> Subject:
     return (Subject if program.home is None else RecordedSubject)(program, workload, place)
 
 
-def callee_of(program: Program, workload: Workload, init: Arguments, place: str, conduct: Conduct) -> Callee:
-    """A program beside its reference, in a process that has opened the reference before (`prepare`).
+def callee_of(
+    program: Program, workload: Workload, init: Arguments, place: str, conduct: Conduct
+) -> Callee:
+    """A program beside its reference, in a process that has opened the reference before
+    (`prepare`).
 
     Raises EvaluationError, and what the program raises.
     """
@@ -300,7 +316,8 @@ def callee_of(program: Program, workload: Workload, init: Arguments, place: str,
 
 
 def prepare(program: Program, workload: Workload, place: str) -> None:
-    """Import what a recorded program imports, and set torch as it does, before anybody is watched."""
+    """Import what a recorded program imports, and set torch as it does, before anybody is
+    watched."""
     if program.home is not None:
         set_torch(workload.setting)
         _open(program, place)
@@ -349,7 +366,9 @@ def conduct_of(callee: RecordedCallee, arguments: Any) -> Conduct:
 def _observe(callee: RecordedCallee, arguments: Any) -> Conduct:
     bound, tensors = callee.bind(arguments), tensor_leaves(arguments)
     values = [tensor.detach().clone() for tensor in tensors]
-    before = {name: map_tensors(_copy, collect_tensors(value)) for name, value in _name_arguments(bound)}
+    before = {
+        name: map_tensors(_copy, collect_tensors(value)) for name, value in _name_arguments(bound)
+    }
     callee(bound)
     after = {name: collect_tensors(value) for name, value in _name_arguments(bound)}
     return Conduct(
@@ -396,8 +415,8 @@ class _TensorSlot:
 
 
 def _template(opened: OpenedCall) -> Any:
-    """The arguments with places for their tensors; None when they hold objects, which every call needs anew:
-    to unpickle them takes 0.3 ms, to fill a template a few microseconds."""
+    """The arguments with places for their tensors; None when they hold objects, which every call
+    needs anew: to unpickle them takes 0.3 ms, to fill a template a few microseconds."""
     places = {id(tensor): _TensorSlot(number) for number, tensor in enumerate(opened.tensors)}
 
     def made(value: Any) -> Any:
@@ -445,7 +464,11 @@ class _Collecting:
     def collect(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) or type(value) in (*PLAIN, torch.dtype, torch.device):
             return value
-        if id(value) in self.around or isinstance(value, (type, torch.nn.Module)) or callable(value):
+        if (
+            id(value) in self.around
+            or isinstance(value, (type, torch.nn.Module))
+            or callable(value)
+        ):
             return _kind(value)
         self.around.add(id(value))
         try:

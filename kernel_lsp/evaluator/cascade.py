@@ -6,9 +6,8 @@
     worker  load -> run -> ... -> finish                      (no reference, no expected output)
     timer   prepare -> load -> time -> burst                  (a fresh process)
 
-The parent holds the verdict and a clock of its own. No torch here; which processes there are already is
-the gate's to know (gate.py).
-"""
+The parent holds the verdict and a clock of its own. No torch here; which processes there are
+already is the gate's to know (gate.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +59,8 @@ def refuse(request: EvaluationRequest) -> None:
         )
     if request.reference.kind is TargetKind.TRITON_KERNEL:
         raise EvaluationError(
-            "could not judge: a Triton kernel alone has no inputs", "judge the function that launches it"
+            "could not judge: a Triton kernel alone has no inputs",
+            "judge the function that launches it",
         )
     if request.reference.missing:
         names = ", ".join(request.reference.missing)
@@ -80,7 +80,10 @@ def scan(request: EvaluationRequest, found: Findings) -> None:
     known = {item.what for item in guards.scan(request.reference.source)}
     seen = [item for item in guards.scan(request.candidate_source) if item.what not in known]
     seen += guards.compare_interfaces(
-        request.reference.source, request.reference.entry, request.candidate_source, request.candidate_entry
+        request.reference.source,
+        request.reference.entry,
+        request.candidate_source,
+        request.candidate_entry,
     )
     detail = "; ".join(f"line {item.line} {item.what}" for item in seen[:MAX_NOTES])
     found.check("static-guards", not seen, detail)
@@ -118,7 +121,8 @@ async def _try_candidate(
     found: Findings,
     report: Report,
 ) -> measure.PreparedTiming | None:
-    """Load, trials and guards; what timing needs is made beside them. None: it is not to be timed."""
+    """Load, trials and guards; what timing needs is made beside them. None: it is not to be
+    timed."""
     report(Progress(phase="evaluate", message="starting judge and worker"))
     async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
         session = await bench.begin(request)
@@ -134,7 +138,8 @@ async def _try_candidate(
     begun = asyncio.Event()
 
     async def prepare() -> measure.Ready:
-        """From the second trial on: most of what is wrong fails the first, and a context costs the driver
+        """From the second trial on: most of what is wrong fails the first, and a context costs the
+        driver
         0.2 s that others wait for."""
         await begun.wait()
         return await loan.take(request, session)
@@ -164,7 +169,12 @@ async def _try_candidate(
 
 
 async def _finish(
-    request: EvaluationRequest, judge: Party, worker: Party, sandbox: Sandbox, found: Findings, report: Report
+    request: EvaluationRequest,
+    judge: Party,
+    worker: Party,
+    sandbox: Sandbox,
+    found: Findings,
+    report: Report,
 ) -> None:
     """What the worker has noticed and compiled; it is ended then."""
     finished, _ = await candidate(worker, "finish", 2 * request.budget.call_s)
@@ -176,14 +186,19 @@ async def _finish(
         found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
     if request.device == "interpreter":
         if tuned := finished["tuned"]:
-            found.check("autotune", None, f"{'; '.join(map(str, tuned[:MAX_NOTES]))}: others were not judged")
+            found.check(
+                "autotune",
+                None,
+                f"{'; '.join(map(str, tuned[:MAX_NOTES]))}: others were not judged",
+            )
         await _compile_kernels(request, sandbox, finished["kernels"], found, report)
 
 
 async def _refuse_growth(
     request: EvaluationRequest, judge: Party, kept: dict[str, int], found: Findings
 ) -> None:
-    """A candidate that keeps memory on every call, where its reference does not. Raises Rejected."""
+    """A candidate that keeps memory on every call, where its reference does not. Raises
+    Rejected."""
     if any(kept.values()):
         theirs, _ = await ask_judge(judge, "growth", request.budget.call_s)
         if any(kept[what] > 2 * int(theirs[what]) for what in ("host", "device", "tensors")):

@@ -1,11 +1,11 @@
-"""Evidence of a verdict: gathered from an evaluation, written, read back, turned into the same request again.
+"""Evidence of a verdict: gathered from an evaluation, written, read back, turned into the same
+request again.
 
-Standard library only. A document holds the programs' source text, like the cache and unlike the journal.
-Reading runs nothing; what a document asks for (times, devices) is checked before it is believed, because it
-may come from somebody else. Its ``python`` is never started.
-Not covered: whether a verdict still holds (repeat.py) and documents that were changed with intent: there
-is no signature, repeating the verdict is the proof.
-"""
+Standard library only. A document holds the programs' source text, like the cache and unlike the
+journal. Reading runs nothing; what a document asks for (times, devices) is checked before it is
+believed, because it may come from somebody else. Its ``python`` is never started. Not covered:
+whether a verdict still holds (repeat.py) and documents that were changed with intent: there is no
+signature, repeating the verdict is the proof."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ from kernel_lsp.records import EVIDENCE_VERSION, Evaluation, Evidence, Samples, 
 Keep: TypeAlias = Callable[[Evidence], None]
 """What a caller does with the evidence of a verdict."""
 MAX_BYTES = 32 * 1024**2
-"""Of one document: a thousand rounds of four providers are 100 kB, so this is mostly source text."""
+"""Of one document: a thousand rounds of four providers are 100 kB, so this is mostly source
+text."""
 MAX_KEPT_BYTES = 4 * 1024**2
 """Of one document that is kept without being asked for."""
 MAX_KEPT_FILES = 500
 MAX_SECONDS = 86_400.0
 """What asks for more is damaged, or made to hold whoever judges it."""
 PATIENCE = 4.0
-"""By which a judgement in the background may take longer than `EvaluationBudget` says (pipeline/tournament.py)."""
+"""By which a judgement in the background may take longer than `EvaluationBudget` says
+(pipeline/tournament.py)."""
 DEVICES = ("cpu", "cuda", "interpreter")
 
 
 def with_seed(request: EvaluationRequest) -> EvaluationRequest:
     """The request with a secret seed of its own, unless it repeats one.
 
-    The parent draws it and not the judge, so that it is known for a candidate that ends in the first trial.
-    """
+    The parent draws it and not the judge, so that it is known for a candidate that ends in the
+    first trial."""
     return request if request.seed is not None else replace(request, seed=secrets.randbits(48))
 
 
@@ -117,7 +119,8 @@ def write(path: Path, evidence: Evidence) -> None:
 
 
 def keep(folder: Path, name: str, evidence: Evidence) -> Path | None:
-    """Write ``name``.json into a folder that stays small; None when it is too large or cannot be written.
+    """Write ``name``.json into a folder that stays small; None when it is too large or cannot be
+    written.
 
     A full or read-only disk must not cost the verdict.
     """
@@ -149,9 +152,13 @@ def read(path: Path) -> Evidence:
 def _content(path: Path) -> bytes:
     try:
         if not path.exists():
-            raise _refusal(f"{path} does not exist", "name the file that --save-evidence has written")
+            raise _refusal(
+                f"{path} does not exist", "name the file that --save-evidence has written"
+            )
         if not path.is_file():
-            raise _refusal(f"{path} is no regular file", "name the file that --save-evidence has written")
+            raise _refusal(
+                f"{path} is no regular file", "name the file that --save-evidence has written"
+            )
         if (size := path.stat().st_size) > MAX_BYTES:
             cause = f"{path} has {size / 2**20:.0f} MiB, evidence at most {MAX_BYTES / 2**20:.0f}"
             raise _refusal(cause, "name the file that --save-evidence has written")
@@ -173,17 +180,21 @@ def parse(content: bytes, name: str = "the evidence") -> Evidence:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _refusal(f"{name} is no evidence ({type(error).__name__})", damaged) from error
     if isinstance(version, int) and version > EVIDENCE_VERSION:
-        cause = f"{name} has schema version {version}, this kernel-lsp reads up to {EVIDENCE_VERSION}"
+        cause = (
+            f"{name} has schema version {version}, this kernel-lsp reads up to {EVIDENCE_VERSION}"
+        )
         raise _refusal(cause, "update kernel-lsp")
     try:
         return wire.from_json(Evidence, data)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise _refusal(f"{name} is no evidence: {' '.join(str(error).split())[:200]}", damaged) from error
+        raise _refusal(
+            f"{name} is no evidence: {' '.join(str(error).split())[:200]}", damaged
+        ) from error
 
 
 def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -> EvaluationRequest:
-    """The request that led to the evidence, seed included, for our own interpreter, within local limits:
-    what a document allows itself counts only where it is less. ``timeout_s``: this user's.
+    """The request that led to the evidence, seed included, for our own interpreter, within local
+    limits: what a document allows itself counts only where it is less. ``timeout_s``: this user's.
 
     Raises EvaluationError when it asks for what cannot be.
     """
@@ -191,10 +202,13 @@ def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -
         budget = wire.from_json(EvaluationBudget, evidence.budget)
         precision = Precision(evidence.precision)
     except (ValueError, TypeError) as error:
-        raise _refusal(f"the evidence asks for what is unknown here: {error}", "update kernel-lsp") from error
+        raise _refusal(
+            f"the evidence asks for what is unknown here: {error}", "update kernel-lsp"
+        ) from error
     if evidence.device not in DEVICES:
         raise _refusal(
-            f"the evidence names the device {evidence.device!r}", "it must be cuda, cpu or interpreter"
+            f"the evidence names the device {evidence.device!r}",
+            "it must be cuda, cpu or interpreter",
         )
     if not _possible(evidence.timeout_s, budget):
         cause = "the evidence asks for limits of time or memory that cannot be"

@@ -36,12 +36,13 @@ class Findings:
     errors: list[dict[str, Any]] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
     trials: list[dict[str, Any]] = field(default_factory=list)
-    """For the evidence: every trial, the failed and the skipped included, with the keys of `records.Trial`:
-    number, family, variation, candidate_error, reference_error, tolerance, passed, detail. Further keys
-    are ignored and missing ones are unknown."""
+    """For the evidence: every trial, the failed and the skipped included, with the keys of
+    `records.Trial`: number, family, variation, candidate_error, reference_error, tolerance,
+    passed, detail. Further keys are ignored and missing ones are unknown."""
     samples_ms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """For the evidence: provider -> {"call": [ms of every round in the order they ran], "device": [the
-    same on the device's clock; may be missing], "dropped": [numbers of the rounds that are outliers]}."""
+    """For the evidence: provider -> {"call": [ms of every round in the order they ran], "device":
+    [the same on the device's clock; may be missing], "dropped": [numbers of the rounds that are
+    outliers]}."""
     timings: tuple[Timing, ...] = ()
     speedups: dict[str, Interval] = field(default_factory=dict)
     device_timings: tuple[Timing, ...] = ()
@@ -68,9 +69,13 @@ async def candidate(
             detail = f"{where} the candidate took longer than {timeout_s:.0f} s"
             raise Rejected(EvalStatus.TIMED_OUT, f"{detail}; it was ended") from error
         likely = f"; {crashes.LIKELY}" if crashes.signal_of(error) else ""
-        raise Rejected(EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}{likely}") from error
+        raise Rejected(
+            EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}{likely}"
+        ) from error
     if not isinstance(reply, dict):
-        raise Rejected(EvalStatus.CHEATED, "the worker answered with something that is no message of ours")
+        raise Rejected(
+            EvalStatus.CHEATED, "the worker answered with something that is no message of ours"
+        )
     if "error" in reply and do != "run":
         raise Rejected(failure_kind(reply), str(reply["error"]))
     return reply, answer
@@ -88,4 +93,6 @@ def guard_notes(notes: list[dict[str, str]], found: Findings) -> None:
         return
     for note in notes[:MAX_NOTES]:
         found.check(str(note["name"]), False, str(note["detail"])[:300])
-    raise Rejected(EvalStatus.CHEATED, "; ".join(str(note["detail"])[:300] for note in notes[:MAX_NOTES]))
+    raise Rejected(
+        EvalStatus.CHEATED, "; ".join(str(note["detail"])[:300] for note in notes[:MAX_NOTES])
+    )

@@ -3,10 +3,10 @@
     async with Gate() as gate:
         evaluation = await gate.evaluate(request, report)
 
-It keeps zygotes (pool.py) and judges with opened references (judges.py) until nothing has been asked for
-`idle_s`; then no process and no GPU memory of it is left. How one candidate is judged is cascade.py's.
-On a GPU several candidates are tried at the same time, and all stand still while one is timed (`alone`);
-on a CPU they come one after another, because trials would disturb the times.
+It keeps zygotes (pool.py) and judges with opened references (judges.py) until nothing has been
+asked for `idle_s`; then no process and no GPU memory of it is left. How one candidate is judged is
+cascade.py's. On a GPU several candidates are tried at the same time, and all stand still while one
+is timed (`alone`); on a CPU they come one after another, because trials would disturb the times.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ CORES_PER_CANDIDATE = 2
 
 
 class Gate:
-    """Warm processes and a queue. Make one per process; end it with :meth:`close` or `async with`."""
+    """Warm processes and a queue. Make one per process; end it with :meth:`close` or `async
+    with`."""
 
     def __init__(
         self,
@@ -50,8 +51,8 @@ class Gate:
         cache: Path | None = None,
         readable: Iterable[Path] = (),
     ) -> None:
-        """``cache``: a folder for compiled kernels; None compiles in every process anew. ``readable``: see
-        `ZygotePool`; only a matter of time."""
+        """``cache``: a folder for compiled kernels; None compiles in every process anew.
+        ``readable``: see `ZygotePool`; only a matter of time."""
         self.manners = manners or default()
         self._store = CompiledKernels(cache) if cache else None
         self._idle_s = idle_s
@@ -69,7 +70,10 @@ class Gate:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -86,8 +90,8 @@ class Gate:
         await self._pool.close()
 
     def warm(self, python: str) -> None:
-        """Begin to import torch, and what `forks` and baselines need, for evaluations that are likely to
-        come; no failure of it matters."""
+        """Begin to import torch, and what `forks` and baselines need, for evaluations that are
+        likely to come; no failure of it matters."""
         warming = asyncio.create_task(self._warm(python))
         self._warming.add(warming)
         warming.add_done_callback(self._warming.discard)
@@ -106,11 +110,10 @@ class Gate:
     ) -> Evaluation:
         """Judge one candidate. Cancelling the task ends its processes.
 
-        ``keep`` receives everything the verdict rests on, once, before this returns. ``wanted`` is asked
-        before the timing, which others wait for; when it says no, Withdrawn is raised.
-        Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a way
-        no seed controls, has no inputs …); whatever a candidate does is a result.
-        """
+        ``keep`` receives everything the verdict rests on, once, before this returns. ``wanted`` is
+        asked before the timing, which others wait for; when it says no, Withdrawn is raised.
+        Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a
+        way no seed controls, has no inputs …); whatever a candidate does is a result."""
         say = report or (lambda progress: None)
         request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
@@ -126,12 +129,12 @@ class Gate:
     async def expecting(
         self, request: EvaluationRequest, report: Report | None = None
     ) -> AsyncIterator[Callable[[], None]]:
-        """Make beside the block what the first candidate for this reference will need: judge, session, timed
-        baselines and a worker. The caller's function ends that at once, when there will be no candidate.
+        """Make beside the block what the first candidate for this reference will need: judge,
+        session, timed baselines and a worker. The caller's function ends that at once, when there
+        will be no candidate.
 
-        Nothing is made on a CPU where something else is being judged, which it would disturb. No failure
-        of it matters: whatever is missing is made when a candidate comes.
-        """
+        Nothing is made on a CPU where something else is being judged, which it would disturb. No
+        failure of it matters: whatever is missing is made when a candidate comes."""
         making = asyncio.create_task(self._expect(request, report or (lambda progress: None)))
 
         def give_up() -> None:
@@ -157,7 +160,8 @@ class Gate:
     async def device_turn(
         self, device: str, *, exclusive: bool, limit: asyncio.Timeout, report: Report
     ) -> AsyncIterator[DeviceTurn]:
-        """The right to use a device; waiting for it is not counted against the evaluation's time."""
+        """The right to use a device; waiting for it is not counted against the evaluation's
+        time."""
         loop, when = asyncio.get_running_loop(), limit.when()
         left = None if when is None else when - loop.time()
         limit.reschedule(None)
@@ -185,12 +189,14 @@ class Gate:
     def _turns(
         self, device: str, found: Findings, limit: asyncio.Timeout, report: Report
     ) -> cascade.EvaluationTurns:
-        """On a GPU the device is held from the first trial to the last timing, and what is timed runs alone;
-        on a CPU trials may run beside other editors' and timing has it for itself."""
+        """On a GPU the device is held from the first trial to the last timing, and what is timed
+        runs alone; on a CPU trials may run beside other editors' and timing has it for itself."""
 
         @contextlib.asynccontextmanager
         async def turn(exclusive: bool) -> AsyncIterator[None]:
-            async with self.device_turn(device, exclusive=exclusive, limit=limit, report=report) as held:
+            async with self.device_turn(
+                device, exclusive=exclusive, limit=limit, report=report
+            ) as held:
                 found.environment["device_state"] = held.states
                 yield
                 await held.sample("end")
@@ -223,8 +229,8 @@ class Gate:
     async def tuner(
         self, request: tuning.TuneRequest, report: Report | None = None
     ) -> AsyncIterator[tuning.TunerClient]:
-        """A process that says which of many variants are worth judging. On a CPU nothing else is judged
-        meanwhile. Raises TunerLost, also out of the block."""
+        """A process that says which of many variants are worth judging. On a CPU nothing else is
+        judged meanwhile. Raises TunerLost, also out of the block."""
         say = report or (lambda progress: None)
         async with self._at_work(request.device), asyncio.timeout(None) as limit:
             turns = self._turns(request.device, Findings(), limit, say)
@@ -232,7 +238,9 @@ class Gate:
             @contextlib.asynccontextmanager
             async def alone(party: Party) -> AsyncIterator[None]:
                 quiet = (
-                    self.alone(party.child, limit, anew=True) if request.device == "cuda" else turns.timing()
+                    self.alone(party.child, limit, anew=True)
+                    if request.device == "cuda"
+                    else turns.timing()
                 )
                 async with quiet:
                     yield
@@ -245,7 +253,8 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def forks(self) -> AsyncIterator[Callable[..., Awaitable[Child]]]:
-        """How other confined children are started from what is warm here; it stays warm for the block."""
+        """How other confined children are started from what is warm here; it stays warm for the
+        block."""
         async with self._in_use():
             yield functools.partial(self._pool.start, environment={}, imports="compiler")
 
@@ -296,7 +305,10 @@ class Gate:
             status, detail = rejection.status, rejection.detail
         except TimeoutError:
             status = EvalStatus.TIMED_OUT
-            detail = f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller workload)"
+            detail = (
+                f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller "
+                f"workload)"
+            )
         return found, _evaluation(request, found, status, detail, time.monotonic() - start)
 
     async def _run(
@@ -313,7 +325,9 @@ class Gate:
                 async with self._judges.bench(request) as bench, bench.place(request) as sandbox:
                     if request.device == "cpu":
                         turns = self._after_others(bench, turns)
-                    await cascade.judge_candidate(request, bench, sandbox, turns, found, report, wanted)
+                    await cascade.judge_candidate(
+                        request, bench, sandbox, turns, found, report, wanted
+                    )
                 return
             except EvaluationError as error:
                 if not (again and judges.lost(bench, error)):

@@ -28,7 +28,11 @@ def leaves_with_gradients(arguments: Any, target: Any) -> dict[str, torch.Tensor
 
 
 def backward(
-    result: Any, wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor], *, keep: bool = False
+    result: Any,
+    wanted: dict[str, torch.Tensor],
+    cotangents: list[torch.Tensor],
+    *,
+    keep: bool = False,
 ) -> Gradients:
     """Gradients of the outputs that carry any, in order, weighted with ``cotangents``.
 

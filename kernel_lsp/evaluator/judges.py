@@ -1,10 +1,11 @@
-"""Judges that stay: one per reference, workload, device and interpreter, for candidate after candidate.
+"""Judges that stay: one per reference, workload, device and interpreter, for candidate after
+candidate.
 
-Opening a reference costs seconds (its own run, its float64 oracle), beginning a session with a secret seed
-of its own costs nothing. A bench is dropped when its judge has died or refused, when a cancelled
-evaluation may have left it busy, or when another reference needs its place; its spare timer (timers.py) and
-the worker that waits for a first candidate go with the last who uses or expects to use it.
-"""
+Opening a reference costs seconds (its own run, its float64 oracle), beginning a session with a
+secret seed of its own costs nothing. A bench is dropped when its judge has died or refused, when a
+cancelled evaluation may have left it busy, or when another reference needs its place; its spare
+timer (timers.py) and the worker that waits for a first candidate go with the last who uses or
+expects to use it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ from kernel_lsp.evaluator.measure import JudgeSession, Ready
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.crashes import ASKED
 from kernel_lsp.evaluator.processes.pool import ZygotePool
-from kernel_lsp.evaluator.processes.sandbox import InSession, Party, ReferenceCrashed, Sandbox, ask_judge
+from kernel_lsp.evaluator.processes.sandbox import (
+    InSession,
+    Party,
+    ReferenceCrashed,
+    Sandbox,
+    ask_judge,
+)
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import Disturbed
 from kernel_lsp.evaluator.timers import Timers, Told
@@ -54,7 +61,8 @@ class JudgeBench:
         self._opening = asyncio.create_task(self._open(request))
         self._sessions = itertools.count(1)
         self._over: list[int] = []
-        """Sessions that nobody holds any more: a long search would fill the judge with their inputs."""
+        """Sessions that nobody holds any more: a long search would fill the judge with their
+        inputs."""
 
     @property
     def usable(self) -> bool:
@@ -69,7 +77,8 @@ class JudgeBench:
         return not self.users and not self.expecting
 
     async def begin(self, request: EvaluationRequest) -> JudgeSession:
-        """A session for one candidate. Raises EvaluationError when the reference cannot be judged by."""
+        """A session for one candidate. Raises EvaluationError when the reference cannot be judged
+        by."""
         return await self.timers.session(request) or await self._begin(request)
 
     async def expect(self, request: EvaluationRequest) -> None:
@@ -100,7 +109,9 @@ class JudgeBench:
             await ask_judge(InSession(self._party, self._over.pop()), "close", limit_s)
         judge = InSession(self._party, next(self._sessions))
         weakref.finalize(judge, self._over.append, judge.session)
-        begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
+        begun, _ = await ask_judge(
+            judge, "begin", limit_s, seed=request.seed, precision=request.precision
+        )
         self.served += 1
         return JudgeSession(judge, opened | begun, init)
 
@@ -126,8 +137,9 @@ class JudgeBench:
         await self.timers.close()
 
     async def _open(self, request: EvaluationRequest) -> tuple[dict[str, Any], list[bytes]]:
-        """A layout or batch size that ends the judge is one that the reference does not accept: opened again
-        without it, because a kernel that is right on its own inputs can still be judged on these."""
+        """A layout or batch size that ends the judge is one that the reference does not accept:
+        opened again without it, because a kernel that is right on its own inputs can still be
+        judged on these."""
         crashed: dict[str, str] = {}
         while True:
             self._party = await self.sandbox.judge()
@@ -158,7 +170,8 @@ class Judges:
         self._benches: dict[str, JudgeBench] = {}
 
     def seeded(self, request: EvaluationRequest) -> EvaluationRequest:
-        """With the secret seed of the session that waits for this request's candidate, if one does."""
+        """With the secret seed of the session that waits for this request's candidate, if one
+        does."""
         bench = self._benches.get(_key(request))
         if bench is None or request.seed is not None:
             return request
@@ -181,7 +194,8 @@ class Judges:
             await self._make_room()
 
     async def others_are_made(self, mine: JudgeBench) -> None:
-        """Until no spare of another reference is being made, which would disturb a measurement on a CPU."""
+        """Until no spare of another reference is being made, which would disturb a measurement on
+        a CPU."""
         making = [bench.timers.making for bench in self._benches.values() if bench is not mine]
         if waiting := [one for one in making if one is not None]:
             await asyncio.wait(waiting)
@@ -242,5 +256,6 @@ def _key(request: EvaluationRequest) -> str:
 
 
 def lost(bench: JudgeBench, error: EvaluationError) -> bool:
-    """Whether ``error`` says only that a judge that had served before has died since: worth another try."""
+    """Whether ``error`` says only that a judge that had served before has died since: worth
+    another try."""
     return not bench.usable and bench.served > 1 and "running the reference failed" in error.cause

@@ -1,17 +1,19 @@
-"""The timed half of an evaluation, seen from the parent: fresh process, checked outputs, claims, vetoes.
+"""The timed half of an evaluation, seen from the parent: fresh process, checked outputs, claims,
+vetoes.
 
-Two measurements (timing.py says how each is taken). *Calls* are what a program feels that calls in a row,
-whichever of Python and device is slower; `speedups`, and so every claim, are made on them. *Device* times
-are those of CUDA graphs; they stand beside and are not claimed, and evidence says so when they contradict.
+Two measurements (timing.py says how each is taken). *Calls* are what a program feels that calls in
+a row, whichever of Python and device is slower; `speedups`, and so every claim, are made on them.
+*Device* times are those of CUDA graphs; they stand beside and are not claimed, and evidence says
+so when they contradict.
 
-`speedups` compare with providers of the reference's own precision: eager and torch.compile. On CUDA
-`eager_tf32` (eager with TF32 matrix products) is timed beside them where it computes something else than
-eager; it stands in `timings` only, because a faithful candidate does not buy speed with precision and
-a user who would can see here what the switch alone brings.
+`speedups` compare with providers of the reference's own precision: eager and torch.compile. On
+CUDA `eager_tf32` (eager with TF32 matrix products) is timed beside them where it computes
+something else than eager; it stands in `timings` only, because a faithful candidate does not buy
+speed with precision and a user who would can see here what the switch alone brings.
 
-The number of rounds depends on time and on the *width* of the interval, never on the ratio. What a claim
-must survive besides is in vetoes.py. Not covered: locked clocks (need root), more than one shape.
-"""
+The number of rounds depends on time and on the *width* of the interval, never on the ratio. What a
+claim must survive besides is in vetoes.py. Not covered: locked clocks (need root), more than one
+shape."""
 
 from __future__ import annotations
 
@@ -32,13 +34,14 @@ from kernel_lsp.records import EvalStatus, Interval, Timing
 OTHER_PRECISION = "eager_tf32"
 SETS, CHECKED_ROUNDS = 4, 5
 SERIES = 3
-"""Series of rounds that share the time for rounds; an interval that is narrow after one needs no other."""
+"""Series of rounds that share the time for rounds; an interval that is narrow after one needs no
+other."""
 DEVICE_SHARE = 0.3
 """Of the time for rounds, for the replay of graphs."""
 CONTRADICTION = 1 / 1.02
 SURELY_SLOWER = 0.97
-"""An upper bound below it against any baseline: nothing is claimed, and what graphs say of it (1 to 2 s in
-which everybody else stands still) changes nothing."""
+"""An upper bound below it against any baseline: nothing is claimed, and what graphs say of it (1
+to 2 s in which everybody else stands still) changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,10 +120,11 @@ class TimedRounds:
 async def measure(
     request: EvaluationRequest, prepared: PreparedTiming, alone: Alone, found: Findings
 ) -> None:
-    """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot reach.
+    """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot
+    reach.
 
-    The candidate is loaded (its kernels compiled) beside others; only what a clock sees runs ``alone``.
-    """
+    The candidate is loaded (its kernels compiled) beside others; only what a clock sees runs
+    ``alone``."""
     budget = request.budget
     timer, judge = Undisturbed(prepared.timer, alone), Undisturbed(prepared.judge, alone)
     clean = await _ask_timer(timer, "baseline", budget.call_s)
@@ -160,7 +164,9 @@ async def prepare(
             timer, session = await _start_party(request, sandbox, told, compile_s)
         except CompiledCrashed as error:
             timer, session = await _start_party(request, sandbox, told, 0.0)
-            timer.notes = [f"{crashes.COMPILED} ends its process and is no baseline here: {error.cause}"]
+            timer.notes = [
+                f"{crashes.COMPILED} ends its process and is no baseline here: {error.cause}"
+            ]
         sandbox.keep_baselines()
     return Ready(sandbox=sandbox, party=timer, session=session, complete=compile_s > 0)
 
@@ -180,7 +186,8 @@ async def _start_party(
 
 
 async def _open_driver(request: EvaluationRequest, sandbox: Sandbox, timer: Party) -> None:
-    """What is built once for a machine, kept by itself: nothing else has been compiled in the timer."""
+    """What is built once for a machine, kept by itself: nothing else has been compiled in the
+    timer."""
     patience_s = request.budget.load_s + request.budget.compile_s
     if sandbox.needs_driver:
         await _ask_timer(timer, "open_driver", patience_s)
@@ -221,7 +228,12 @@ async def renew(request: EvaluationRequest, ready: Ready, session: JudgeSession)
     sealed, blobs = await ask_judge(session.judge, "sealed", budget.call_s, count=SETS)
     fields = {key: sealed[key] for key in ("sets", "state", "seeds")}
     await _ask_timer(
-        ready.party, "renew", budget.load_s + budget.call_s, blobs, grad=session.opened["grad"], **fields
+        ready.party,
+        "renew",
+        budget.load_s + budget.call_s,
+        blobs,
+        grad=session.opened["grad"],
+        **fields,
     )
     ready.session = session
 
@@ -268,7 +280,10 @@ async def _measure_until_settled(
         await _more(request, timer, judge, rounds, found)
     wide = _widest(rounds)
     if wide > stats.WIDE:
-        text = f"still {100 * wide:.0f} % wide after {len(rounds.times['candidate'])} rounds: a busy machine"
+        text = (
+            f"still {100 * wide:.0f} % wide after {len(rounds.times['candidate'])} rounds: a busy "
+            f"machine"
+        )
         found.check("narrow-interval", None, text)
     return rounds
 
@@ -292,7 +307,9 @@ async def _more(
         stats.kept_rounds(rounds.times)
         _speedups(rounds.times)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise Rejected(EvalStatus.CHEATED, f"the timing process reports no usable times: {error}") from error
+        raise Rejected(
+            EvalStatus.CHEATED, f"the timing process reports no usable times: {error}"
+        ) from error
 
 
 async def _check_timed(
@@ -303,12 +320,16 @@ async def _check_timed(
     found: Findings,
 ) -> None:
     """The outputs of random timed rounds, judged like any other."""
-    checks = [{key: item[key] for key in ("set", "scale", "outputs")} for item in measured["checks"]]
+    checks = [
+        {key: item[key] for key in ("set", "scale", "outputs")} for item in measured["checks"]
+    ]
     reply, _ = await ask_judge(judge, "timed", request.budget.call_s, outputs, checks=checks)
     for verdict in reply["verdicts"]:
         if "skip" not in verdict and not verdict["ok"]:
             found.check("timed-outputs", False, verdict["detail"])
-            raise Rejected(EvalStatus.CHEATED, f"right when checked, wrong when timed: {verdict['detail']}")
+            raise Rejected(
+                EvalStatus.CHEATED, f"right when checked, wrong when timed: {verdict['detail']}"
+            )
     done = len(measured["checks"]) >= CHECKED_ROUNDS
     if not done or not any(check.name == "timed-outputs" for check in found.checks):
         found.check("timed-outputs", done, f"{len(measured['checks'])} outputs of timed rounds")
@@ -321,7 +342,9 @@ async def _check_timed(
 
 def _record(rounds: TimedRounds, found: Findings) -> None:
     times, dropped = rounds.kept()
-    found.samples_ms = {name: {"call": values, "dropped": dropped} for name, values in rounds.times.items()}
+    found.samples_ms = {
+        name: {"call": values, "dropped": dropped} for name, values in rounds.times.items()
+    }
     found.timings = _timings(times)
     found.speedups = _speedups(times)
     found.peak_bytes = rounds.peak_bytes
@@ -363,11 +386,14 @@ def _medians(timings: tuple[Timing, ...]) -> dict[str, float]:
 
 
 async def _replay(request: EvaluationRequest, timer: Party, found: Findings) -> None:
-    """Times of graphs. The last thing that is asked: whatever fails here leaves the verdict as it is."""
+    """Times of graphs. The last thing that is asked: whatever fails here leaves the verdict as it
+    is."""
     budget = request.budget
     try:
         reply, _ = await timer.ask("replay", budget.call_s, timing_s=DEVICE_SHARE * budget.timing_s)
-        times = {str(name): [float(v) for v in values] for name, values in reply["times_ms"].items()}
+        times = {
+            str(name): [float(v) for v in values] for name, values in reply["times_ms"].items()
+        }
         notes = [str(note) for note in reply["notes"]]
         kept = TimedRounds(times=times).kept()[0] if times else {}
         speedups = _speedups(kept) if "candidate" in kept else {}
@@ -381,5 +407,8 @@ async def _replay(request: EvaluationRequest, timer: Party, found: Findings) -> 
         found.samples_ms.setdefault(name, {})["device"] = values
     for name, interval in speedups.items():
         if interval.mid < CONTRADICTION and found.speedups[name].mid > 1:
-            detail = f"{interval.mid:.3g} times {name} without launch costs: the gain is in fewer launches"
+            detail = (
+                f"{interval.mid:.3g} times {name} without launch costs: the gain is in fewer "
+                f"launches"
+            )
             found.check("device-time", None, detail)

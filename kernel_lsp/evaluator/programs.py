@@ -25,7 +25,9 @@ def load(source: str) -> types.ModuleType:
     """Execute ``source`` as a fresh module. Whatever it raises passes through."""
     name = f"program_{secrets.token_hex(6)}"
     filename = f"<{name}>"
-    code = compile(source, filename, "exec", dont_inherit=True)  # our postponed annotations are not theirs
+    code = compile(
+        source, filename, "exec", dont_inherit=True
+    )  # our postponed annotations are not theirs
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = types.ModuleType(name)
     module.__file__ = filename
@@ -118,5 +120,7 @@ def _as_recorded(made: torch.Tensor, seen: ValueSummary) -> torch.Tensor:
     low, high = seen.low, seen.high
     if low is None or high is None or made.is_complex() or max(-low, high) > LARGEST_RECORDED:
         return made
-    spread = (made * (max(-low, high) / 3)).clamp(low, high) if low < 0 else low + (high - low) * made
+    spread = (
+        (made * (max(-low, high) / 3)).clamp(low, high) if low < 0 else low + (high - low) * made
+    )
     return spread.masked_fill(torch.rand(made.shape) < seen.zeros, 0.0) if seen.zeros else spread

@@ -1,9 +1,9 @@
-"""What a call does besides its values: whose memory it returns, and what it drew from the generators.
+"""What a call does besides its values: whose memory it returns, and what it drew from the
+generators.
 
-Used by judge (reference) and worker (candidate) alike, so that the two descriptions can be compared.
-Does not cover: relations to tensors that are neither argument, state nor output; random generators
-other than torch's.
-"""
+Used by judge (reference) and worker (candidate) alike, so that the two descriptions can be
+compared. Does not cover: relations to tensors that are neither argument, state nor output; random
+generators other than torch's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from kernel_lsp.evaluator.tensors import tensor_leaves
 
 
 def relations(result: Any, arguments: Any, state: dict[str, torch.Tensor]) -> list[list[str]]:
-    """For each output tensor what it shares elements with: ``input 0``, ``state 'w'``, ``output 1``.
+    """For each output tensor what it shares elements with: ``input 0``, ``state 'w'``, ``output
+    1``.
 
-    Outputs are related to earlier outputs only. Views of one storage that share no element are unrelated.
-    """
+    Outputs are related to earlier outputs only. Views of one storage that share no element are
+    unrelated."""
     others = [(f"input {i}", tensor) for i, tensor in enumerate(tensor_leaves(arguments))]
     others += [(f"state {key!r}", tensor) for key, tensor in state.items()]
     found = []
@@ -61,4 +62,6 @@ def generators(place: str) -> dict[str, str]:
     states = {"cpu": torch.get_rng_state()}
     if place == "cuda":
         states["cuda"] = torch.cuda.get_rng_state()
-    return {name: hashlib.sha256(bytes(state.tolist())).hexdigest() for name, state in states.items()}
+    return {
+        name: hashlib.sha256(bytes(state.tolist())).hexdigest() for name, state in states.items()
+    }

@@ -1,11 +1,10 @@
 """Does a verdict still hold? Two evidences of the same request, compared fact by fact.
 
-A verdict holds when the outcome is the same, every trial falls as it did, and a claim of speed is made
-again: the lower bound over every baseline still reaches the threshold. A speedup that moved without losing
-its claim is told and decides nothing, because two honest measurements differ by more than one interval.
-Another device, or a second try that could not be judged, decides nothing either: then `holds` is None.
-Standard library only; nothing is run here.
-"""
+A verdict holds when the outcome is the same, every trial falls as it did, and a claim of speed is
+made again: the lower bound over every baseline still reaches the threshold. A speedup that moved
+without losing its claim is told and decides nothing, because two honest measurements differ by
+more than one interval. Another device, or a second try that could not be judged, decides nothing
+either: then `holds` is None. Standard library only; nothing is run here."""
 
 from __future__ import annotations
 
@@ -40,7 +39,9 @@ def _facts(before: Evidence, now: Evidence) -> Iterator[EnvironmentFact]:
         yield from _worst(before, now)
     if then.speedups:
         yield _claim(before, now)
-        yield from (_speedup(name, then.speedups[name], today.speedups.get(name)) for name in then.speedups)
+        yield from (
+            _speedup(name, then.speedups[name], today.speedups.get(name)) for name in then.speedups
+        )
     # Known only after something ran; a candidate that ends before that has none.
     if then.device_name and today.device_name:
         yield _environment_fact("device", then.device_name, today.device_name)
@@ -51,7 +52,8 @@ def _facts(before: Evidence, now: Evidence) -> Iterator[EnvironmentFact]:
 
 
 def _trials(before: Evidence, now: Evidence) -> EnvironmentFact:
-    """The same trials must fall alike; another version may draw others, which then decide nothing."""
+    """The same trials must fall alike; another version may draw others, which then decide
+    nothing."""
     then, today = _by_name(before.trials), _by_name(now.trials)
     shared = then.keys() & today.keys()
     differ = [key for key in sorted(shared) if then[key].passed is not today[key].passed]

@@ -34,11 +34,13 @@ class EvaluationBudget:
     call_s: float = 60.0
     """One correctness trial."""
     compile_s: float = 45.0
-    """torch.compile of the reference; the baseline is skipped when it takes longer. 0: a quick judgement
-    against eager alone. `Evaluation.environment["baselines"]` names the baselines that took part."""
+    """torch.compile of the reference; the baseline is skipped when it takes longer. 0: a quick
+    judgement against eager alone. `Evaluation.environment["baselines"]` names the baselines that
+    took part."""
     timing_s: float = 3.0
-    """All timed rounds together, in up to three series of at least 10; the later ones are left out when the
-    interval is narrow. Nothing looks at the ratio before: that would choose lucky rounds."""
+    """All timed rounds together, in up to three series of at least 10; the later ones are left out
+    when the interval is narrow. Nothing looks at the ratio before: that would choose lucky
+    rounds."""
     memory_bytes: int | None = None
     """Address space of judge and worker each on a CPU; None: 80 % of this machine's memory."""
 
@@ -73,8 +75,8 @@ class EvaluationRequest:
 
     @property
     def without_gpu(self) -> str:
-        """The device that judges it where there is no GPU: Triton's interpreter once either program needs it,
-        because two programs that are compared must have run in the same way."""
+        """The device that judges it where there is no GPU: Triton's interpreter once either
+        program needs it, because two programs that are compared must have run in the same way."""
         return "interpreter" if self.uses_triton or self.reference_has_triton else "cpu"
 
 

@@ -1,14 +1,14 @@
-"""Statistics of timed rounds: quantiles, outliers, paired ratios, bootstrap intervals. Standard library.
+"""Statistics of timed rounds: quantiles, outliers, paired ratios, bootstrap intervals. Standard
+library.
 
 The bootstrap of a median needs no random numbers: the median of a resample is one of the order
-statistics x(1) <= … <= x(n), and it is at most x(k) exactly when at least half of the n draws have rank
-<= k, which is a binomial tail. So the percentile interval of infinitely many resamples is a pair of
-ranks (Efron 1979, section 3), takes microseconds, and is the same whenever it is computed.
+statistics x(1) <= … <= x(n), and it is at most x(k) exactly when at least half of the n draws have
+rank <= k, which is a binomial tail. So the percentile interval of infinitely many resamples is a
+pair of ranks (Efron 1979, section 3), takes microseconds, and is the same whenever it is computed.
 
-Does not cover drift *within* a round: the rounds are interleaved so that drift hits every provider.
-Rounds count as independent; slow drift that hits providers unequally makes an interval too narrow, which
-is one reason why a claim needs 1.05 and not 1.
-"""
+Does not cover drift *within* a round: the rounds are interleaved so that drift hits every
+provider. Rounds count as independent; slow drift that hits providers unequally makes an interval
+too narrow, which is one reason why a claim needs 1.05 and not 1."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from statistics import median
 from kernel_lsp.records import Interval
 
 CONFIDENCE = 0.99
-"""Of intervals behind claims: 0.5 % on each side. With 95 %, programs compared with themselves on a simulated
-busy machine (30 rounds, ratios that scatter by 40 %) were called faster in 1.3 % of 300 trials."""
+"""Of intervals behind claims: 0.5 % on each side. With 95 %, programs compared with themselves on
+a simulated busy machine (30 rounds, ratios that scatter by 40 %) were called faster in 1.3 % of
+300 trials."""
 OUTLIER_MADS = 5.0
 LEAST_MAD = 0.005
-"""Share of the median below which a deviation is no outlier's measure: clocks tick, and a provider whose
-times are all equal would otherwise lose every round that is one tick longer."""
+"""Share of the median below which a deviation is no outlier's measure: clocks tick, and a provider
+whose times are all equal would otherwise lose every round that is one tick longer."""
 WIDE = 0.05
 """Relative width of an interval above which more is measured."""
 MOST_DROPPED = 0.2
@@ -65,11 +66,12 @@ def paired_speedup(
 ) -> Interval:
     """Median of baseline/candidate over rounds, with its percentile-bootstrap interval.
 
-    Round i of both ran in the same moment on the same input, so a ratio cancels what the machine did
-    in that round. Raises ValueError when the rounds do not pair up.
-    """
+    Round i of both ran in the same moment on the same input, so a ratio cancels what the machine
+    did in that round. Raises ValueError when the rounds do not pair up."""
     if len(baseline) != len(candidate) or not baseline:
-        raise ValueError("a paired ratio needs as many baseline as candidate rounds, and at least one")
+        raise ValueError(
+            "a paired ratio needs as many baseline as candidate rounds, and at least one"
+        )
     logs = sorted(math.log(b / c) for b, c in zip(baseline, candidate, strict=True))
     low, high = bootstrap_ranks(len(logs), confidence)
     return Interval(
@@ -91,10 +93,10 @@ def median_bounds(values: Sequence[float], confidence: float = CONFIDENCE) -> tu
 def bootstrap_ranks(count: int, confidence: float) -> tuple[int, int]:
     """Places (from 0) in the sorted values that bound the bootstrapped median.
 
-    The lower one is the smallest rank k with P(at least half of ``count`` draws are <= k) >= tail. The
-    upper one mirrors it, so that swapping two providers turns an interval into its reciprocal. For an
-    even count the lower bound is that of the lower middle and the upper of the upper one: the wider way.
-    """
+    The lower one is the smallest rank k with P(at least half of ``count`` draws are <= k) >= tail.
+    The upper one mirrors it, so that swapping two providers turns an interval into its reciprocal.
+    For an even count the lower bound is that of the lower middle and the upper of the upper one:
+    the wider way."""
     if count < 1:
         raise ValueError("an interval needs at least one value")
     tail = (1 - confidence) / 2
@@ -128,7 +130,8 @@ def width(interval: Interval) -> float:
 
 
 def is_settled(times: Sequence[float], window: int = 3, spread: float = 0.05) -> bool:
-    """Whether warm-up is over: two successive medians of ``window`` runs agree within ``spread``."""
+    """Whether warm-up is over: two successive medians of ``window`` runs agree within
+    ``spread``."""
     if len(times) < 2 * window:
         return False
     now, before = median(times[-window:]), median(times[-2 * window : -window])

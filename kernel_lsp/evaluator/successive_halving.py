@@ -1,10 +1,11 @@
-"""Successive halving, as arithmetic: who meets how often, and who goes on. Standard library, no processes.
+"""Successive halving, as arithmetic: who meets how often, and who goes on. Standard library, no
+processes.
 
-Every stage doubles the rounds and halves the field, so that each costs about the same (Karnin, Koren and
-Somekh 2013). Two departures: who is far behind the best leaves at once, because the times of one machine
-scatter by a few percent and not by half; and the last two meet once more, because they are the decision.
-Not covered: whether any of them is right, and claims of speed: both are the gate's.
-"""
+Every stage doubles the rounds and halves the field, so that each costs about the same (Karnin,
+Koren and Somekh 2013). Two departures: who is far behind the best leaves at once, because the
+times of one machine scatter by a few percent and not by half; and the last two meet once more,
+because they are the decision. Not covered: whether any of them is right, and claims of speed: both
+are the gate's."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from statistics import median
 
 FIRST_ROUNDS, MOST_ROUNDS = 3, 24
 FAR_BEHIND = 1.25
-"""Times the best median. Rounds of one kernel on an H200 scatter by 1 to 3 %, so this is no accident."""
+"""Times the best median. Rounds of one kernel on an H200 scatter by 1 to 3 %, so this is no
+accident."""
 
 
 def stages(count: int) -> Iterator[tuple[int, int]]:
@@ -30,7 +32,8 @@ def stages(count: int) -> Iterator[tuple[int, int]]:
 
 
 def survivors(times: Mapping[str, Sequence[float]], most: int) -> list[str]:
-    """The fastest by median, at most ``most`` and none that is far behind; ties by order of entry."""
+    """The fastest by median, at most ``most`` and none that is far behind; ties by order of
+    entry."""
     medians = {name: median(values) for name, values in times.items() if values}
     ordered = sorted(medians, key=lambda name: medians[name])
     if not ordered:

@@ -1,10 +1,10 @@
 """Tensors and nested values as JSON plus raw bytes, and back. Never pickle, never numpy.
 
 A pickle from a worker would run the candidate's code in whoever reads it; numpy may be missing
-in the project's interpreter. Large blobs travel as files: a worker can only read the judge's (`TensorOutbox`), and
-a worker's (`DeferredOutbox`) are fetched by the parent, who tells the judge where they lie now. On an H200's host an
-output of 134 MB took 0.7 s from a worker to the judge through the parent's pipes, twenty times a judgement.
-"""
+in the project's interpreter. Large blobs travel as files: a worker can only read the judge's
+(`TensorOutbox`), and a worker's (`DeferredOutbox`) are fetched by the parent, who tells the judge
+where they lie now. On an H200's host an output of 134 MB took 0.7 s from a worker to the judge
+through the parent's pipes, twenty times a judgement."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ Blobs = Sequence[bytes | Path]
 """A path: the bytes are in that file, which the parent has named."""
 PLAIN = (int, float, str, bool, type(None))
 OFFSETS = 64
-"""Storage offsets travel modulo this many elements: what matters is alignment, not whose part it was."""
+"""Storage offsets travel modulo this many elements: what matters is alignment, not whose part it
+was."""
 FILE_BYTES = 4 * 1024 * 1024
 """Blobs above this go through a file when the writer has a folder for them."""
 LEFT_BYTES = 2**30
-"""Of all files of one answer: a process may have no more than twice as much on disk (sandbox.DISK_BYTES)."""
+"""Of all files of one answer: a process may have no more than twice as much on disk
+(sandbox.DISK_BYTES)."""
 STAGE_BYTES = 16 * 1024 * 1024
 
 
@@ -59,10 +61,11 @@ class TensorOutbox:
 
 @dataclass
 class DeferredOutbox(TensorOutbox):
-    """What a candidate's process answers: big blobs are empty, and lie in its folder until they are fetched.
+    """What a candidate's process answers: big blobs are empty, and lie in its folder until they
+    are fetched.
 
-    No message of it names a file: the parent knows the folder, and who reads hears from the parent.
-    """
+    No message of it names a file: the parent knows the folder, and who reads hears from the
+    parent."""
 
     left: dict[str, str] = field(default_factory=dict)
     """Number of a blob -> name of its file."""
@@ -88,7 +91,11 @@ class DeferredOutbox(TensorOutbox):
 def raw_bytes(tensor: torch.Tensor) -> bytes:
     """The values of a strided tensor, row-major."""
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b""
+    return (
+        ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
+        if flat.numel()
+        else b""
+    )
 
 
 def write(tensor: torch.Tensor, path: Path) -> None:
@@ -101,7 +108,8 @@ def write(tensor: torch.Tensor, path: Path) -> None:
 
 
 def read(path: Path, dtype: torch.dtype, shape: Sequence[int], device: str) -> torch.Tensor:
-    """The inverse of :func:`write`, on ``device``. Raises ValueError when the file has another size."""
+    """The inverse of :func:`write`, on ``device``. Raises ValueError when the file has another
+    size."""
     size = math.prod(shape) * dtype.itemsize
     with path.open("rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != size:
@@ -142,7 +150,11 @@ def encode(value: Any, out: TensorOutbox) -> Spec:
         return {"kind": "plain", "value": value}
     if isinstance(value, (list, tuple)):
         name = "list" if isinstance(value, list) else "tuple"
-        return {"kind": name, "type": type(value).__name__, "items": [encode(item, out) for item in value]}
+        return {
+            "kind": name,
+            "type": type(value).__name__,
+            "items": [encode(item, out) for item in value],
+        }
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise EvaluationError("could not judge: a dictionary has keys that are not strings")
@@ -157,7 +169,9 @@ def encode(value: Any, out: TensorOutbox) -> Spec:
 
 def _encode_tensor(tensor: torch.Tensor, out: TensorOutbox) -> Spec:
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise EvaluationError(f"could not judge: tensors of layout {tensor.layout} are not supported")
+        raise EvaluationError(
+            f"could not judge: tensors of layout {tensor.layout} are not supported"
+        )
     return {
         "kind": "tensor",
         "dtype": str(tensor.dtype).removeprefix("torch."),
@@ -179,7 +193,8 @@ def decode(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
 
 
 def decode_values(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
-    """Like :func:`decode` for what a candidate's process says: values alone, contiguous, no file is opened.
+    """Like :func:`decode` for what a candidate's process says: values alone, contiguous, no file
+    is opened.
 
     A stranger's strides could ask for any amount of memory and its file names for any file.
     """
@@ -187,7 +202,8 @@ def decode_values(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
 
 
 def tensor_specs(spec: Spec) -> list[Spec]:
-    """The descriptions of all tensors in an encoded value, in the order of :func:`tensor_leaves`."""
+    """The descriptions of all tensors in an encoded value, in the order of
+    :func:`tensor_leaves`."""
     if spec["kind"] == "tensor":
         return [spec]
     items = spec.get("items", ())
@@ -202,7 +218,9 @@ def _decode(spec: Spec, blobs: Blobs, device: str, trusted: bool) -> Any:
         if not trusted:
             return flat
         plain = list(flat.stride()) == spec["stride"] and not spec.get("offset", 0)
-        tensor = flat if plain else _with_stride(flat, spec["stride"], spec.get("offset", 0), device)
+        tensor = (
+            flat if plain else _with_stride(flat, spec["stride"], spec.get("offset", 0), device)
+        )
         return tensor.requires_grad_() if spec.get("requires_grad") else tensor
     if kind == "plain":
         return spec["value"]
@@ -230,7 +248,9 @@ def _values(spec: Spec, blobs: Blobs, trusted: bool, device: str) -> torch.Tenso
         if math.prod(shape):  # what lay in our memory before is no answer
             raise ValueError("a tensor without its values")
         return torch.empty(shape, dtype=dtype, device=device)
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(shape).to(device)
+    return (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(shape).to(device)
+    )
 
 
 def _with_stride(flat: torch.Tensor, stride: list[int], offset: int, device: str) -> torch.Tensor:

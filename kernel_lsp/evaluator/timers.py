@@ -1,13 +1,14 @@
 """Timing processes of one reference, and the spare among them.
 
-A spare has the reference and its compiled baseline (the costliest thing in a judgement), and no candidate
-has ever been there. It is made while a job still looks for its first candidate, with the session that this
-candidate is going to have (`expect`), or left over by one that was refused before it was loaded there; the
-next one then gives it the values of its own session (`measure.renew`).
+A spare has the reference and its compiled baseline (the costliest thing in a judgement), and no
+candidate has ever been there. It is made while a job still looks for its first candidate, with the
+session that this candidate is going to have (`expect`), or left over by one that was refused
+before it was loaded there; the next one then gives it the values of its own session
+(`measure.renew`).
 
-What times a candidate has met none before: a timer is given back only as long as nothing was loaded into it.
-No torch. Not covered: who ends the spare of a reference that nobody asks about any more (judges.py).
-"""
+What times a candidate has met none before: a timer is given back only as long as nothing was
+loaded into it. No torch. Not covered: who ends the spare of a reference that nobody asks about any
+more (judges.py)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Timers:
     """The timers of one bench; it has at most one spare."""
 
     def __init__(self, begin: Begin, make: Make) -> None:
-        """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's values once
-        its process is there."""
+        """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's
+        values once its process is there."""
         self._begin, self._make = begin, make
         self._early: tuple[EvaluationRequest, asyncio.Task[JudgeSession]] | None = None
         """The session of a candidate that is still looked for, and what asked for it."""
@@ -48,7 +49,8 @@ class Timers:
     # --- before there is a candidate ------------------------------------------------------
 
     async def expect(self, request: EvaluationRequest) -> None:
-        """Make what the first candidate will need. What fails here is tried again when there is one."""
+        """Make what the first candidate will need. What fails here is tried again when there is
+        one."""
         if self._spare is None and self._early is None:
             request = evidence.with_seed(request)
             session = asyncio.create_task(self._begin(request))
@@ -77,7 +79,9 @@ class Timers:
         """A timer with this session's values. Raises EvaluationError."""
         if self._spare is not None and _complete(request):
             spare, self._spare = self._spare, None
-            with contextlib.suppress(EvaluationError, OSError):  # it only saves time: another is made then
+            with contextlib.suppress(
+                EvaluationError, OSError
+            ):  # it only saves time: another is made then
                 return await self._renewed(request, spare, session)
 
         async def told() -> JudgeSession:
@@ -140,7 +144,10 @@ class Loan:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._ready is None:
             return

@@ -1,8 +1,9 @@
-"""The correctness half of an evaluation, seen from the parent: one trial after another, then the verdict.
+"""The correctness half of an evaluation, seen from the parent: one trial after another, then the
+verdict.
 
-The parent passes raw bytes between judge and worker and decides nothing about values itself. No torch.
-While the worker answers a trial, the judge compares the one before and draws the next, which take as long
-where inputs are large. The verdicts come in the order of the plan all the same.
+The parent passes raw bytes between judge and worker and decides nothing about values itself. No
+torch. While the worker answers a trial, the judge compares the one before and draws the next,
+which take as long where inputs are large. The verdicts come in the order of the plan all the same.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ Report = Callable[[Progress], None]
 Json = dict[str, Any]
 T = TypeVar("T")
 MOST_AHEAD = 2**28
-"""Elements of all arguments of a workload above which the judge holds the inputs of one trial at a time."""
+"""Elements of all arguments of a workload above which the judge holds the inputs of one trial at a
+time."""
 MIN_INFORMATIVE = 2
 UNSUPPORTED = "unsupported"
-"""The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like others."""
+"""The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
+others."""
 TOLD = ("outputs", "state", "error", "generators", "relations")
 """What of a worker's answer goes on to the judge."""
 
@@ -58,7 +61,9 @@ class Trials:
         try:
             for trial, following in zip(plan, [*plan[1:], None], strict=True):
                 text = f"checking values: {trial['family']}"
-                report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
+                report(
+                    Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan))
+                )
                 drawn, blobs = await drawing
                 running = self._beside(self._run(trial, blobs, **drawn))
                 if comparing is not None:
@@ -68,7 +73,9 @@ class Trials:
                 if trial is plan[0] and self.request.device == "cuda":
                     self._beside(self._rehearsed())
                 comparing = self._beside(self._judged(trial, drawn, blobs, *await running))
-                if trial["gradients"] or trial["repeat"] or not ahead:  # the worker is asked more about it
+                if (
+                    trial["gradients"] or trial["repeat"] or not ahead
+                ):  # the worker is asked more about it
                     await comparing
                 if following and not ahead:
                     drawing = self._beside(self._drawn(following))
@@ -96,7 +103,13 @@ class Trials:
         """What the worker is asked."""
         drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "aliases")}
-        return {**drawn, **shared, "grad": trial["grad"], "single": trial["single"], "fresh": False}, blobs
+        return {
+            **drawn,
+            **shared,
+            "grad": trial["grad"],
+            "single": trial["single"],
+            "fresh": False,
+        }, blobs
 
     async def _rehearsed(self) -> None:
         """The judge is ready to compare; of one that is lost the comparison itself tells."""
@@ -122,7 +135,9 @@ class Trials:
                 await self._compare(trial, reply, outputs, again=True)
         self.begun.set()
 
-    async def _compare(self, trial: Json, reply: Json, outputs: list[bytes], again: bool = False) -> Json:
+    async def _compare(
+        self, trial: Json, reply: Json, outputs: list[bytes], again: bool = False
+    ) -> Json:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
         told = {key: reply.get(key) for key in TOLD}
@@ -143,7 +158,9 @@ class Trials:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
         told = {key: reply.get(key) for key in ("gradients", "again", "error")}
-        verdict, _ = await ask_judge(self.judge, "gradients", self.limit_s, found, number=number, **told)
+        verdict, _ = await ask_judge(
+            self.judge, "gradients", self.limit_s, found, number=number, **told
+        )
         self._settle(trial, "gradients", verdict, reply)
         self.gradients += verdict["compared"]
 
@@ -177,7 +194,9 @@ class Trials:
 def variation(trial: Json) -> str:
     """What is special about a trial besides its values; empty: as the workload says."""
     layout, batch, way = trial["layout"], trial["batch"], trial["update"]
-    parts = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    parts = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (
+        batch is not None
+    )
     parts += [f"a dimension of {trial.get('size')}"] * (trial.get("group") is not None)
     parts += ["in float32"] * bool(trial.get("single"))
     parts += ["with gradients"] * bool(trial.get("grad"))
@@ -222,10 +241,17 @@ def note_closing(closed: Json, found: Findings) -> None:
         found.check("float64-oracle", None, closed["oracle_note"])
     if closed["tells_precision"] is not None:
         told = closed["tells_precision"]
-        blind = "this workload cannot tell precisions apart: the reference on coarser operands passes too"
+        blind = (
+            "this workload cannot tell precisions apart: the reference on coarser operands "
+            "passes too"
+        )
         found.check("lower-precision-control", told or None, "" if told else blind)
     dull = closed["degenerate"]
     if closed["dull"] and not dull:
-        found.check("degenerate", True, f"{'; '.join(closed['dull'])}: nothing is known about these values")
+        found.check(
+            "degenerate", True, f"{'; '.join(closed['dull'])}: nothing is known about these values"
+        )
     else:
-        found.check("degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else "")
+        found.check(
+            "degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else ""
+        )

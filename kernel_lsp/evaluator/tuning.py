@@ -1,14 +1,15 @@
-"""Which of many variants of a rewrite is worth judging: compiled in parallel, timed by successive halving.
+"""Which of many variants of a rewrite is worth judging: compiled in parallel, timed by successive
+halving.
 
     async with gate.tuner(request, report) as tuner:
         race = await tuner.race(variants)       # may be asked again with others
         race.order                              # fastest first
 
-One confined process for all variants of one program (running/tuner.py). It decides nothing: a variant is
-right when the gate says so, and its times here are never shown as claims. Everything that goes wrong with a
-variant drops that variant; when the process itself is lost, TunerLost is raised and the caller judges without
-it. Ending the block, or cancelling, ends the process at once. Standard library only: the parent's half.
-"""
+One confined process for all variants of one program (running/tuner.py). It decides nothing: a
+variant is right when the gate says so, and its times here are never shown as claims. Everything
+that goes wrong with a variant drops that variant; when the process itself is lost, TunerLost is
+raised and the caller judges without it. Ending the block, or cancelling, ends the process at once.
+Standard library only: the parent's half."""
 
 from __future__ import annotations
 
@@ -98,7 +99,9 @@ class TunerClient:
 
     async def enter(self, variants: Sequence[TunedVariant], what: str = "rewrites") -> list[str]:
         """Compile and try these; the names of those that can be timed. Raises TunerLost."""
-        new = [v for v in variants if v.name not in self._entered and v.name not in self.known.dropped]
+        new = [
+            v for v in variants if v.name not in self._entered and v.name not in self.known.dropped
+        ]
         if new:
             self._say(f"compiling {len(new)} variants of {what}")
             reply = await self._ask("compile", COMPILE_S, variants=new)
@@ -116,7 +119,8 @@ class TunerClient:
         return [v.name for v in variants if v.name not in self.known.dropped]
 
     async def timed(self, names: Sequence[str], rounds: int, seconds: float) -> Race:
-        """The same number of rounds for all of these, which have entered: for a survey, not for a winner."""
+        """The same number of rounds for all of these, which have entered: for a survey, not for a
+        winner."""
         async with self._turn():
             await self._times([ORIGINAL, *names], rounds, seconds)
         return self.known
@@ -138,13 +142,17 @@ class TunerClient:
                 self._say(f"tuning {what}: {len(names)} left")
                 times = await self._times([ORIGINAL, *names], rounds)
                 names = successive_halving.survivors({name: times[name] for name in names}, most)
-        others = sorted(set(self.known.median_ms) - {ORIGINAL, *names}, key=self.known.median_ms.__getitem__)
+        others = sorted(
+            set(self.known.median_ms) - {ORIGINAL, *names}, key=self.known.median_ms.__getitem__
+        )
         self.known.order = [*names, *others]
 
     async def _times(
         self, names: Sequence[str], rounds: int, seconds: float = STAGE_S
     ) -> dict[str, list[float]]:
-        reply = await self._ask("race", CALL_S + 4 * seconds, names=names, rounds=rounds, seconds=seconds)
+        reply = await self._ask(
+            "race", CALL_S + 4 * seconds, names=names, rounds=rounds, seconds=seconds
+        )
         times = usable(reply, names)
         self.known.median_ms.update({name: median(values) for name, values in times.items()})
         return times
@@ -167,7 +175,9 @@ def usable(reply: dict[str, Any], names: Sequence[str]) -> dict[str, list[float]
     try:
         times = {name: [float(t) for t in reply["times_ms"][name]] for name in names}
     except (KeyError, TypeError, ValueError) as error:
-        raise TunerLost(f"could not tune: no times in the answer ({type(error).__name__})") from error
+        raise TunerLost(
+            f"could not tune: no times in the answer ({type(error).__name__})"
+        ) from error
     if not all(values and all(0 < t < math.inf for t in values) for values in times.values()):
         raise TunerLost("could not tune: times that no clock shows")
     return times
@@ -175,7 +185,11 @@ def usable(reply: dict[str, Any], names: Sequence[str]) -> dict[str, list[float]
 
 @contextlib.asynccontextmanager
 async def open_tuner(
-    request: TuneRequest, pool: ZygotePool, store: CompiledKernels | None, alone: Alone, report: Report
+    request: TuneRequest,
+    pool: ZygotePool,
+    store: CompiledKernels | None,
+    alone: Alone,
+    report: Report,
 ) -> AsyncIterator[TunerClient]:
     """A tuner with its reference loaded. Raises TunerLost when the reference does not run."""
     asked = EvaluationRequest(
@@ -190,5 +204,7 @@ async def open_tuner(
     async with Sandbox(asked, pool, store=store) as sandbox:
         tuner = TunerClient(await sandbox.tuner(), alone, report)
         program, workload, seed = request.reference, request.workload, secrets.randbits(32)
-        await tuner._ask("prepare", PREPARE_S, program=program, workload=workload, seed=seed, name=ORIGINAL)
+        await tuner._ask(
+            "prepare", PREPARE_S, program=program, workload=workload, seed=seed, name=ORIGINAL
+        )
         yield tuner

@@ -22,10 +22,13 @@ NAMES = ("Model", "ModelNew")
 
 
 def program_text(path: Path) -> str:
-    """The source of a file that is to be judged. Raises EvaluationError on what cannot be a program."""
+    """The source of a file that is to be judged. Raises EvaluationError on what cannot be a
+    program."""
     try:
         if path.exists() and not path.is_file():
-            raise EvaluationError(f"could not judge: {path} is no regular file", "name a Python file")
+            raise EvaluationError(
+                f"could not judge: {path} is no regular file", "name a Python file"
+            )
         _refuse_huge(path.stat().st_size, str(path))
         return read_source(path).text
     except (OSError, SyntaxError, UnicodeDecodeError, ValueError) as error:
@@ -59,27 +62,32 @@ def request_from_files(
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
-    Where there is no GPU and either program has Triton, both run in its interpreter. ``entry`` names the
-    class or function when it is not `Model`. ``inference``: nobody differentiates these calls; else gradients
-    belong to the result. Raises EvaluationError (`could not judge: …`) when a file
-    does not parse or defines nothing to judge.
-    """
+    Where there is no GPU and either program has Triton, both run in its interpreter. ``entry``
+    names the class or function when it is not `Model`. ``inference``: nobody differentiates these
+    calls; else gradients belong to the result. Raises EvaluationError (`could not judge: …`) when
+    a file does not parse or defines nothing to judge."""
     reference = _parse(reference_text, "the reference")
     candidate = _parse(candidate_text, "the candidate")
     name = entry or _only_entry(reference)
     if name not in _defined_targets(reference):
-        raise EvaluationError(f"could not judge: the reference defines no {name}", "name the class to judge")
-    other = next((n for n in (f"{name}New", name, "ModelNew") if n in _defined_targets(candidate)), None)
+        raise EvaluationError(
+            f"could not judge: the reference defines no {name}", "name the class to judge"
+        )
+    other = next(
+        (n for n in (f"{name}New", name, "ModelNew") if n in _defined_targets(candidate)), None
+    )
     if other is None:
         raise EvaluationError(
-            f"could not judge: the candidate defines neither {name} nor {name}New", "rename its class"
+            f"could not judge: the candidate defines neither {name} nor {name}New",
+            "rename its class",
         )
     program = Program(source=reference_text, entry=name, kind=_defined_targets(reference)[name])
     setting = Setting(gradients=False) if inference else Setting()
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS, setting=setting)
     if "get_inputs" not in _defined_targets(reference):
         raise EvaluationError(
-            "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"
+            "could not judge: the reference has no get_inputs()",
+            "add a function that returns its inputs",
         )
     request = EvaluationRequest(
         reference=program,
@@ -96,9 +104,12 @@ def request_from_files(
 
 
 def device_for(request: EvaluationRequest, asked: str, has_cuda: bool) -> str:
-    """cuda, cpu or interpreter, of what was asked (also auto). Raises EvaluationError: there is no GPU."""
+    """cuda, cpu or interpreter, of what was asked (also auto). Raises EvaluationError: there is no
+    GPU."""
     if asked == "cuda" and not has_cuda:
-        raise EvaluationError("could not judge: torch sees no CUDA device here", "use --device cpu or auto")
+        raise EvaluationError(
+            "could not judge: torch sees no CUDA device here", "use --device cpu or auto"
+        )
     if asked == "cuda" or (asked == "auto" and has_cuda):
         return "cuda"
     return "interpreter" if asked == "interpreter" else request.without_gpu
@@ -113,7 +124,9 @@ def _parse(text: str, which: str) -> ast.Module:
             reason = f"line {error.lineno}: {error.msg}"
         else:  # a null byte, a lone surrogate, or brackets within brackets without end
             reason = str(error) or "it is nested too deeply"
-        raise EvaluationError(f"could not judge: {which} does not parse: {reason}", "mend it") from error
+        raise EvaluationError(
+            f"could not judge: {which} does not parse: {reason}", "mend it"
+        ) from error
 
 
 def _defined_targets(tree: ast.Module) -> dict[str, TargetKind]:

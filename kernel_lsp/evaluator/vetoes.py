@@ -5,10 +5,10 @@
     Disturbance    the reference is slower where the candidate is loaded       rejected, else claim lowered
     outside_clock  calls take longer by the parent's own clock                 rejected, else claim lowered
 
-Everything is measured again before it condemns, side by side with what it is compared to: machines are busy,
-and an honest candidate must never pay for a neighbor. What is doubtful only lowers the claim.
-Not covered: a candidate that lies to the clock of its process *and* slows down whatever the parent times.
-"""
+Everything is measured again before it condemns, side by side with what it is compared to: machines
+are busy, and an honest candidate must never pay for a neighbor. What is doubtful only lowers the
+claim. Not covered: a candidate that lies to the clock of its process *and* slows down whatever the
+parent times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from kernel_lsp.evaluator.undisturbed import Undisturbed
 from kernel_lsp.records import EvalStatus
 
 ATTEMPTS, BUSY_ATTEMPTS = 3, 12
-"""How often is measured anew before it counts; where the interval is wide, that is, on a busy machine."""
+"""How often is measured anew before it counts; where the interval is wide, that is, on a busy
+machine."""
 UNDER_FLOOR = 0.9
 """A time below this share of the floor cannot be: makers' peaks are round numbers."""
 HIDDEN_SHARE, HIDDEN_MS = 0.1, 0.01
@@ -36,22 +37,28 @@ BURST_MS, MOST_CALLS = 50.0, 5000
 ASKING_MS = 3.0
 """A request and its answer, at most."""
 BELIEVABLE, IMPOSSIBLE = 1.1, 2.0
-"""How far the parent's clock may exceed the claimed time before the claim is lowered, and rejected."""
+"""How far the parent's clock may exceed the claimed time before the claim is lowered, and
+rejected."""
 
 
 class Floor:
     """The roofline of one workload on one device; unknown devices have none."""
 
-    def __init__(self, request: EvaluationRequest, judge: Party, given_bytes: int, found: Findings) -> None:
+    def __init__(
+        self, request: EvaluationRequest, judge: Party, given_bytes: int, found: Findings
+    ) -> None:
         self._judge, self._timeout_s, self._found = judge, request.budget.call_s, found
         self._given = given_bytes
         self._l2 = int(found.environment.get("l2_bytes") or 0)
         on_gpu = request.device == "cuda"
-        self._peak = roofline.peak_gb_per_s(found.environment.get("device_name")) if on_gpu else None
+        self._peak = (
+            roofline.peak_gb_per_s(found.environment.get("device_name")) if on_gpu else None
+        )
         self._least_ms: float | None = None
 
     async def beaten(self, times: list[float]) -> bool:
-        """Whether ``times`` are below what must be read; what that is, is only found out on suspicion."""
+        """Whether ``times`` are below what must be read; what that is, is only found out on
+        suspicion."""
         if self._peak is None:
             return False
         taken = stats.quantile(times, 0.5)
@@ -60,15 +67,17 @@ class Floor:
         if self._least_ms is None:
             reply, _ = await ask_judge(self._judge, "needed", self._timeout_s)
             needed = reply["bytes"] or {"read": 0, "written": 0}
-            self._least_ms = roofline.least_ms(needed["read"], needed["written"], self._l2, self._peak)
+            self._least_ms = roofline.least_ms(
+                needed["read"], needed["written"], self._l2, self._peak
+            )
         return taken < UNDER_FLOOR * self._least_ms
 
     async def least_ms(self, known: dict[str, Any]) -> float | None:
         """For who wants to know how much could still be won; None: it cannot be found out.
 
-        ``known`` remembers the judge's answer, which takes a derivative in float64, for the next candidate.
-        The veto asks anew: what it condemns by was drawn from a seed that no candidate has met.
-        """
+        ``known`` remembers the judge's answer, which takes a derivative in float64, for the next
+        candidate. The veto asks anew: what it condemns by was drawn from a seed that no candidate
+        has met."""
         if self._peak is None:
             return None
         if "needed" not in known:
@@ -92,31 +101,41 @@ class Floor:
             f"{self._least_ms:.4g} ms at {self._peak} GB/s"
         )
         self._found.check("roofline", False, detail)
-        raise Rejected(EvalStatus.CHEATED, f"faster than the memory of this device allows: {detail}")
+        raise Rejected(
+            EvalStatus.CHEATED, f"faster than the memory of this device allows: {detail}"
+        )
 
 
 def hidden_work(
     spans: dict[str, list[float]], outside: dict[str, list[float]], device: str, found: Findings
 ) -> None:
-    """Whether the host waits longer after the candidate's events than after eager's. Raises Rejected.
+    """Whether the host waits longer after the candidate's events than after eager's. Raises
+    Rejected.
 
-    Around the span lie the same head start, writes and flush for both, so what is left of the difference
-    is work on a stream that the candidate's caller does not wait for.
-    """
+    Around the span lie the same head start, writes and flush for both, so what is left of the
+    difference is work on a stream that the candidate's caller does not wait for."""
     if device != "cuda":
         return
     waits = {
         name: [o - s for o, s in zip(outside[name], spans[name], strict=True)]
         for name in ("eager", "candidate")
     }
-    beyond = [mine - theirs for mine, theirs in zip(waits["candidate"], waits["eager"], strict=True)]
+    beyond = [
+        mine - theirs for mine, theirs in zip(waits["candidate"], waits["eager"], strict=True)
+    ]
     low, _ = stats.median_bounds(beyond)
     span = stats.quantile(spans["candidate"], 0.5)
     hidden = low > HIDDEN_SHARE * span + HIDDEN_MS
-    detail = f"{low:.4g} ms of work go on after the {span:.4g} ms that its stream takes" if hidden else ""
+    detail = (
+        f"{low:.4g} ms of work go on after the {span:.4g} ms that its stream takes"
+        if hidden
+        else ""
+    )
     found.check("work-in-order", not hidden, detail)
     if hidden:
-        raise Rejected(EvalStatus.CHEATED, f"the candidate works where its caller does not wait: {detail}")
+        raise Rejected(
+            EvalStatus.CHEATED, f"the candidate works where its caller does not wait: {detail}"
+        )
 
 
 class Disturbance:
@@ -130,22 +149,29 @@ class Disturbance:
         """Series of times (ms) that no candidate could touch."""
 
     async def settle(self, mixed_ms: float) -> None:
-        """``mixed_ms``: eager between the candidate's calls. Raises Rejected; may lower the claims."""
+        """``mixed_ms``: eager between the candidate's calls. Raises Rejected; may lower the
+        claims."""
         if mixed_ms > NOTICEABLE * self._typical() and await self._condemned():
             detail = (
-                f"eager takes {self._typical():.4g} ms elsewhere and {mixed_ms:.4g} ms beside the candidate"
+                f"eager takes {self._typical():.4g} ms elsewhere and {mixed_ms:.4g} ms beside the "
+                f"candidate"
             )
             self._found.check("baseline-undisturbed", False, detail)
             raise Rejected(EvalStatus.CHEATED, f"the candidate slows the reference down: {detail}")
         factor = min(1.0, NOTICEABLE * self._typical() / mixed_ms)
         if factor < 1:
             scale_claims(self._found, self._typical() / mixed_ms)
-        detail = f"eager: {self._typical():.4g} ms by itself, {mixed_ms:.4g} ms between the candidate's calls"
-        self._found.check("baseline-undisturbed", None if factor < 1 else True, detail if factor < 1 else "")
+        detail = (
+            f"eager: {self._typical():.4g} ms by itself, {mixed_ms:.4g} ms between the "
+            f"candidate's calls"
+        )
+        self._found.check(
+            "baseline-undisturbed", None if factor < 1 else True, detail if factor < 1 else ""
+        )
 
     async def _condemned(self) -> bool:
-        """Whether eager is slower by itself in the candidate's process, every time, than in the judge's
-        right before and right after."""
+        """Whether eager is slower by itself in the candidate's process, every time, than in the
+        judge's right before and right after."""
         for _ in range(ATTEMPTS):
             await self._measure_clean()
             beside, _ = await candidate(self._timer, "baseline", self._timeout_s)
@@ -169,14 +195,17 @@ async def outside_clock(
 ) -> None:
     """The parent's clock over many calls in a row. Raises Rejected; may lower the claims.
 
-    A call in a row finds its inputs in cache, so it takes no longer than the claimed cold one; what
-    eager is slowed down by meanwhile is taken off, and what the claim's own interval leaves open condemns
-    nobody (seen on a busy machine: 0.6 ms claimed, 2.2 seen, an honest candidate, an interval 466 % wide).
-    """
+    A call in a row finds its inputs in cache, so it takes no longer than the claimed cold one;
+    what eager is slowed down by meanwhile is taken off, and what the claim's own interval leaves
+    open condemns nobody (seen on a busy machine: 0.6 ms claimed, 2.2 seen, an honest candidate, an
+    interval 466 % wide)."""
     open_to = max(stats.width(interval) for interval in found.speedups.values())
     excess, seen = float("inf"), 0.0
     for _ in range(BUSY_ATTEMPTS if open_to > stats.WIDE else ATTEMPTS):
-        took = {name: await _burst(timer, name, claimed[name], timeout_s) for name in ("eager", "candidate")}
+        took = {
+            name: await _burst(timer, name, claimed[name], timeout_s)
+            for name in ("eager", "candidate")
+        }
         slower = {name: max(1.0, took[name] / claimed[name]) for name in took}
         if slower["candidate"] / slower["eager"] < excess:
             excess, seen = slower["candidate"] / slower["eager"], took["candidate"]

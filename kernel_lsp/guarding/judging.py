@@ -1,9 +1,8 @@
 """How accepted rewrites do on this machine, with these versions: each one through the gate again.
 
-What is judged is the target as it stands in the file now, against the original that the evidence holds, with
-fresh secret inputs. A target that was edited since is judged as it is. Speed is judged on the kind of device
-that it was claimed for, right or wrong on any.
-"""
+What is judged is the target as it stands in the file now, against the original that the evidence
+holds, with fresh secret inputs. A target that was edited since is judged as it is. Speed is judged
+on the kind of device that it was claimed for, right or wrong on any."""
 
 from __future__ import annotations
 
@@ -59,7 +58,12 @@ async def guard(
             words = f"{acceptance.path}::{acceptance.qualname}"
             report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
             judging = _Judging(
-                gate=gate, python=python, cuda=cuda, timeout_s=timeout_s, data_dir=data_dir, reopen=reopen
+                gate=gate,
+                python=python,
+                cuda=cuda,
+                timeout_s=timeout_s,
+                data_dir=data_dir,
+                reopen=reopen,
             )
             yield await _one(judging, root, path, acceptance)
 
@@ -67,7 +71,9 @@ async def guard(
 def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Acceptance]]:
     """Without those whose rewritten target another rewrite began with."""
     built_upon = {(one.path, one.qualname, one.before) for _, one in found}
-    return [(path, one) for path, one in found if (one.path, one.qualname, one.after) not in built_upon]
+    return [
+        (path, one) for path, one in found if (one.path, one.qualname, one.after) not in built_upon
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +109,9 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
         return replace(blank, detail=f"the file has no such target any more; delete {file}")
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
     if target.fingerprint == acceptance.before:
-        return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
+        return replace(
+            here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}"
+        )
     try:
         if acceptance.evidence.reference.home is None:
             launcher = _launcher(acceptance, file)
@@ -112,7 +120,9 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
         else:
             request = _recorded_call(acceptance, root / acceptance.path, text, target, judging)
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
-    except KernelLspError as error:  # what is wrong with one must not cost the verdicts on the others
+    except (
+        KernelLspError
+    ) as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
     return _judge(here, text, target, request, evaluation)
 
@@ -129,13 +139,19 @@ async def _one_patch(judging: _Judging, blank: Guarded, found: store.FoundPatch)
         target = analysis.find_target(analyzed, acceptance.qualname)
         if target is None or acceptance.qualname.partition(".")[0] not in found.patch.names:
             return replace(blank, detail=f"its patch module has it no more; delete {blank.file}")
-        request = _recorded_call(acceptance, now.path, now.rewritten, target, judging, original=now.original)
+        request = _recorded_call(
+            acceptance, now.path, now.rewritten, target, judging, original=now.original
+        )
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
     except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
         return replace(blank, holding=Holding.UNKNOWN, detail=str(error))
-    judged = _judge(replace(blank, line=1), read_source(found.path).text, target, request, evaluation)
+    judged = _judge(
+        replace(blank, line=1), read_source(found.path).text, target, request, evaluation
+    )
     if judged.failed and judged.revert is None:
-        return replace(judged, detail=f"{judged.detail}; remove it: kernel-lsp patches remove {module}")
+        return replace(
+            judged, detail=f"{judged.detail}; remove it: kernel-lsp patches remove {module}"
+        )
     return judged
 
 
@@ -147,13 +163,16 @@ def _recorded_call(
     judging: _Judging,
     original: str | None = None,
 ) -> EvaluationRequest:
-    """``text``: of the file with the rewrite. Raises EvaluationError where no recorded call is left."""
+    """``text``: of the file with the rewrite. Raises EvaluationError where no recorded call is
+    left."""
     recorded = judging.reopen(path, text, target)
     if recorded is None:
         cause = "no recorded call of it is on this machine"
         raise EvaluationError(cause, "record the program again: kernel-lsp record -- python …")
     before, workload = acceptance.evidence.reference, recorded[1]
-    program = replace(before, home=recorded[0].home, source=before.source if original is None else original)
+    program = replace(
+        before, home=recorded[0].home, source=before.source if original is None else original
+    )
     now = replace(program, source=text)
     return replace(_request(acceptance, now, judging), reference=program, workload=workload)
 
@@ -207,7 +226,10 @@ def _holding(
     speedup = evaluation.speedup
     if not request.require_speed or speedup is None:
         measured_on = acceptance.evidence.evaluation.device_name or acceptance.evidence.device
-        return Holding.RIGHT, f"right; its speed was measured on {measured_on} and is not judged here"
+        return (
+            Holding.RIGHT,
+            f"right; its speed was measured on {measured_on} and is not judged here",
+        )
     words = f"{speedup.mid:.3g}x ({speedup.low:.3g} to {speedup.high:.3g})"
     claimed = acceptance.evidence.evaluation.speedup
     then = f", {claimed.mid:.3g}x when it was accepted" if claimed is not None else ""

@@ -27,8 +27,8 @@ class Patched:
 
 
 def find_patched(found: FoundPatch, python: str, data_dir: Path) -> Patched | str:
-    """Why not, in words, where the patch does not apply here: the program runs unpatched then. Raises
-    PatchError where the patch module is damaged."""
+    """Why not, in words, where the patch does not apply here: the program runs unpatched then.
+    Raises PatchError where the patch module is damaged."""
     module = found.patch.library.module
     files = (*_recorded_call(data_dir, module), *_files(python, module))
     path = next((one for one in files if one.is_file()), None)
@@ -99,6 +99,9 @@ def _without_lines(root: Path) -> Iterator[Path]:
         for path in (Path(folder, name) for name in files if name.endswith(".py")):
             with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
                 source = read_source(path)
-                if PACKAGE in source.text and (text := store.without_line(source.text)) != source.text:
+                if (
+                    PACKAGE in source.text
+                    and (text := store.without_line(source.text)) != source.text
+                ):
                     write_source(path, text, source.encoding)
                     yield path

@@ -1,10 +1,9 @@
 """A file without an accepted rewrite: the original target, and nothing that only the rewrite used.
 
-The original stands in the evidence, in the program that was the reference, and so do other functions that
-changed with it (a kernel's launcher) and imports that have gone since. Lines that the rewrite has not touched
-keep their bytes (rewrite/edit.py). Comments between statements that only the slice has lost are not brought
-back; version control has them.
-"""
+The original stands in the evidence, in the program that was the reference, and so do other
+functions that changed with it (a kernel's launcher) and imports that have gone since. Lines that
+the rewrite has not touched keep their bytes (rewrite/edit.py). Comments between statements that
+only the slice has lost are not brought back; version control has them."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from kernel_lsp.rewrite import edit
 
 
 def without(text: str, acceptance: Acceptance) -> str | None:
-    """The file as it would be; None when the target cannot be put back (of a patch module: when nothing would
-    be left of it)."""
+    """The file as it would be; None when the target cannot be put back (of a patch module: when
+    nothing would be left of it)."""
     if making.read(text) is not None:
         return making.without(text, [acceptance.qualname.partition(".")[0]])
     target = _find(text, acceptance.qualname)
@@ -68,7 +67,8 @@ def _original(acceptance: Acceptance) -> str | None:
 
 
 def _others(text: str, acceptance: Acceptance) -> tuple[tuple[str, str], ...]:
-    """Name and original source of the other functions that the rewrite changed and that are still there."""
+    """Name and original source of the other functions that the rewrite changed and that are still
+    there."""
     evidence, own = acceptance.evidence, acceptance.qualname.partition(".")[0]
     was, made = _definitions(evidence.reference.source), _definitions(evidence.candidate_source)
     there = _definitions(text)
@@ -82,17 +82,24 @@ def _others(text: str, acceptance: Acceptance) -> tuple[tuple[str, str], ...]:
 
 
 def _definitions(text: str) -> dict[str, ast.stmt]:
-    return {node.name: node for node in parsing.parse_text(text).body if isinstance(node, edit.DEFINITIONS)}
+    return {
+        node.name: node
+        for node in parsing.parse_text(text).body
+        if isinstance(node, edit.DEFINITIONS)
+    }
 
 
 def _imports(text: str, acceptance: Acceptance, restored: list[str]) -> tuple[str, ...] | None:
-    """Imports of the original that have gone since; None where it needs something else that has gone."""
+    """Imports of the original that have gone since; None where it needs something else that has
+    gone."""
     reference = parsing.parse_text(acceptance.evidence.reference.source)
     nodes = (node for source in restored for node in ast.walk(parsing.parse_text(source)))
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     missing = (used & _bound(reference)) - _bound(parsing.parse_text(text))
     imports = [
-        s for s in reference.body if isinstance(s, ast.Import | ast.ImportFrom) and _names(s) & missing
+        s
+        for s in reference.body
+        if isinstance(s, ast.Import | ast.ImportFrom) and _names(s) & missing
     ]
     if missing - {name for statement in imports for name in _names(statement)}:
         return None

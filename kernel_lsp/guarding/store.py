@@ -1,8 +1,7 @@
 """``.kernel-lsp/accepted/*.json``: one file per accepted rewrite, written when it is accepted.
 
-Meant to be committed, so the text is stable and small (no raw samples: a tenth of the evidence's size).
-What was accepted later on top of it has a file of its own.
-"""
+Meant to be committed, so the text is stable and small (no raw samples: a tenth of the evidence's
+size). What was accepted later on top of it has a file of its own."""
 
 from __future__ import annotations
 
@@ -23,12 +22,22 @@ from kernel_lsp.records import ACCEPTANCE_VERSION, Acceptance, Event, Evidence
 
 FOLDER = Path(".kernel-lsp", "accepted")
 MAX_BYTES = 8 * 1024**2
-TOLD_OF_MACHINE = ("torch", "triton", "cuda", "python", "kernel_lsp", "driver", "baselines", "threads")
+TOLD_OF_MACHINE = (
+    "torch",
+    "triton",
+    "cuda",
+    "python",
+    "kernel_lsp",
+    "driver",
+    "baselines",
+    "threads",
+)
 """Of the environment only what versions and results depend on."""
 
 
 def accept(event: Event, evidence_file: Path) -> Path | None:
-    """Write what an ``accepted`` event was about; None when its evidence is gone or is no verdict of speed.
+    """Write what an ``accepted`` event was about; None when its evidence is gone or is no verdict
+    of speed.
 
     Raises OSError where the folder cannot be written.
     """
@@ -57,14 +66,16 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
 
 
 def _name(acceptance: Acceptance) -> str:
-    """Readable, and another for each target and rewrite: of two long paths the ends may be the same."""
+    """Readable, and another for each target and rewrite: of two long paths the ends may be the
+    same."""
     words = re.sub(r"[^\w.-]+", "-", f"{acceptance.path.removesuffix('.py')}.{acceptance.qualname}")
     told = f"{acceptance.path}::{acceptance.qualname} {acceptance.after}"
     return f"{words[-80:].lstrip('-.')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.json"
 
 
 def _public(kept: Evidence, folder: Path) -> Evidence:
-    """Without samples, and without paths of this machine: recorded calls are found where it is judged."""
+    """Without samples, and without paths of this machine: recorded calls are found where it is
+    judged."""
     environment = kept.evaluation.environment
     told = {name: environment[name] for name in TOLD_OF_MACHINE if name in environment}
     reference = kept.reference
@@ -99,19 +110,28 @@ def _read(path: Path, root: Path) -> Acceptance:
         data: Any = foreign.json_value(foreign.read_bytes(path, most=MAX_BYTES, within=root))
         version = data["schema_version"]
     except OSError as error:
-        raise EvaluationError(f"{path.name} cannot be read: {error.strerror or error}", remedy) from error
+        raise EvaluationError(
+            f"{path.name} cannot be read: {error.strerror or error}", remedy
+        ) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise EvaluationError(f"{path.name} cannot be read ({type(error).__name__})", remedy) from error
+        raise EvaluationError(
+            f"{path.name} cannot be read ({type(error).__name__})", remedy
+        ) from error
     if version != ACCEPTANCE_VERSION:
         newer = isinstance(version, int) and version > ACCEPTANCE_VERSION
         way = "update kernel-lsp" if newer else "accept the rewrite again, or delete the file"
-        cause = f"{path.name} has schema version {version!r}, this kernel-lsp reads {ACCEPTANCE_VERSION}"
+        cause = (
+            f"{path.name} has schema version {version!r}, this kernel-lsp reads "
+            f"{ACCEPTANCE_VERSION}"
+        )
         raise EvaluationError(cause, way)
     try:
         acceptance = wire.from_json(Acceptance, data)
         evidence.request_of(acceptance.evidence)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise EvaluationError(f"{path.name} is no acceptance: {str(error)[:200]}", remedy) from error
+        raise EvaluationError(
+            f"{path.name} is no acceptance: {str(error)[:200]}", remedy
+        ) from error
     if PurePosixPath(acceptance.path).is_absolute() or ".." in PurePosixPath(acceptance.path).parts:
         raise EvaluationError(f"{path.name} names a file outside of the workspace", remedy)
     return acceptance

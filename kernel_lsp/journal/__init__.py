@@ -12,14 +12,16 @@ __all__ = ["Journal", "open_journal"]
 
 
 def open_journal(data_dir: Path) -> Journal:
-    """A user's journal: in the data folder, or where KERNEL_LSP_JOURNAL says; see `store.Journal.open`."""
+    """A user's journal: in the data folder, or where KERNEL_LSP_JOURNAL says; see
+    `store.Journal.open`."""
     from kernel_lsp.journal.store import Journal
 
     return Journal.open(data_dir=data_dir)
 
 
 def __getattr__(name: str) -> Any:
-    # Not imported above: the server needs only `journal.tracker`, and SQLAlchemy would cost it 24 MB.
+    # Not imported above: the server needs only `journal.tracker`, and SQLAlchemy would cost it 24
+    # MB.
     if name == "Journal":
         from kernel_lsp.journal.store import Journal
 

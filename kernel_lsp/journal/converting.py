@@ -1,4 +1,5 @@
-"""What the journal stores as rows, and what its readers get back: events, proposals, trackers, sessions."""
+"""What the journal stores as rows, and what its readers get back: events, proposals, trackers,
+sessions."""
 
 from __future__ import annotations
 
@@ -58,12 +59,22 @@ def event_row(event: Event, session: str, folder: str | None) -> Json:
     }
 
 
-UNREADABLE = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, OSError, RecursionError)
-"""What comes of a row that another version, or anybody who may write to a team's journal, has written."""
+UNREADABLE = (
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    RecursionError,
+)
+"""What comes of a row that another version, or anybody who may write to a team's journal, has
+written."""
 
 
 def readable(rows: Iterable[R], convert: Callable[[R], T]) -> list[T]:
-    """Rows as records. One of a kind or shape that is unknown here stays where it is and is passed over."""
+    """Rows as records. One of a kind or shape that is unknown here stays where it is and is passed
+    over."""
     found = []
     for row in rows:
         with contextlib.suppress(*UNREADABLE):
@@ -84,7 +95,9 @@ def event(row: EventRow) -> Event:
     )
 
 
-def proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool, session: str) -> Json:
+def proposal_row(
+    proposal: Proposal, folder: str, path: str, keep_source: bool, session: str
+) -> Json:
     body = wire.to_json(proposal)
     candidate, texts = privacy.take_source(body["candidate"])
     body = privacy.redact({**body, "candidate": candidate}, keep_source=keep_source)

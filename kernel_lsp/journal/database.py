@@ -1,11 +1,11 @@
 """One SQLite file that several processes write, and what happens when it cannot be written.
 
-Covered: two editors at once (WAL, a busy timeout, retries); kill -9 (a batch is there whole or not at all);
-a damaged file (set aside as journal.corrupt-<time>.db, never deleted, and started afresh); a file moved or
-deleted under us (opened again); a full disk or read-only folder (writes wait in memory, in order, and are
-tried again, so nothing is lost while the process lives). Each such event is one message in `problems`.
-Not covered: loss of power may lose the last batches (synchronous=NORMAL), never the file.
-"""
+Covered: two editors at once (WAL, a busy timeout, retries); kill -9 (a batch is there whole or not
+at all); a damaged file (set aside as journal.corrupt-<time>.db, never deleted, and started
+afresh); a file moved or deleted under us (opened again); a full disk or read-only folder (writes
+wait in memory, in order, and are tried again, so nothing is lost while the process lives). Each
+such event is one message in `problems`. Not covered: loss of power may lose the last batches
+(synchronous=NORMAL), never the file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ BUSY_ATTEMPTS = 4
 RETRY_S = 30.0
 """How long to leave a disk alone that could not be written."""
 CHECK_BYTES = 64 * 2**20
-"""Larger journals are not checked page by page when they are opened; using them finds damage, too."""
+"""Larger journals are not checked page by page when they are opened; using them finds damage,
+too."""
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -103,14 +104,21 @@ class Database:
         """After deletions: no page of the file or its log may hold what was deleted."""
         if self.in_memory:
             return
-        with boundary(JournalError, f"cannot compact {self.path}"), self._engine.connect() as connection:
+        with (
+            boundary(JournalError, f"cannot compact {self.path}"),
+            self._engine.connect() as connection,
+        ):
             raw: Any = connection.connection.dbapi_connection
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             raw.execute("VACUUM")
             busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            cause = f"another program still reads {self.path}; deleted rows may stand in its -wal file"
-            self.problems.append(JournalError(cause, "close other editors and run `sessions forget` again"))
+            cause = (
+                f"another program still reads {self.path}; deleted rows may stand in its -wal file"
+            )
+            self.problems.append(
+                JournalError(cause, "close other editors and run `sessions forget` again")
+            )
 
     def close(self) -> None:
         """Write what waits, if that is possible now, and let go of the file."""
@@ -178,7 +186,8 @@ class Database:
             return engine
 
     def _leave_memory(self) -> None:
-        """Raises Unusable when the file still cannot be opened. What waits is then written by the caller."""
+        """Raises Unusable when the file still cannot be opened. What waits is then written by the
+        caller."""
         engine, self._engine = self._engine, self._open()
         engine.dispose()
 
@@ -221,15 +230,22 @@ class Database:
                     if part.exists():
                         part.rename(f"{kept}{suffix}")
         except (OSError, Timeout) as failure:
-            raise Unusable(f"{self.path} is damaged and cannot be set aside: {failure}") from failure
+            raise Unusable(
+                f"{self.path} is damaged and cannot be set aside: {failure}"
+            ) from failure
         cause = (
-            f"the journal was damaged ({error.orig}); it was set aside as {kept} and a new one was started"
+            f"the journal was damaged ({error.orig}); it was set aside as {kept} and a new one "
+            f"was started"
         )
-        remedy = "nothing has to be done; `sqlite3 FILE .recover` may read what is left of the old one"
+        remedy = (
+            "nothing has to be done; `sqlite3 FILE .recover` may read what is left of the old one"
+        )
         self.problems.append(JournalError(cause, remedy))
 
     def _report_once(self, error: Unusable) -> None:
-        problem = JournalError(f"{error}; events are kept in memory until it can be written", _REMEDY)
+        problem = JournalError(
+            f"{error}; events are kept in memory until it can be written", _REMEDY
+        )
         if not any(known.cause == problem.cause for known in self.problems):
             self.problems.append(problem)
 
@@ -242,12 +258,18 @@ def _listen(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, below
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+        ):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A transaction that reads first and writes later cannot wait for its turn: SQLite fails it at once.
+        # A transaction that reads first and writes later cannot wait for its turn: SQLite fails it
+        # at once.
         writing = connection.get_execution_options().get("writing", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
@@ -296,6 +318,7 @@ def _inode(path: Path) -> int:
 def _free_name(path: Path) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     names = (
-        path.with_name(f"{path.stem}.corrupt-{stamp}{n}{path.suffix}") for n in ("", "-2", "-3", "-4", "-5")
+        path.with_name(f"{path.stem}.corrupt-{stamp}{n}{path.suffix}")
+        for n in ("", "-2", "-3", "-4", "-5")
     )
     return next(name for name in names if not name.exists())

@@ -1,4 +1,5 @@
-"""Deletions from the journal: what fits all given conditions, and of a team's only its user's own rows."""
+"""Deletions from the journal: what fits all given conditions, and of a team's only its user's own
+rows."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ class Forgotten:
 
 
 def forget(
-    session: Session, older_than: float | None, chosen: str | None, folder: str | None, owner: str | None
+    session: Session,
+    older_than: float | None,
+    chosen: str | None,
+    folder: str | None,
+    owner: str | None,
 ) -> Forgotten:
     """Delete what fits all given conditions; without any, everything (of this owner)."""
     events, proposals, trackers = (

@@ -1,8 +1,8 @@
 """Bring a journal to the newest schema: numbered functions, one transaction, never backwards.
 
-A new database is made from models.py at once and stamped `NEWEST`; an older one runs the functions it lacks.
-To change the schema: change models.py, append a function to `MIGRATIONS`, and keep every older one as it is.
-"""
+A new database is made from models.py at once and stamped `NEWEST`; an older one runs the functions
+it lacks. To change the schema: change models.py, append a function to `MIGRATIONS`, and keep every
+older one as it is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def newest() -> int:
 
 
 def migrate(connection: Connection) -> None:
-    """Run inside a write transaction. Raises JournalError on a schema that only a newer kernel-lsp knows."""
+    """Run inside a write transaction. Raises JournalError on a schema that only a newer kernel-lsp
+    knows."""
     if not inspect(connection).has_table(SchemaRow.__tablename__):
         Base.metadata.create_all(connection)
         row_security.secure(connection)
@@ -40,11 +41,14 @@ def migrate(connection: Connection) -> None:
     version = connection.scalar(select(SchemaRow.version)) or 0
     if version > newest():
         raise JournalError(
-            f"the journal has schema {version}, written by a newer kernel-lsp; this one knows {newest()}",
+            f"the journal has schema {version}, written by a newer kernel-lsp; this one knows "
+            f"{newest()}",
             "upgrade kernel-lsp, or set data_dir to another folder",
         )
     if version < FIRST:
-        raise JournalError(f"the journal says schema {version}, which never existed", "move the file away")
+        raise JournalError(
+            f"the journal says schema {version}, which never existed", "move the file away"
+        )
     if version < newest():
         for step in MIGRATIONS[version - FIRST :]:
             step(connection)

@@ -1,7 +1,7 @@
 """Tables of the journal, for SQLite on a user's machine and for a team's PostgreSQL.
 
-Times are POSIX seconds in UTC: they sort and subtract alike in every database. What is derived is not stored:
-dismissals are events, counts are counted. `privacy.py` says what the columns may hold.
+Times are POSIX seconds in UTC: they sort and subtract alike in every database. What is derived is
+not stored: dismissals are events, counts are counted. `privacy.py` says what the columns may hold.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class EventRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     digest: Mapped[str] = mapped_column(unique=True)
-    """Of the event: a server that never saw our acknowledgment sends it twice, and it counts once."""
+    """Of the event: a server that never saw our acknowledgment sends it twice, and it counts
+    once."""
     session: Mapped[str] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), index=True)
     kind: Mapped[str]
     proposal: Mapped[str] = mapped_column(index=True)
@@ -84,8 +85,9 @@ class ProposalRow(Base):
     body: Mapped[dict[str, Any]]
     """The whole record as JSON, redacted."""
     training: Mapped[bool | None]
-    """Whether the user's setting allowed to learn from it when this was saved; None: a kernel-lsp that did
-    not ask wrote it. Text is only there to be learned from where ``keep_source`` says so too."""
+    """Whether the user's setting allowed to learn from it when this was saved; None: a kernel-lsp
+    that did not ask wrote it. Text is only there to be learned from where ``keep_source`` says so
+    too."""
 
 
 class SourceRow(Base):
@@ -97,7 +99,8 @@ class SourceRow(Base):
     folder: Mapped[str] = mapped_column(primary_key=True)
     path: Mapped[str] = mapped_column(primary_key=True)
     field: Mapped[str] = mapped_column(primary_key=True)
-    """``reference``: the program before; ``program``, ``edit.definitions``, ``edit.target``: the rewrite."""
+    """``reference``: the program before; ``program``, ``edit.definitions``, ``edit.target``: the
+    rewrite."""
     text: Mapped[str]
 
 

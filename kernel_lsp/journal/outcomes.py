@@ -32,9 +32,9 @@ def save_proposals(
 ) -> None:
     """Store freshly judged proposals. One that is saved again is replaced and gets another event.
 
-    ``when`` they were judged (see :func:`now`), where that is not this moment. ``training``: their user
-    allows to learn from them. ``reference``: the program that they rewrite, kept only with ``keep_source``.
-    """
+    ``when`` they were judged (see :func:`now`), where that is not this moment. ``training``: their
+    user allows to learn from them. ``reference``: the program that they rewrite, kept only with
+    ``keep_source``."""
     proposals = list(proposals)
     within = relative_path(path, folder)
     for proposal in proposals:
@@ -47,7 +47,9 @@ def save_proposals(
             training=training,
             reference=reference if keep_source else None,
         )
-    judged = events(EventKind.EVALUATED, proposals, folder=folder, path=path, client=client, when=when)
+    judged = events(
+        EventKind.EVALUATED, proposals, folder=folder, path=path, client=client, when=when
+    )
     journal.record(judged)
 
 
@@ -108,6 +110,7 @@ def now() -> str:
 
 
 def relative_path(path: Path | str, folder: Path | str) -> str:
-    """Below the folder; a file outside keeps its name only, because the journal holds no full paths."""
+    """Below the folder; a file outside keeps its name only, because the journal holds no full
+    paths."""
     absolute = Path(path).absolute()
     return str(absolute.relative_to(folder)) if absolute.is_relative_to(folder) else absolute.name

@@ -1,12 +1,13 @@
-"""What the journal may keep: on this machine, or in the database of a team where its user has named one.
+"""What the journal may keep: on this machine, or in the database of a team where its user has
+named one.
 
-Kept by default: hashes of code (fingerprints), qualified names, paths relative to the workspace, the
-workspace's name with a hash of its path, editor and version, skills and parameters, proofs, measurements,
-devices and versions. Not kept by default: source text (its SHA-256 stands in its place), absolute paths (in
-messages they shrink to their last part), tracebacks (their first and last line stay).
-With the setting ``keep_source``: source text too, in a table of its own (`models.SourceRow`).
-Not covered: the name of a class, file or folder may itself be telling; `sessions forget` removes it.
-"""
+Kept by default: hashes of code (fingerprints), qualified names, paths relative to the workspace,
+the workspace's name with a hash of its path, editor and version, skills and parameters, proofs,
+measurements, devices and versions. Not kept by default: source text (its SHA-256 stands in its
+place), absolute paths (in messages they shrink to their last part), tracebacks (their first and
+last line stay). With the setting ``keep_source``: source text too, in a table of its own
+(`models.SourceRow`). Not covered: the name of a class, file or folder may itself be telling;
+`sessions forget` removes it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def relative_path(path: str | None, folder: str | None) -> str | None:
 
 
 def redact(value: Any, *, keep_source: bool = False) -> Any:
-    """JSON values with absolute paths shortened and, unless source may be kept, long messages cut."""
+    """JSON values with absolute paths shortened and, unless source may be kept, long messages
+    cut."""
     if isinstance(value, str):
         short = _PATH.sub(lambda m: f".../{m['last']}", value)
         return short if keep_source else _ends(short)
@@ -66,10 +68,14 @@ def take_source(candidate: Json) -> tuple[Json, dict[str, str]]:
 
 
 def put_source(candidate: Json, texts: dict[str, str]) -> Json:
-    """The inverse: texts that were not kept come back empty, and without its target an edit is none."""
+    """The inverse: texts that were not kept come back empty, and without its target an edit is
+    none."""
     edit = candidate.get("edit")
     if edit and "edit.target" in texts:
-        edit = {**edit, **{name: texts.get(f"edit.{name}", "") for name in ("definitions", "target")}}
+        edit = {
+            **edit,
+            **{name: texts.get(f"edit.{name}", "") for name in ("definitions", "target")},
+        }
     else:
         edit = None
     return {**candidate, "program": texts.get("program", ""), "edit": edit}

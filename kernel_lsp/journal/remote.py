@@ -1,14 +1,14 @@
 """One PostgreSQL that a whole team's journals are written to, and what happens while it is away.
 
-Covered: many writers at once (a batch is a transaction; a deadlock or a race for one row is tried again);
-a server that is away, restarts, is full or refuses: batches then go to the *spool*, a SQLite file on this
-machine that survives our own end too, and are delivered with the next write that gets through. Rows have
-names of their own, so that delivering one twice changes nothing. Each event is one message in `problems`.
-Everybody's rows stand apart by their `owner`, a random id that lies beside the spool: what one person
-dismisses, forgets or goes on with is never another's; the server lets no other role write under it
-(row_security.py). Not covered: erasing traces from the server's own files (PostgreSQL's VACUUM and backups
-are its administrator's), encryption (say ``?sslmode=verify-full``).
-"""
+Covered: many writers at once (a batch is a transaction; a deadlock or a race for one row is tried
+again); a server that is away, restarts, is full or refuses: batches then go to the *spool*, a
+SQLite file on this machine that survives our own end too, and are delivered with the next write
+that gets through. Rows have names of their own, so that delivering one twice changes nothing. Each
+event is one message in `problems`. Everybody's rows stand apart by their `owner`, a random id that
+lies beside the spool: what one person dismisses, forgets or goes on with is never another's; the
+server lets no other role write under it (row_security.py). Not covered: erasing traces from the
+server's own files (PostgreSQL's VACUUM and backups are its administrator's), encryption (say
+``?sslmode=verify-full``)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ LOCK = 0x6B6C7370
 DRIVER = "postgresql+psycopg"
 
 _AGAIN = {"40001", "40P01", "55P03", "23505"}
-"""Serialization failure, deadlock, lock not available, somebody else was first: another try may do."""
+"""Serialization failure, deadlock, lock not available, somebody else was first: another try may
+do."""
 _DEFECTS = ("22", "42P", "42601", "42703", "42804")
 """Values or statements that this server will never take: waiting does not help."""
 
@@ -50,8 +51,8 @@ class RemoteDatabase:
     """See the top of the file. The same methods as `Database`; for one thread at a time."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        """``folder`` is the user's data folder. Raises JournalError for an address that cannot be one, a
-        missing driver, and a schema that is newer than ours."""
+        """``folder`` is the user's data folder. Raises JournalError for an address that cannot be
+        one, a missing driver, and a schema that is newer than ours."""
         self._engine = _engine(url)
         self.name = make_url(url).render_as_string(hide_password=True)
         self.path = folder / SPOOL
@@ -69,7 +70,8 @@ class RemoteDatabase:
             raise
 
     def write(self, work: Work) -> None:
-        """Run it in a transaction of its own on the server, or in the spool until the server is back."""
+        """Run it in a transaction of its own on the server, or in the spool until the server is
+        back."""
         if self.flush():
             try:
                 self._attempt(work)
@@ -109,7 +111,9 @@ class RemoteDatabase:
         left = 0 if self.flush() else self._waiting()
         if left:
             cause = f"{left} rows wait in {self.path}, because {self.name} does not answer"
-            self.problems.append(JournalError(cause, "nothing is lost: the next start delivers them"))
+            self.problems.append(
+                JournalError(cause, "nothing is lost: the next start delivers them")
+            )
         if self._spool is not None:
             self.problems += self._spool.problems
             self._spool.close()
@@ -134,7 +138,9 @@ class RemoteDatabase:
                     raise JournalError(f"the journal failed: {_line(error)}", _DEFECT) from error
                 if state not in _AGAIN:
                     raise Unusable(f"{self.name} cannot be used: {_line(error)}") from error
-                time.sleep(0.02 * 2**number * (1 + secrets.randbelow(100) / 100))  # apart from each other
+                time.sleep(
+                    0.02 * 2**number * (1 + secrets.randbelow(100) / 100)
+                )  # apart from each other
         raise Unusable(f"{self.name} is kept busy by other writers")
 
     def _away(self, error: Unusable) -> None:
@@ -151,7 +157,8 @@ class RemoteDatabase:
         return self._spool
 
     def _deliver(self) -> None:
-        """What waits, in one transaction; then it leaves the spool. Raises Unusable or JournalError."""
+        """What waits, in one transaction; then it leaves the spool. Raises Unusable or
+        JournalError."""
         if self._spool is None and not self.path.exists():
             return
         waiting = self._spooled().read(rows.everything)
@@ -162,7 +169,9 @@ class RemoteDatabase:
         except JournalError as error:
             self._stuck = True
             cause = f"what waits in {self.path} cannot be delivered: {error.cause}"
-            self.problems.append(JournalError(cause, "keep that file; later events are not held up"))
+            self.problems.append(
+                JournalError(cause, "keep that file; later events are not held up")
+            )
             return
         self._spooled().write(lambda session: rows.take_out(session, waiting))
 
@@ -189,7 +198,9 @@ def _engine(url: str) -> Engine:
             )
         parsed = parsed.set(drivername=DRIVER)
         connect = {"connect_timeout": CONNECT_S, "application_name": "kernel-lsp"}
-        return create_engine(parsed, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=connect)
+        return create_engine(
+            parsed, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=connect
+        )
     except (ArgumentError, NoSuchModuleError) as error:
         raise JournalError(
             f"the journal's address cannot be read: {error}", f"write {DRIVER}://HOST/NAME"

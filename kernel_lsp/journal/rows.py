@@ -1,8 +1,7 @@
 """Rows of the journal from one database into another: from the spool to a server that is back.
 
-Every row has a name that is the same wherever it lies, so a delivery may be repeated: events by their digest,
-the others by their keys; of two versions of one row the later one stays.
-"""
+Every row has a name that is the same wherever it lies, so a delivery may be repeated: events by
+their digest, the others by their keys; of two versions of one row the later one stays."""
 
 from __future__ import annotations
 
@@ -37,7 +36,9 @@ def put(session: Session, rows: Rows) -> None:
     insert(session, SessionRow, rows[SessionRow])
     for row in rows[SessionRow]:
         if row["ended"] is not None:
-            session.execute(update(SessionRow).where(SessionRow.id == row["id"]).values(ended=row["ended"]))
+            session.execute(
+                update(SessionRow).where(SessionRow.id == row["id"]).values(ended=row["ended"])
+            )
     # Sorted, so that two writers who deliver the same events ask for the rows' locks in one order.
     events = [{k: v for k, v in row.items() if k != "id"} for row in rows[EventRow]]
     insert(session, EventRow, sorted(events, key=lambda row: str(row["digest"])), unique=["digest"])
@@ -48,7 +49,8 @@ def put(session: Session, rows: Rows) -> None:
 
 
 def take_out(session: Session, rows: Rows) -> None:
-    """Remove exactly these; what was written since stays. A session stays while something refers to it."""
+    """Remove exactly these; what was written since stays. A session stays while something refers
+    to it."""
     for table in (EventRow, ProposalRow, TrackerRow):
         for row in rows[table]:
             session.execute(delete(table).where(*_same(table, row)))

@@ -1,4 +1,5 @@
-"""The journal: what was offered, measured and done, on this machine, or where its user's team keeps it.
+"""The journal: what was offered, measured and done, on this machine, or where its user's team
+keeps it.
 
     journal = Journal.open()                     the user's data folder; see database.py for what may go wrong
     journal = Journal.open("postgresql+psycopg://host/name")           a team's; see remote.py
@@ -7,9 +8,9 @@
     journal.save_tracker(tracker.export()); Tracker.restore(journal.tracker_state(folder))
     journal.forget(…); journal.problems; journal.close()
 
-Writes never raise for a disk that refuses; `problems` says so and the rows wait in memory. The same event,
-recorded twice, is stored once. Not covered: sending anything to a place that the user did not name.
-"""
+Writes never raise for a disk that refuses; `problems` says so and the rows wait in memory. The
+same event, recorded twice, is stored once. Not covered: sending anything to a place that the user
+did not name."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal,
 
 FILE_NAME = "journal.db"
 ADDRESS = "KERNEL_LSP_JOURNAL"
-"""Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``; passwords belong
-into ~/.pgpass. No setting, because a cloned repository must not be able to choose where a journal goes."""
+"""Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``;
+passwords belong into ~/.pgpass. No setting, because a cloned repository must not be able to choose
+where a journal goes."""
 
 
 class Journal:
@@ -50,13 +52,13 @@ class Journal:
 
     @classmethod
     def open(cls, place: Path | str | None = None, *, data_dir: Path | None = None) -> Journal:
-        """The journal at ``place``: a file, or the address of a PostgreSQL database. By default what the
-        environment variable KERNEL_LSP_JOURNAL names, else the file in ``data_dir``, which is
-        KERNEL_LSP_DATA_DIR or the user's data folder.
+        """The journal at ``place``: a file, or the address of a PostgreSQL database. By default
+        what the environment variable KERNEL_LSP_JOURNAL names, else the file in ``data_dir``,
+        which is KERNEL_LSP_DATA_DIR or the user's data folder.
 
-        Raises JournalError for a journal of a newer kernel-lsp, an address that cannot be read, and a missing
-        driver; a disk or server that is away only delays what is written (`problems`).
-        """
+        Raises JournalError for a journal of a newer kernel-lsp, an address that cannot be read,
+        and a missing driver; a disk or server that is away only delays what is written
+        (`problems`)."""
         folder = data_dir or default_path().parent
         place = place or os.environ.get(ADDRESS) or folder / FILE_NAME
         if is_address(str(place)):
@@ -94,10 +96,16 @@ class Journal:
     # --- writing -------------------------------------------------------------------------
 
     def begin(self, client: str | None, folder: str | None) -> str:
-        """The id of this process's session with that editor in that folder; begun when it is new."""
+        """The id of this process's session with that editor in that folder; begun when it is
+        new."""
         key = (client, self._key(folder))
         if key not in self._sessions:
-            row = {"id": uuid.uuid4().hex[:12], "client": client, "folder": key[1], "version": __version__}
+            row = {
+                "id": uuid.uuid4().hex[:12],
+                "client": client,
+                "folder": key[1],
+                "version": __version__,
+            }
             begun = self._sessions[key] = row | {"started": time.time(), "ended": None}
             self._database.write(lambda s: _insert(s, SessionRow, [begun]))
         return str(self._sessions[key]["id"])
@@ -105,14 +113,18 @@ class Journal:
     def record(self, events: Iterable[Event]) -> None:
         """Write a batch: all of it or, after a crash, none of it."""
         rows = [
-            converting.event_row(event, self.begin(event.client, event.folder), self._key(event.folder))
+            converting.event_row(
+                event, self.begin(event.client, event.folder), self._key(event.folder)
+            )
             for event in events
         ]
         used = {row["session"] for row in rows}
         sessions = [row for row in self._sessions.values() if row["id"] in used]
 
         def write(session: Session) -> None:
-            _insert(session, SessionRow, sessions)  # the file may have been replaced since they began
+            _insert(
+                session, SessionRow, sessions
+            )  # the file may have been replaced since they began
             _insert(session, EventRow, rows, unique=["digest"])
 
         if rows:
@@ -129,15 +141,24 @@ class Journal:
         training: bool = False,
         reference: str | None = None,
     ) -> None:
-        """Store a judged proposal; saving it again replaces it. Source text only if ``keep_source``, also of
-        the program before (``reference``). ``training``: its user allows to learn from it."""
-        row = converting.proposal_row(proposal, folder, path, keep_source, self.begin(client, folder))
+        """Store a judged proposal; saving it again replaces it. Source text only if
+        ``keep_source``, also of the program before (``reference``). ``training``: its user allows
+        to learn from it."""
+        row = converting.proposal_row(
+            proposal, folder, path, keep_source, self.begin(client, folder)
+        )
         row |= {"training": training, "folder": self._key(folder)}
         texts, key = row.pop("texts"), converting.key_of(row)
         if reference is not None:
             texts[REFERENCE] = reference  # written below with the others, or not
         sources = [
-            {"proposal": row["id"], "folder": row["folder"], "path": row["path"], "field": f, "text": t}
+            {
+                "proposal": row["id"],
+                "folder": row["folder"],
+                "path": row["path"],
+                "field": f,
+                "text": t,
+            }
             for f, t in texts.items()
         ]
 
@@ -153,7 +174,10 @@ class Journal:
     def save_tracker(self, state: Json) -> None:
         """Keep a tracker's export; of two editors' states of one proposal the later one stays."""
         kept = [item for item in state["proposals"] if item["phase"] not in FORGETTABLE]
-        rows = [converting.tracker_row(i, str(self._key(i["offer"]["identity"]["folder"]))) for i in kept]
+        rows = [
+            converting.tracker_row(i, str(self._key(i["offer"]["identity"]["folder"])))
+            for i in kept
+        ]
 
         def write(session: Session) -> None:
             known = converting.known_since(session, {row["folder"] for row in rows})
@@ -217,7 +241,9 @@ class Journal:
             numbers: dict[str, dict[str, int]] = {}
             for session, kind, number in database.execute(counts):
                 numbers.setdefault(session, {})[kind] = number
-            return [converting.summary(row, numbers.get(row.id, {})) for row in database.scalars(query)]
+            return [
+                converting.summary(row, numbers.get(row.id, {})) for row in database.scalars(query)
+            ]
 
         return tuple(self._database.read(read))
 
@@ -226,9 +252,13 @@ class Journal:
         found = [summary for summary in self.sessions() if summary.id.startswith(identifier)]
         if len(found) != 1:
             count = "no session" if not found else f"{len(found)} sessions"
-            raise JournalError(f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them")
+            raise JournalError(
+                f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them"
+            )
         query = select(EventRow).where(EventRow.session == found[0].id)
-        rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id))))
+        rows = self._database.read(
+            lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id)))
+        )
         return found[0], tuple(converting.readable(rows, converting.event))
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
@@ -236,7 +266,9 @@ class Journal:
         query = select(EventRow).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
-        return tuple(self._database.read(lambda s: converting.readable(s.scalars(query), converting.event)))
+        return tuple(
+            self._database.read(lambda s: converting.readable(s.scalars(query), converting.event))
+        )
 
     def export(self) -> Json:
         """Everything, as JSON values."""
@@ -259,24 +291,30 @@ class Journal:
         folder: str | None = None,
         everything: bool = False,
     ) -> Forgotten:
-        """Remove rows and their traces in the file. ``older_than`` is POSIX seconds; conditions add up.
+        """Remove rows and their traces in the file. ``older_than`` is POSIX seconds; conditions
+        add up.
 
-        ``everything`` also removes damaged journals that were set aside. Of a team's journal only this user's
-        own rows are removed. Raises JournalError when nothing is
-        named, when the session does not exist, or when the file cannot be written.
-        """
+        ``everything`` also removes damaged journals that were set aside. Of a team's journal only
+        this user's own rows are removed. Raises JournalError when nothing is named, when the
+        session does not exist, or when the file cannot be written."""
         if not everything and older_than is None and session is None and folder is None:
             raise JournalError(
                 "nothing was named to be forgotten", "name a session, folder or age, or say --all"
             )
         chosen = self.session(session)[0].id if session is not None else None
         if not self._database.flush():
-            raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
+            raise JournalError(
+                f"{self.path} cannot be written", "make it writable, then forget again"
+            )
         key, owner = None if folder is None else self._key(folder), self._database.owner
         removed: list[Forgotten] = []
-        self._database.write(lambda s: removed.append(forgetting.forget(s, older_than, chosen, key, owner)))
+        self._database.write(
+            lambda s: removed.append(forgetting.forget(s, older_than, chosen, key, owner))
+        )
         if not removed:
-            raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
+            raise JournalError(
+                f"{self.path} cannot be written", "make it writable, then forget again"
+            )
         if everything:
             for path in self.path.parent.glob(f"{self.path.stem}.corrupt-*"):
                 path.unlink(missing_ok=True)
@@ -291,7 +329,8 @@ def default_path() -> Path:
 
 
 def _end(session: Session, sessions: list[Json], now: float) -> None:
-    """Also where the beginning was written to another place: the spool, or a file that was replaced."""
+    """Also where the beginning was written to another place: the spool, or a file that was
+    replaced."""
     _insert(session, SessionRow, sessions)
     mine = [row["id"] for row in sessions]
     session.execute(update(SessionRow).where(SessionRow.id.in_(mine)).values(ended=now))

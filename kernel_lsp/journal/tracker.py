@@ -1,17 +1,18 @@
-"""What became of an offer: accepted, kept, modified, reverted … proved by looking, never by being told.
+"""What became of an offer: accepted, kept, modified, reverted … proved by looking, never by being
+told.
 
-A pure state machine, standard library only: no clock, no disk. The caller passes POSIX seconds and the
-fingerprint of a target each time it sees one; each method returns the events that follow, for the journal.
-LSP tells a server nothing about the fate of an edit (`applied: true` is a claim, and some make it for
-edits that they drop), so a proposal is accepted only when its after-fingerprint was seen in the document.
+A pure state machine, standard library only: no clock, no disk. The caller passes POSIX seconds and
+the fingerprint of a target each time it sees one; each method returns the events that follow, for
+the journal. LSP tells a server nothing about the fate of an edit (`applied: true` is a claim, and
+some make it for edits that they drop), so a proposal is accepted only when its after-fingerprint
+was seen in the document.
 
     offered ─> chosen ─> accepted ─> kept ─> kept_committed
        │          └─> refused (5 s)     └──────┴─> modified | reverted | deleted, and back to accepted
        └─> expired | dismissed
 
-Not covered: a target that is renamed or moved to another file reads as deleted; an edit that is applied and
-undone between two looks (Eglot batches changes for 0.5 s) reads as refused.
-"""
+Not covered: a target that is renamed or moved to another file reads as deleted; an edit that is
+applied and undone between two looks (Eglot batches changes for 0.5 s) reads as refused."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from kernel_lsp import wire
 from kernel_lsp.records import Event, EventKind, Json, Proposal
 
 How: TypeAlias = Literal["change", "save", "open", "disk", "close"]
-"""Where a fingerprint was seen. ``close``: on disk, right after the editor let go of the document."""
+"""Where a fingerprint was seen. ``close``: on disk, right after the editor let go of the
+document."""
 
 GONE = ""
 """Fingerprint of a target that its file (or the file itself) no longer has."""
@@ -68,8 +70,8 @@ class Offer:
 
 
 def offer_of(proposal: Proposal, folder: str, path: str) -> Offer | None:
-    """The offer of a judged rewrite; None for an edit that could not be seen in fingerprints, and so never be
-    proved. ``path``: relative to ``folder``."""
+    """The offer of a judged rewrite; None for an edit that could not be seen in fingerprints, and
+    so never be proved. ``path``: relative to ``folder``."""
     before, after = proposal.fingerprint, proposal.fingerprint_after
     if not after or before == after:
         return None
@@ -116,7 +118,8 @@ FORGETTABLE = {AcceptancePhase.OFFERED, AcceptancePhase.EXPIRED, AcceptancePhase
 
 @dataclass(kw_only=True, slots=True)
 class Tracked:
-    """One proposal's state. The only mutable record of ours; never leaves the tracker but as JSON."""
+    """One proposal's state. The only mutable record of ours; never leaves the tracker but as
+    JSON."""
 
     offer: Offer
     phase: AcceptancePhase = AcceptancePhase.OFFERED
@@ -157,7 +160,11 @@ class Tracker:
     def offered(self, offer: Offer, now: float) -> list[Event]:
         """The proposal was put before the user's eyes; counted once per session."""
         item = self._item(offer)
-        if item.phase in (AcceptancePhase.EXPIRED, AcceptancePhase.REFUSED, AcceptancePhase.REVERTED):
+        if item.phase in (
+            AcceptancePhase.EXPIRED,
+            AcceptancePhase.REFUSED,
+            AcceptancePhase.REVERTED,
+        ):
             item.phase = AcceptancePhase.OFFERED
         return self._once(EventKind.OFFERED, item, now)
 
@@ -166,18 +173,26 @@ class Tracker:
         item = self._item(offer)
         events = self._once(EventKind.OFFERED, item, now)
         events.append(self._event(EventKind.CHOSEN, item, now))
-        if item.phase not in IN_PLACE:  # a client may apply the edit first and run the command second
-            item.phase, item.deadline, item.said = AcceptancePhase.CHOSEN, now + CHOICE_TIMEOUT_S, None
+        if (
+            item.phase not in IN_PLACE
+        ):  # a client may apply the edit first and run the command second
+            item.phase, item.deadline, item.said = (
+                AcceptancePhase.CHOSEN,
+                now + CHOICE_TIMEOUT_S,
+                None,
+            )
         return events
 
     def client_said(self, proposal: str, applied: bool | None, reason: str | None = None) -> None:
-        """Remember the client's answer. It is written down beside what is seen, and proves nothing."""
+        """Remember the client's answer. It is written down beside what is seen, and proves
+        nothing."""
         item = self._latest(proposal)
         if item is not None:
             item.said = {"applied": applied, "reason": reason}
 
     def dismissed(self, proposal: str, scope: str, reason: str, now: float) -> list[Event]:
-        """The user said no. Scopes: proposal, skill, file, folder. Reasons: slower, wrong, style, later."""
+        """The user said no. Scopes: proposal, skill, file, folder. Reasons: slower, wrong, style,
+        later."""
         item = self._latest(proposal)
         if item is None:
             return []
@@ -199,8 +214,11 @@ class Tracker:
 
     # --- what was seen -------------------------------------------------------------------
 
-    def observed(self, identity: Identity, fingerprint: str | None, how: How, now: float) -> list[Event]:
-        """The target's fingerprint now: None when the file does not parse, `GONE` when the target is absent.
+    def observed(
+        self, identity: Identity, fingerprint: str | None, how: How, now: float
+    ) -> list[Event]:
+        """The target's fingerprint now: None when the file does not parse, `GONE` when the target
+        is absent.
 
         While an editor holds the document, a look at the disk (``how="disk"``) only confirms.
         """
@@ -225,7 +243,9 @@ class Tracker:
 
     def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
         """Version control's HEAD has the target with this fingerprint."""
-        found = _find_credited([t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint)
+        found = _find_credited(
+            [t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint
+        )
         if found is None or found.phase is AcceptancePhase.COMMITTED:
             return []
         events = [] if found.phase is AcceptancePhase.KEPT else [self._keep(found, now)]
@@ -233,11 +253,17 @@ class Tracker:
 
     def tick(self, now: float) -> list[Event]:
         """Choices whose proof never came. Call about once a second while `waiting`."""
-        late = [item for item in self._tracked.values() if item.deadline is not None and now >= item.deadline]
+        late = [
+            item
+            for item in self._tracked.values()
+            if item.deadline is not None and now >= item.deadline
+        ]
         events = []
         for item in late:
             item.phase, item.deadline = AcceptancePhase.REFUSED, None
-            events.append(self._event(EventKind.REFUSED, item, now, client_said=item.said, seen=item.seen))
+            events.append(
+                self._event(EventKind.REFUSED, item, now, client_said=item.said, seen=item.seen)
+            )
         return events
 
     @property
@@ -246,16 +272,20 @@ class Tracker:
         return any(item.deadline is not None for item in self._tracked.values())
 
     def phase(self, proposal: str) -> AcceptancePhase | None:
-        """Where the proposal stands; in the place where something last happened, if it fits several."""
+        """Where the proposal stands; in the place where something last happened, if it fits
+        several."""
         item = self._latest(proposal)
         return None if item is None else item.phase
 
     def knows(self, identity: Identity, fingerprint: str) -> bool:
         """Is this the target before or after some proposal, rather than something in between?"""
-        return any(fingerprint in (t.offer.before, t.offer.after) for t in self._at.get(identity, ()))
+        return any(
+            fingerprint in (t.offer.before, t.offer.after) for t in self._at.get(identity, ())
+        )
 
     def watched(self, folder: str) -> tuple[Identity, ...]:
-        """Targets whose fate is still open: look at them when their file is opened or changes on disk."""
+        """Targets whose fate is still open: look at them when their file is opened or changes on
+        disk."""
         live = {
             item.offer.identity
             for item in self._tracked.values()
@@ -268,7 +298,10 @@ class Tracker:
 
     def export(self) -> Json:
         """The state as JSON values, for :meth:`restore` and :meth:`adopt`."""
-        return {"version": STATE_VERSION, "proposals": [wire.to_json(t) for t in self._tracked.values()]}
+        return {
+            "version": STATE_VERSION,
+            "proposals": [wire.to_json(t) for t in self._tracked.values()],
+        }
 
     @classmethod
     def restore(cls, state: Json, *, session: str = "", client: str | None = None) -> Tracker:
@@ -305,14 +338,27 @@ class Tracker:
             events.append(self._keep(item, now))
         elif item.phase is AcceptancePhase.KEPT and item.kept_session != self.session:
             events.append(self._commit(item, now, "still there in the next session"))
-        elif item.phase is AcceptancePhase.KEPT and item.kept_at is not None and now - item.kept_at >= DAY_S:
+        elif (
+            item.phase is AcceptancePhase.KEPT
+            and item.kept_at is not None
+            and now - item.kept_at >= DAY_S
+        ):
             events.append(self._commit(item, now, "still there a day later"))
         return events
 
     def _accept(self, item: Tracked, how: How, now: float) -> Event:
         waited = now - item.since if item.phase is AcceptancePhase.CHOSEN else None
-        data = {"how": how, "came_from": item.phase.value, "waited_s": waited, "client_said": item.said}
-        item.phase, item.deadline, item.accepted_session = AcceptancePhase.ACCEPTED, None, self.session
+        data = {
+            "how": how,
+            "came_from": item.phase.value,
+            "waited_s": waited,
+            "client_said": item.said,
+        }
+        item.phase, item.deadline, item.accepted_session = (
+            AcceptancePhase.ACCEPTED,
+            None,
+            self.session,
+        )
         item.kept_at = item.kept_session = item.logged = None
         return self._event(EventKind.ACCEPTED, item, now, **data)
 
@@ -326,7 +372,9 @@ class Tracker:
 
     def _taken_back(self, item: Tracked, how: How, now: float) -> list[Event]:
         if item.phase is AcceptancePhase.EXPIRED:
-            item.phase = AcceptancePhase.OFFERED  # the user's own edit was undone: the offer fits again
+            item.phase = (
+                AcceptancePhase.OFFERED
+            )  # the user's own edit was undone: the offer fits again
         if item.phase not in TAKEN:
             return []
         data = {
@@ -351,7 +399,8 @@ class Tracker:
                 return []
             item.phase = AcceptancePhase.DELETED
             return [self._event(EventKind.DELETED, item, now, how=how)]
-        # One event when editing begins, and one for each different version that is saved: not one per key.
+        # One event when editing begins, and one for each different version that is saved: not one
+        # per key.
         settled = how in ("save", "disk", "close") and fingerprint != item.logged
         if item.phase is AcceptancePhase.MODIFIED and not settled:
             return []
@@ -375,7 +424,8 @@ class Tracker:
         return item
 
     def _make_room(self) -> None:
-        """Forget the oldest, those first whose fate is sealed: memory is bounded in a week-long session."""
+        """Forget the oldest, those first whose fate is sealed: memory is bounded in a week-long
+        session."""
         if len(self._tracked) < MAX_TRACKED:
             return
         sealed = (key for key, item in self._tracked.items() if item.phase in SETTLED)
@@ -426,7 +476,8 @@ def _find_credited(items: Iterable[Tracked], fingerprint: str) -> Tracked | None
 
 
 def _befores(item: Tracked, items: Iterable[Tracked]) -> set[str]:
-    """Fingerprints that take the proposal back: its own before, and those under it in a stack of rewrites."""
+    """Fingerprints that take the proposal back: its own before, and those under it in a stack of
+    rewrites."""
     found, below = {item.offer.before}, item.offer.before
     under = {t.offer.after: t.offer.before for t in items if t is not item}
     while (below := under.get(below, below)) not in found:
@@ -454,9 +505,9 @@ class Dismissal:
 def is_silenced(offer: Offer, dismissals: Iterable[Dismissal], now: float) -> bool:
     """Whether the user has said no to this, so that it must not be offered.
 
-    A dismissed proposal stays silent for its (fingerprint, skills) until the target changes or the measured
-    gain doubles; ``later`` holds for a day; a skill, file or folder is silent until `sessions forget`.
-    """
+    A dismissed proposal stays silent for its (fingerprint, skills) until the target changes or the
+    measured gain doubles; ``later`` holds for a day; a skill, file or folder is silent until
+    `sessions forget`."""
     return any(_covers(dismissal, offer, now) for dismissal in dismissals)
 
 

@@ -1,4 +1,5 @@
-"""The learned part of the skill library: drafts, versioned snapshots, and what became of every skill.
+"""The learned part of the skill library: drafts, versioned snapshots, and what became of every
+skill.
 
 store.py      drafts and snapshots on disk: atomic, append-only, any number of processes
 uplift.py     what a verification's pairs show: bounds of the uplift, credit by leaving one out, the verdict

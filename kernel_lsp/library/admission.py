@@ -1,11 +1,10 @@
 """Drafts that are turned down before anything is measured: duplicates, and constants of one task.
 
-A recipe is a duplicate when it takes the same steps to the same kinds of sites in programs that both are for;
-a text when it shares almost
-all of its weight of words with a skill that exists (BM25, against the score of the draft with itself).
-Lazy advice is refused where drafts are made (agents/summary.py, agents/summary_rule.py). Whether two recipes
-lead to the same candidates is seen in verification.
-"""
+A recipe is a duplicate when it takes the same steps to the same kinds of sites in programs that
+both are for; a text when it shares almost all of its weight of words with a skill that exists
+(BM25, against the score of the draft with itself). Lazy advice is refused where drafts are made
+(agents/summary.py, agents/summary_rule.py). Whether two recipes lead to the same candidates is
+seen in verification."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from kernel_lsp.records import ArgSpec, Bounds, Skill, SkillDraft
 from kernel_lsp.skillbook import Skillbook
 
 ALIKE = 0.8
-"""Share of the draft's own score. The most that two of the built-in skills reach of each other is 0.49."""
+"""Share of the draft's own score. The most that two of the built-in skills reach of each other is
+0.49."""
 SMALL = 16
 """Numbers up to this are counts and not sizes."""
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_,]*(?![\w.]*\.\d)")
@@ -27,10 +27,13 @@ _COMMON = frozenset(("Model", "Net", "Module", "Block", "forward", "kernel"))
 def faults(
     draft: SkillDraft, known: Sequence[Skill], inputs: Sequence[ArgSpec] = (), qualname: str = ""
 ) -> Iterator[str]:
-    """Why it is not worth a verification. ``inputs``, ``qualname``: of the task that it was learned from."""
+    """Why it is not worth a verification. ``inputs``, ``qualname``: of the task that it was
+    learned from."""
     yield from _constants(draft, inputs, qualname)
     if draft.recipe:
-        same = [skill.name for skill in known if skill.recipe == draft.recipe and _meets(skill, draft)]
+        same = [
+            skill.name for skill in known if skill.recipe == draft.recipe and _meets(skill, draft)
+        ]
         if same:
             yield f"takes the steps of {same[0]} to the same sites"
         return
@@ -77,7 +80,9 @@ def _constants(draft: SkillDraft, inputs: Sequence[ArgSpec], qualname: str) -> I
 
 
 def _section(content: str, title: str) -> str:
-    found = re.search(rf"^#+[ \t]+{title}[ \t]*$(.*?)(?=^#+[ \t]+\w|\Z)", content, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^#+[ \t]+{title}[ \t]*$(.*?)(?=^#+[ \t]+\w|\Z)", content, re.MULTILINE | re.DOTALL
+    )
     return found[1] if found else ""
 
 

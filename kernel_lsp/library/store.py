@@ -3,11 +3,11 @@
     library/staged/<name>/      SKILL.md and papers.json of a draft, verified or not
     library/snapshots/000007/   SKILL.md per skill, _retired/, manifest.json: the library as it was then
 
-A snapshot is written whole into a hidden folder, synced, and renamed into place, so a process that is killed
-at any moment leaves the old library or the new one. What it leaves behind is removed by the next writer,
-under a lock that all processes share. Going back makes a new snapshot that equals an old one.
-Not covered: who decides what is added (uplift.py, commands), which snapshot counts (skillbook/learned.py).
-"""
+A snapshot is written whole into a hidden folder, synced, and renamed into place, so a process that
+is killed at any moment leaves the old library or the new one. What it leaves behind is removed by
+the next writer, under a lock that all processes share. Going back makes a new snapshot that equals
+an old one. Not covered: who decides what is added (uplift.py, commands), which snapshot counts
+(skillbook/learned.py)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Shelved:
 
 
 class SkillLibrary:
-    """The learned skills of one user. Any number of processes; a write that fails raises SkillError."""
+    """The learned skills of one user. Any number of processes; a write that fails raises
+    SkillError."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -108,7 +109,8 @@ class SkillLibrary:
     # --- drafts ------------------------------------------------------------------------------
 
     def stage(self, lesson: Lesson, reason: str = "") -> LearnedSkill | None:
-        """Keep a draft; with a ``reason`` as one that was turned down. None: this name is known already."""
+        """Keep a draft; with a ``reason`` as one that was turned down. None: this name is known
+        already."""
         with self._lock():
             name = lesson.draft.name
             if self._draft(name) is not None or self.current.get(name) is not None:
@@ -162,8 +164,12 @@ class SkillLibrary:
             if papers is None:
                 raise _unknown_skill_error(name)
             if papers.standing is Standing.RETIRED:
-                raise SkillError(f"{name} is retired already", f"`kernel-lsp skills promote {name}`")
-            return _with(snapshot, replace(papers, standing=Standing.RETIRED, reason=reason, since=now()))
+                raise SkillError(
+                    f"{name} is retired already", f"`kernel-lsp skills promote {name}`"
+                )
+            return _with(
+                snapshot, replace(papers, standing=Standing.RETIRED, reason=reason, since=now())
+            )
 
         return self._next(f"retire {name}", change)
 
@@ -179,13 +185,18 @@ class SkillLibrary:
         return self._next(f"verify {name}", change)
 
     def rollback(self, number: int | None = None) -> LibraryVersion:
-        """The library as it was in an earlier snapshot (the one before, unless named), as a new one."""
+        """The library as it was in an earlier snapshot (the one before, unless named), as a new
+        one."""
         history = self.history()
         numbers = [snapshot.number for snapshot in history]
         if number is None:
             number = numbers[-2] if len(numbers) > 1 else 0
         if number not in (0, *numbers) or not history:
-            told = f"there are {', '.join(map(str, [0, *numbers]))}" if numbers else "none was made yet"
+            told = (
+                f"there are {', '.join(map(str, [0, *numbers]))}"
+                if numbers
+                else "none was made yet"
+            )
             raise SkillError(f"there is no version {number} of the library", told)
         chosen = next((one for one in history if one.number == number), EMPTY)
 
@@ -198,14 +209,19 @@ class SkillLibrary:
     # --- writing -----------------------------------------------------------------------------
 
     def _next(
-        self, action: str, change: Callable[[LibraryVersion, dict[str, str]], Sequence[LearnedSkill]]
+        self,
+        action: str,
+        change: Callable[[LibraryVersion, dict[str, str]], Sequence[LearnedSkill]],
     ) -> LibraryVersion:
-        """The next snapshot. ``change`` is given the present one and its texts, to which it may add."""
+        """The next snapshot. ``change`` is given the present one and its texts, to which it may
+        add."""
         with self._lock(), _writing():
             present = self.current
             texts = self._texts(present)
             skills = tuple(sorted(change(present, texts), key=lambda papers: papers.name))
-            made = LibraryVersion(number=self._last_number() + 1, created=now(), action=action, skills=skills)
+            made = LibraryVersion(
+                number=self._last_number() + 1, created=now(), action=action, skills=skills
+            )
             self._write_snapshot(made, texts)
             return made
 
@@ -245,7 +261,9 @@ class SkillLibrary:
     def _draft(self, name: str) -> Shelved | None:
         folder = self._root / STAGED / name
         try:
-            papers = wire.from_json(LearnedSkill, json.loads((folder / PAPERS).read_text(encoding="utf-8")))
+            papers = wire.from_json(
+                LearnedSkill, json.loads((folder / PAPERS).read_text(encoding="utf-8"))
+            )
         except (OSError, ValueError, TypeError, KeyError):
             return None
         skill, _ = format.examine(folder, "learned")
@@ -283,9 +301,9 @@ class SkillLibrary:
 def settle(library: SkillLibrary, shelved: Shelved, found: Verification) -> LearnedSkill:
     """What follows from a verification; returns the papers as they are then.
 
-    Accepted: it comes (or stays, or comes back) into the library. Not accepted: a draft stays staged while
-    more tasks may show it and is refused otherwise; a skill of the library is retired when it does harm.
-    """
+    Accepted: it comes (or stays, or comes back) into the library. Not accepted: a draft stays
+    staged while more tasks may show it and is refused otherwise; a skill of the library is retired
+    when it does harm."""
     name, standing = shelved.papers.name, shelved.papers.standing
     inside = library.current.get(name) is not None
     if found.accepted and standing is not Standing.VERIFIED:
@@ -310,7 +328,9 @@ def _with(snapshot: LibraryVersion, papers: LearnedSkill) -> list[LearnedSkill]:
     return [*(one for one in snapshot.skills if one.name != papers.name), papers]
 
 
-def _learned_skill(papers: LearnedSkill, verification: Verification, standing: Standing) -> LearnedSkill:
+def _learned_skill(
+    papers: LearnedSkill, verification: Verification, standing: Standing
+) -> LearnedSkill:
     changed = standing is not papers.standing
     return replace(
         papers,
@@ -327,7 +347,9 @@ def _within(papers: LearnedSkill) -> Path:
 
 
 def _unknown_skill_error(name: str) -> SkillError:
-    return SkillError(f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names")
+    return SkillError(
+        f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names"
+    )
 
 
 def _read_manifest(folder: Path) -> LibraryVersion | None:

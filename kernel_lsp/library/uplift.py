@@ -1,10 +1,9 @@
 """What the pairs of a verification show. Pure.
 
-The unit is the task: samples of one task share its shapes, its sites and the day's clocks, so they say
-nothing about another task. The bound is Student's t over task means (one-sided); with three tasks that agree
-it is narrow, with three that do not it asks for more. Tasks on which the skill changed nothing neither help
-nor harm and are left out of it.
-"""
+The unit is the task: samples of one task share its shapes, its sites and the day's clocks, so they
+say nothing about another task. The bound is Student's t over task means (one-sided); with three
+tasks that agree it is narrow, with three that do not it asks for more. Tasks on which the skill
+changed nothing neither help nor harm and are left out of it."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ _T95 = (
     1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
     1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697,
 )  # fmt: skip
-"""One-sided 95 % points of Student's t for 1 to 30 degrees of freedom (Student 1908; any table has them)."""
+"""One-sided 95 % points of Student's t for 1 to 30 degrees of freedom (Student 1908; any table has
+them)."""
 
 
 def t95(freedom: int) -> float:
@@ -39,8 +39,8 @@ def bounds(values: Sequence[float]) -> Uplift | None:
 
 
 def gain(right: bool, speedup: float | None) -> float:
-    """What a candidate is worth to a person: max(0, ln speedup); wrong, slower or unknown is worth nothing,
-    because it is not offered."""
+    """What a candidate is worth to a person: max(0, ln speedup); wrong, slower or unknown is worth
+    nothing, because it is not offered."""
     return max(0.0, math.log(speedup)) if right and speedup and speedup > 0 else 0.0
 
 
@@ -49,8 +49,9 @@ def counted_tasks(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
 
 
 def fallen(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> str | None:
-    """Where correctness falls, in words. Of candidates that a model has ``drawn`` all tasks together count,
-    because one more that is wrong on one task is chance; a recipe's are the same in every sample."""
+    """Where correctness falls, in words. Of candidates that a model has ``drawn`` all tasks
+    together count, because one more that is wrong on one task is chance; a recipe's are the same
+    in every sample."""
     for one in tasks if not drawn else ():
         if one.right_with < one.right_without:
             return f"on {one.task}: {_shares(one.right_with, one.right_without, one.samples)}"
@@ -71,13 +72,21 @@ def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, 
     if len(told) < LEAST_TASKS:
         same = sum(not task.differs for task in tasks)
         also = f"; on {same} it changed nothing" if same else ""
-        return False, found, f"it changed {len(told)} tasks and {LEAST_TASKS} are needed{also}: add tasks"
+        return (
+            False,
+            found,
+            f"it changed {len(told)} tasks and {LEAST_TASKS} are needed{also}: add tasks",
+        )
     assert found is not None
     if found.low > 0:
         return True, found, f"uplift {_times(found)} over {found.tasks} tasks"
     if found.high <= 0:
         return False, found, f"it does harm: {_times(found)} over {found.tasks} tasks"
-    return False, found, f"not shown: {_times(found)} over {found.tasks} tasks; more tasks narrow it"
+    return (
+        False,
+        found,
+        f"not shown: {_times(found)} over {found.tasks} tasks; more tasks narrow it",
+    )
 
 
 def is_open(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> bool:
@@ -92,9 +101,8 @@ def credits(
 ) -> dict[str, float]:
     """Leave-one-out credit of each skill: the mean loss over ``rows`` when it alone is taken out.
 
-    A row is a task's gains by what proposed it: a skill's name, or "" for the arm without learned ones. What
-    a set of skills is worth on a task is the best of them and of that arm.
-    """
+    A row is a task's gains by what proposed it: a skill's name, or "" for the arm without learned
+    ones. What a set of skills is worth on a task is the best of them and of that arm."""
     if not rows:
         return {}
     return {skill: fmean(_loss(row, skill, null) for row in rows) for skill in skills}
@@ -107,8 +115,8 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
 
 
 def hopeless(tasks: Sequence[TaskUplift]) -> bool:
-    """It does harm on enough tasks: no further one is worth a judgement. To stop early for that, and for that
-    alone, makes nothing look better than it is."""
+    """It does harm on enough tasks: no further one is worth a judgement. To stop early for that,
+    and for that alone, makes nothing look better than it is."""
     told = counted_tasks(tasks)
     found = bounds([task.uplift for task in told])
     return found is not None and len(told) >= LEAST_TASKS and found.high <= 0

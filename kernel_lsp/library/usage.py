@@ -1,11 +1,10 @@
 """How verified skills do at work, per hardware, and which of them has stopped helping.
 
-After every quick job in which a learned skill's candidate was judged, one row is added up: was it the offer,
-and how much faster was it than the best that was judged beside it. What is far behind is not judged in full,
-so the pairs see the close cases and the lost ones; therefore a skill is retired only when it is seldom the
-offer, too. One small SQLite file that any number of processes add to. A disk that refuses, or a damaged file,
-costs the statistics alone.
-"""
+After every quick job in which a learned skill's candidate was judged, one row is added up: was it
+the offer, and how much faster was it than the best that was judged beside it. What is far behind
+is not judged in full, so the pairs see the close cases and the lost ones; therefore a skill is
+retired only when it is seldom the offer, too. One small SQLite file that any number of processes
+add to. A disk that refuses, or a damaged file, costs the statistics alone."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ SELDOM = 0.25
 """Share of its uses in which it was the offer."""
 TABLE = (
     "CREATE TABLE IF NOT EXISTS usage (skill TEXT, hardware TEXT, uses INTEGER NOT NULL,"
-    " wins INTEGER NOT NULL, pairs INTEGER NOT NULL, uplift_sum REAL NOT NULL, uplift_squares REAL NOT NULL,"
+    " wins INTEGER NOT NULL, pairs INTEGER NOT NULL, uplift_sum REAL NOT NULL, uplift_squares "
+    "REAL NOT NULL,"
     " PRIMARY KEY (skill, hardware))"
 )
 ADD = (

@@ -1,4 +1,5 @@
-"""What a walk stands on: the kernel found and opened, the device that judges, the folder that keeps.
+"""What a walk stands on: the kernel found and opened, the device that judges, the folder that
+keeps.
 
 Not covered: the walk (walking.py).
 """
@@ -58,11 +59,15 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(pipeline: Pipeline, asked: LineageRequest, report: Report) -> AsyncIterator[Ground]:
+async def ground(
+    pipeline: Pipeline, asked: LineageRequest, report: Report
+) -> AsyncIterator[Ground]:
     """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
     prepared = _prepare(asked)
     if prepared.target.kind is not TargetKind.TRITON_KERNEL:
-        raise CaptureError(f"{prepared.target.qualname} is no Triton kernel", "name a @triton.jit function")
+        raise CaptureError(
+            f"{prepared.target.qualname} is no Triton kernel", "name a @triton.jit function"
+        )
     bench = await pipeline.bench(asked.job)
     device = "cuda" if bench.device == "cuda" else INTERPRETER
     # The engine follows launches on fake tensors, so a tuned kernel opens without a GPU too.
@@ -70,9 +75,16 @@ async def ground(pipeline: Pipeline, asked: LineageRequest, report: Report) -> A
     async with open_target(prepared, walking, pipeline.gate(), pipeline.settings, report) as one:
         elements = sum(math.prod(spec.shape) for spec in one.capture.inputs if spec.shape)
         if device == INTERPRETER and elements > MAX_INTERPRETED:
-            cause = f"{elements:,} input elements are too many for Triton's interpreter ({MAX_INTERPRETED:,})"
-            raise EvaluationError(cause, "give smaller shapes with --workload, or run where there is a GPU")
-        key = Cache.key(**{**one.identity(), "device": device}, version=__version__, rules=catalog.RULES)
+            cause = (
+                f"{elements:,} input elements are too many for Triton's interpreter "
+                f"({MAX_INTERPRETED:,})"
+            )
+            raise EvaluationError(
+                cause, "give smaller shapes with --workload, or run where there is a GPU"
+            )
+        key = Cache.key(
+            **{**one.identity(), "device": device}, version=__version__, rules=catalog.RULES
+        )
         place = kept.folder(Path(pipeline.settings.data_dir), prepared.target.qualname, key)
         yield Ground(
             pipeline=pipeline,
@@ -95,6 +107,10 @@ def _prepare(asked: LineageRequest) -> PreparedJob:
     snapshot = Snapshot(uri=Path(job.path).absolute().as_uri(), text=job.text)
     target = analysis.find_target(analysis.analyze(snapshot), job.qualname)
     if target is None:
-        raise CaptureError(f"there is no {job.qualname} in {job.path}", "name a @triton.jit function")
+        raise CaptureError(
+            f"there is no {job.qualname} in {job.path}", "name a @triton.jit function"
+        )
     program = harness.judged_program(analysis.slice_program(snapshot, target), target)
-    return PreparedJob(job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload)
+    return PreparedJob(
+        job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload
+    )

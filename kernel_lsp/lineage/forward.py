@@ -1,8 +1,8 @@
-"""The way forward from a simple form: which executable skill makes the expert's again, with which numbers.
+"""The way forward from a simple form: which executable skill makes the expert's again, with which
+numbers.
 
-Nothing is believed: the engine opens the simple form, and only what it makes there is a recipe. Not covered:
-what the recipe becomes (lessons.py).
-"""
+Nothing is believed: the engine opens the simple form, and only what it makes there is a recipe.
+Not covered: what the recipe becomes (lessons.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ INVERSE = {
     "smaller_tile": "triton-block-size",
     "fewer_warps": "triton-launch-options",
 }
-"""Operator -> the executable skill that goes the other way. One that is not installed makes no recipe."""
+"""Operator -> the executable skill that goes the other way. One that is not installed makes no
+recipe."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,9 @@ async def forward(on: Ground, step: LineageStep, parent: Program, child: Program
     name = INVERSE.get(step.operator)
     if name is None:
         return Forward(how="no executable skill goes this way; the words and the example say how")
-    wanted = RecipeStep(skill=name, parameters=numbers(step.operator, _source(parent), _source(child)))
+    wanted = RecipeStep(
+        skill=name, parameters=numbers(step.operator, _source(parent), _source(child))
+    )
     way = await apply_recipe(on, (wanted,), child)
     if way.made is None:
         return way
@@ -76,7 +79,9 @@ async def apply_recipe(on: Ground, recipe: tuple[RecipeStep, ...], simple: Progr
         made = await engine.make(placed.steps)
     except (CaptureError, RewriteError) as error:
         return Forward(how=f"{names} could not be applied to the simple form: {error.cause}")
-    return Forward(recipe=recipe, how=f"{names} was applied to the simple form by the engine", made=made)
+    return Forward(
+        recipe=recipe, how=f"{names} was applied to the simple form by the engine", made=made
+    )
 
 
 def _other_numbers(recipe: Sequence[RecipeStep], steps: Sequence[Step]) -> str:
@@ -92,7 +97,8 @@ def _other_numbers(recipe: Sequence[RecipeStep], steps: Sequence[Step]) -> str:
 
 
 def merge_steps(steps: Sequence[RecipeStep]) -> tuple[RecipeStep, ...]:
-    """Each skill once, at its first place: another step of it at one site would only change its numbers."""
+    """Each skill once, at its first place: another step of it at one site would only change its
+    numbers."""
     found: dict[str, RecipeStep] = {}
     for step in steps:
         had = found.get(step.skill, RecipeStep(skill=step.skill))
@@ -105,7 +111,9 @@ def numbers(operator: str, parent: KernelSource, child: KernelSource) -> Json:
     if operator == "exact_products":
         return {"precision": "tf32x3"}
     if operator == "no_grouped_order":
-        calls = [c for c in find_calls(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5]
+        calls = [
+            c for c in find_calls(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5
+        ]
         group = calls[0].args[4] if calls else None
         return {"group": group.value} if isinstance(group, ast.Constant) else {}
     if operator == "plain_loops":
@@ -135,4 +143,6 @@ def _given_numbers(source: KernelSource) -> dict[str, int]:
 
 
 def _source(program: Program) -> KernelSource:
-    return KernelSource.parse(program.source, str(program.kernel), program.launcher or program.entry)
+    return KernelSource.parse(
+        program.source, str(program.kernel), program.launcher or program.entry
+    )

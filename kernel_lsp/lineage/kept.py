@@ -1,12 +1,13 @@
-"""What a lineage leaves on disk: each judgement as soon as it is known, the walk as JSON and as Markdown.
+"""What a lineage leaves on disk: each judgement as soon as it is known, the walk as JSON and as
+Markdown.
 
     lineages/<kernel>-<key>/judged.jsonl    one judgement a line, flushed before the next is begun
     lineages/<kernel>-<key>/lineage.json    the record, written whole
     lineages/<kernel>-<key>/lineage.md      the same to read
 
-A run that was killed goes on from the judgements; half of a line at the end is not read. The key covers
-whatever a time depends on. Not covered: what is in the record (walking.py), how it reads (presenter).
-"""
+A run that was killed goes on from the judgements; half of a line at the end is not read. The key
+covers whatever a time depends on. Not covered: what is in the record (walking.py), how it reads
+(presenter)."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ class Judgements:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise ArchiveError(f"{self._path} cannot be written: {error.strerror}", REMEDY) from error
+            raise ArchiveError(
+                f"{self._path} cannot be written: {error.strerror}", REMEDY
+            ) from error
         self._whole = True
         self._known[one.parent, one.child] = one
 

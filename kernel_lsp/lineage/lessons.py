@@ -1,11 +1,10 @@
 """Accepted steps turned around: what each teaches, as a record and as a draft for the library.
 
-The way forward is a recipe of executable skills where there is one *and* the engine makes it of the simple
-form anew, with the numbers of the expert; a last recipe takes all of them in order from the naive kernel, and
-is judged as a whole. Words are always there. Drafts are made of what was measured to pay alone, and are
-staged as every other draft: nothing is used before `kernel-lsp skills verify` has shown that it helps
-elsewhere.
-"""
+The way forward is a recipe of executable skills where there is one *and* the engine makes it of
+the simple form anew, with the numbers of the expert; a last recipe takes all of them in order from
+the naive kernel, and is judged as a whole. Words are always there. Drafts are made of what was
+measured to pay alone, and are staged as every other draft: nothing is used before `kernel-lsp
+skills verify` has shown that it helps elsewhere."""
 
 from __future__ import annotations
 
@@ -47,7 +46,8 @@ WHOLE = "whole"
 
 
 async def learn(walk: LineageWalk, lineage: Lineage) -> Lineage:
-    """The lineage with its skills, staged where they were measured to pay. Raises KernelLspError."""
+    """The lineage with its skills, staged where they were measured to pay. Raises
+    KernelLspError."""
     program, skills, steps = walk.on.prepared.program, list[LineageSkill](), list[RecipeStep]()
     texts = [lineage.text, *(step.text for step in lineage.steps)]
     for step, before, after in zip(lineage.steps, texts, texts[1:], strict=False):
@@ -91,7 +91,9 @@ def _skill(
     walk: LineageWalk, lineage: Lineage, step: LineageStep, way: forward.Forward, change: str
 ) -> LineageSkill:
     about = _about(step.operator)
-    mark = hashlib.sha256(json.dumps([step.judgement.parent, step.judgement.child]).encode()).hexdigest()[:6]
+    mark = hashlib.sha256(
+        json.dumps([step.judgement.parent, step.judgement.child]).encode()
+    ).hexdigest()[:6]
     return LineageSkill(
         name=f"lineage-{about.forward}-{mark}",
         operator=step.operator,
@@ -117,7 +119,8 @@ def _about(operator: str) -> catalog.Simplification:
 
 
 def _requires(walk: LineageWalk, step: LineageStep) -> Requirements:
-    """Types, layouts, sizes, divisibility and architecture that the launch had, for code to check."""
+    """Types, layouts, sizes, divisibility and architecture that the launch had, for code to
+    check."""
     asked = summary_rule.requirements(_measured_place(walk, step.judgement.effect))
     if step.operator not in DIVIDES:
         return asked
@@ -186,13 +189,17 @@ def _content(one: LineageSkill, about: catalog.Simplification) -> str:
         told = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"
         effect = f"made one kernel {told} as fast on {one.device_name or one.hardware}"
     facts = [f"{proof.claim}: {proof.because}" for proof in one.proofs]
-    failed = [f"{step.summary} {step.parameters or ''}".rstrip() + f": {step.reason}" for step in one.avoided]
+    failed = [
+        f"{step.summary} {step.parameters or ''}".rstrip() + f": {step.reason}"
+        for step in one.avoided
+    ]
     pitfalls = [*about.pitfalls, *(f"There, {fact}." for fact in facts)]
     pitfalls += [f"On the way back this was rejected: {text}." for text in failed]
     bullets = "\n".join(f"- {' '.join(text.split())[:300]}" for text in pitfalls)
     return (
         f"## Motivation\n\n{one.intent} The change {effect}.\n\n"
-        f"## Key Idea\n\n{about.idea}\n\nLook for {one.anchor}. The change is held by {one.carrier}.\n\n"
+        f"## Key Idea\n\n{about.idea}\n\nLook for {one.anchor}. The change is held by "
+        f"{one.carrier}.\n\n"
         f"## Example\n\n```diff\n{one.change[:4000].rstrip()}\n```\n\n"
         f"## Pitfalls\n\n{bullets}\n"
     )

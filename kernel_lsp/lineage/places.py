@@ -20,11 +20,16 @@ OPTIONS = {"num_warps": 4, "num_stages": 3}
 def untuned_launch(kernel: KernelState) -> LauncherCall | None:
     """The only one, of a kernel that nothing tunes."""
     launches = kernel.source.launches()
-    return launches[0] if len(launches) == 1 and kernel.launched and kernel.source.configs() is None else None
+    return (
+        launches[0]
+        if len(launches) == 1 and kernel.launched and kernel.source.configs() is None
+        else None
+    )
 
 
 def constants_of(kernel: KernelState, name: str) -> list[ast.Constant]:
-    """The number in the launcher that a parameter has; where it is a name, the number it was given once."""
+    """The number in the launcher that a parameter has; where it is a name, the number it was given
+    once."""
     if untuned_launch(kernel) is None or (given := passed_value(kernel, name)) is None:
         return []
     if isinstance(given, ast.Name):
@@ -59,7 +64,11 @@ def range_of(loop: ast.For) -> ast.Call | None:
     """The ``range``, ``tl.range`` or ``tl.static_range`` that a loop runs over."""
     call = loop.iter
     known = ("range", "static_range")
-    return call if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in known else None
+    return (
+        call
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in known
+        else None
+    )
 
 
 def blocks(function: Function) -> Iterator[list[ast.stmt]]:
@@ -72,7 +81,9 @@ def blocks(function: Function) -> Iterator[list[ast.stmt]]:
 
 def stored_names(node: ast.AST) -> set[str]:
     """Names that are bound anywhere inside."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
 
 
 def used_names(node: ast.AST) -> set[str]:
@@ -91,7 +102,9 @@ def block_text(kernel: KernelState, statements: Sequence[ast.stmt], column: int)
 
 
 def dtypes(kernel: KernelState) -> list[str]:
-    return sorted({p.dtype for p in kernel.pointers().values() if p.dtype.startswith(("float", "bfloat"))})
+    return sorted(
+        {p.dtype for p in kernel.pointers().values() if p.dtype.startswith(("float", "bfloat"))}
+    )
 
 
 def floats(kernel: KernelState) -> Proof:

@@ -1,13 +1,13 @@
 """The walk: from an expert kernel one accepted simplification after the other, until none is left.
 
-Greedy and deterministic: operators in the order of the catalog, the most drastic choice of each first, and
-what is accepted is taken. What was rejected is tried again only when nothing else is left and the kernel
-has changed since. Every judgement lies on disk before the next is begun (kept.py), so a run that was
-stopped goes on where it was. Accepted means: it compiles, the gate finds it right against the kernel before,
-and it is not faster: the lower bound of its time over the time before is at least `NOT_FASTER`. Triton's
-interpreter tells no times; there, what is right is accepted, and the lineage says that it is not measured.
-Not covered: what the steps teach (lessons.py).
-"""
+Greedy and deterministic: operators in the order of the catalog, the most drastic choice of each
+first, and what is accepted is taken. What was rejected is tried again only when nothing else is
+left and the kernel has changed since. Every judgement lies on disk before the next is begun
+(kept.py), so a run that was stopped goes on where it was. Accepted means: it compiles, the gate
+finds it right against the kernel before, and it is not faster: the lower bound of its time over
+the time before is at least `NOT_FASTER`. Triton's interpreter tells no times; there, what is right
+is accepted, and the lineage says that it is not measured. Not covered: what the steps teach
+(lessons.py)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ MOST_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
 QUICK = EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
-"""Times the usual limit: simple forms are slow, in the interpreter above all, and a limit is no verdict."""
+"""Times the usual limit: simple forms are slow, in the interpreter above all, and a limit is no
+verdict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +90,16 @@ class LineageWalk:
         return replace(self.lineage(), finished=True, whole=whole)
 
     async def _next(self, state: LineageState) -> LineageState | None:
-        """The first simplification that is accepted: what is new first, then what was rejected earlier."""
+        """The first simplification that is accepted: what is new first, then what was rejected
+        earlier."""
         for again in (False, True):
             for site in await self._sites(state):
                 for candidate in await self._choices(state, site):
                     name = _name(candidate.steps[-1])
                     before = self.avoided.get(name)
-                    known = before is not None and (not again or before.judgement.parent == state.id)
+                    known = before is not None and (
+                        not again or before.judgement.parent == state.id
+                    )
                     if not known and await self._accepted(state, site, candidate):
                         return _state(state, candidate)
         return None
@@ -110,7 +114,9 @@ class LineageWalk:
         try:
             made = await self.on.one.engine.variants(steps, len(state.steps), MOST_CHOICES)
         except RewriteError as error:
-            self.report(Progress(phase="lineage", message=f"{site.skill} is passed over: {error.cause}"))
+            self.report(
+                Progress(phase="lineage", message=f"{site.skill} is passed over: {error.cause}")
+            )
             return ()
         return tuple(one for one in made if one.id != state.id)
 
@@ -140,7 +146,8 @@ class LineageWalk:
     # --- judging -----------------------------------------------------------------------------
 
     async def judged(self, parent: LineageState, child: LineageState) -> Judgement:
-        """The child against the parent, by the gate; what is on disk counts. Raises EvaluationError."""
+        """The child against the parent, by the gate; what is on disk counts. Raises
+        EvaluationError."""
         known = self.judgements.get(parent.id, child.id)
         if known is not None:
             return known
@@ -160,7 +167,9 @@ class LineageWalk:
             if found.status is not EvalStatus.NOT_RUN:
                 return found
             await asyncio.sleep(1.0)
-        raise EvaluationError(found.detail or "could not be judged", "run it again, it goes on from there")
+        raise EvaluationError(
+            found.detail or "could not be judged", "run it again, it goes on from there"
+        )
 
     def _request(self, parent: Program, child: Program) -> EvaluationRequest:
         if self.on.device == INTERPRETER:
@@ -233,12 +242,17 @@ def judgement(parent: LineageState, child: LineageState, evaluation: Evaluation)
 
 
 def interpretable(program: Program) -> Program:
-    """With the first configuration alone: the interpreter cannot measure, so it could not choose."""
-    source = KernelSource.parse(program.source, str(program.kernel), program.launcher or program.entry)
+    """With the first configuration alone: the interpreter cannot measure, so it could not
+    choose."""
+    source = KernelSource.parse(
+        program.source, str(program.kernel), program.launcher or program.entry
+    )
     configs = source.configs()
     if configs is None:
         return program
-    return replace(program, source=source.edited([(configs, f"({source.segment(configs)})[:1]")]).text)
+    return replace(
+        program, source=source.edited([(configs, f"({source.segment(configs)})[:1]")]).text
+    )
 
 
 def _inverse(speedup: Interval | None) -> Interval | None:
@@ -249,7 +263,9 @@ def _inverse(speedup: Interval | None) -> Interval | None:
 
 
 def _state(before: LineageState, candidate: Candidate) -> LineageState:
-    return LineageState(program=replace(before.program, source=candidate.program), steps=candidate.steps)
+    return LineageState(
+        program=replace(before.program, source=candidate.program), steps=candidate.steps
+    )
 
 
 def _name(step: Step) -> str:

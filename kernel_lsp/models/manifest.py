@@ -1,9 +1,9 @@
-"""What a checkpoint says of itself: manifest.json, written last, so that a folder with one is complete.
+"""What a checkpoint says of itself: manifest.json, written last, so that a folder with one is
+complete.
 
-`seal` writes it, `read` and `verify` believe nothing of it that the files do not show. A policy that did
-worse than the rule on held-out tasks is refused with its numbers. Not covered: whether these numbers are
-true; whoever trains measures them (trainer/evaluate.py).
-"""
+`seal` writes it, `read` and `verify` believe nothing of it that the files do not show. A policy
+that did worse than the rule on held-out tasks is refused with its numbers. Not covered: whether
+these numbers are true; whoever trains measures them (trainer/evaluate.py)."""
 
 from __future__ import annotations
 
@@ -70,17 +70,19 @@ class Manifest:
     """Name -> SHA-256."""
     held_out: HeldOut | None = None
     devices: tuple[str, ...] = ("cuda", "cpu")
-    """Whose rewards it has learned from: ``cpu``, ``cuda``, or GPUs of one architecture (``cuda:sm_90``);
-    elsewhere the rule plans."""
+    """Whose rewards it has learned from: ``cpu``, ``cuda``, or GPUs of one architecture
+    (``cuda:sm_90``); elsewhere the rule plans."""
     margin: float = 0.0
-    """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
+    """Of log-probability, by which it must be surer than of the rule's word to leave the rule's
+    course."""
     weighs: bool = False
-    """It has learned to weigh courses (agents/prompt_encoding/value_model.py), and is asked that about the rule's."""
+    """It has learned to weigh courses (agents/prompt_encoding/value_model.py), and is asked that
+    about the rule's."""
     targets: tuple[str, ...] = (GRAPH,)
     """Kinds of targets that it plans; of others another policy or the rule does."""
     unasked: bool = True
-    """The package may use it by itself, where its check is clearly better than the rule's. False: only who
-    chooses it gets it, since first suggestions are not all that a search is worth."""
+    """The package may use it by itself, where its check is clearly better than the rule's. False:
+    only who chooses it gets it, since first suggestions are not all that a search is worth."""
     created: str = ""
     notes: str = ""
     """Data, steps, limits: the model card in a few lines."""
@@ -136,7 +138,9 @@ def seal(
     )
     replace_file(folder / NAME, (json.dumps(wire.to_json(made), indent=1) + "\n").encode())
     for file in (*files, folder / NAME):
-        file.chmod(0o644)  # what a trainer has written for itself, everybody reads once it is in a package
+        file.chmod(
+            0o644
+        )  # what a trainer has written for itself, everybody reads once it is in a package
     return made
 
 
@@ -149,9 +153,13 @@ def read(folder: Path) -> Manifest:
         cause = f"{folder} holds no finished policy: it has no {NAME}"
         raise ModelError(cause, "finish it (trainer: save), or name another folder") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{folder / NAME} cannot be read: {error}", "fetch or train it again") from None
+        raise ModelError(
+            f"{folder / NAME} cannot be read: {error}", "fetch or train it again"
+        ) from None
     if made.schema != SCHEMA:
-        raise ModelError(f"{folder / NAME} has schema {made.schema}, this version reads {SCHEMA}", RETRAIN)
+        raise ModelError(
+            f"{folder / NAME} has schema {made.schema}, this version reads {SCHEMA}", RETRAIN
+        )
     if not _plain(made.name) or not _plain(made.version):
         cause = f"{folder / NAME}: name and version must be of a-z, 0-9, . and -"
         raise ModelError(cause, "rename it")
@@ -165,10 +173,14 @@ def read(folder: Path) -> Manifest:
 def verify(folder: Path, manifest: Manifest) -> None:
     """The files are there, unchanged, and of this version. Raises ModelError."""
     if manifest.vocabulary != VERSION:
-        raise ModelError(f"{manifest.id} speaks {manifest.vocabulary}, this version {VERSION}", RETRAIN)
+        raise ModelError(
+            f"{manifest.id} speaks {manifest.vocabulary}, this version {VERSION}", RETRAIN
+        )
     if not set(manifest.targets) & set(TARGETS):
         planned = ", ".join(manifest.targets) or "nothing"
-        raise ModelError(f"{manifest.id} plans {planned}, this version {' and '.join(TARGETS)}", RETRAIN)
+        raise ModelError(
+            f"{manifest.id} plans {planned}, this version {' and '.join(TARGETS)}", RETRAIN
+        )
     missing = [name for name in NEEDED if name not in manifest.files]
     if missing:
         raise ModelError(f"{manifest.id} has no {', '.join(missing)}", "fetch or train it again")
@@ -181,28 +193,45 @@ def verify(folder: Path, manifest: Manifest) -> None:
             raise ModelError(
                 f"{manifest.id} has {size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f} are used"
             )
-        changed = [name for name, digest in manifest.files.items() if sha256(folder / name) != digest]
+        changed = [
+            name for name, digest in manifest.files.items() if sha256(folder / name) != digest
+        ]
         told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         shape.read(folder)
     except (OSError, ValueError) as error:  # shape.Unfit is a ValueError
-        raise ModelError(f"{manifest.id} cannot be used: {error}", "fetch or train it again") from None
+        raise ModelError(
+            f"{manifest.id} cannot be used: {error}", "fetch or train it again"
+        ) from None
     if changed:
-        raise ModelError(f"{manifest.id}: {', '.join(changed)} changed since it was made", "fetch it again")
+        raise ModelError(
+            f"{manifest.id}: {', '.join(changed)} changed since it was made", "fetch it again"
+        )
     if not tokenizer.belongs(told):
-        raise ModelError(f"{manifest.id} has another tokenizer than this version's vocabulary", RETRAIN)
+        raise ModelError(
+            f"{manifest.id} has another tokenizer than this version's vocabulary", RETRAIN
+        )
 
 
 def refuse_worse(manifest: Manifest, used: Manifest | None) -> None:
-    """Raises ModelError with the numbers when the rule or the policy in use did better on held-out tasks."""
+    """Raises ModelError with the numbers when the rule or the policy in use did better on held-out
+    tasks."""
     mine, theirs = manifest.held_out, used.held_out if used else None
     if mine is None:
-        raise ModelError(f"{manifest.id} was never checked on held-out tasks", "evaluate it (trainer/)")
+        raise ModelError(
+            f"{manifest.id} was never checked on held-out tasks", "evaluate it (trainer/)"
+        )
     numbers = (mine.value, mine.low, mine.high, mine.rule)
     if not all(math.isfinite(number) for number in numbers) or mine.tasks < 1:
-        raise ModelError(f"{manifest.id}: its held-out check is no result: {mine}", "evaluate it again")
+        raise ModelError(
+            f"{manifest.id}: its held-out check is no result: {mine}", "evaluate it again"
+        )
     if mine.value <= mine.rule:
         raise ModelError(f"{manifest.id} is no better than the rule: {mine}", "train it further")
-    same = theirs and (theirs.metric, theirs.suite, theirs.device) == (mine.metric, mine.suite, mine.device)
+    same = theirs and (theirs.metric, theirs.suite, theirs.device) == (
+        mine.metric,
+        mine.suite,
+        mine.device,
+    )
     if theirs and used and same and mine.value < theirs.value:
         raise ModelError(
             f"{manifest.id} is worse than {used.id}, which is in use: {mine.value:.3f}"
@@ -219,4 +248,8 @@ def sha256(file: Path) -> str:
 
 def _plain(name: str) -> bool:
     """Fit to be a folder's name."""
-    return bool(name) and name[0].isalnum() and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+    return (
+        bool(name)
+        and name[0].isalnum()
+        and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+    )

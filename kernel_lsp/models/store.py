@@ -4,10 +4,10 @@
     <data folder>/models/<name>-<version>/   installed by the user
     <data folder>/models/used.json       which one, and which ones before it
 
-A choice counts for the kinds of targets that the chosen policy plans, until another is chosen for these;
-where nothing was, the package's own default counts, and `rule` counts for all. Whoever asks reads the file
-anew, so the next request already gets the new policy. Not covered: running one (agents/backbones/small).
-"""
+A choice counts for the kinds of targets that the chosen policy plans, until another is chosen for
+these; where nothing was, the package's own default counts, and `rule` counts for all. Whoever asks
+reads the file anew, so the next request already gets the new policy. Not covered: running one
+(agents/backbones/small)."""
 
 from __future__ import annotations
 
@@ -73,11 +73,9 @@ class PolicyStore:
     def used(self, target: str = GRAPH) -> StoredPolicy | None:
         """What the next request about this kind of target is answered by; None: the rule.
 
-        The last choice that was about this kind; where there was none the package's own, if it has one that
-        is clearly better than the rule.
-        Raises ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is
-        why.
-        """
+        The last choice that was about this kind; where there was none the package's own, if it has
+        one that is clearly better than the rule. Raises ModelError when what was chosen is gone or
+        cannot be used: then the rule counts, and this is why."""
         for name in reversed(self._history()):
             if name == RULE:
                 return None
@@ -94,7 +92,8 @@ class PolicyStore:
         return False
 
     def use(self, name: str) -> StoredPolicy | None:
-        """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with numbers."""
+        """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with
+        numbers."""
         if name == RULE:
             self._switch([*self._before(), RULE])
             return None
@@ -103,7 +102,9 @@ class PolicyStore:
         manifests.verify(model.folder, model.manifest)
         for target in filter(model.plans, TARGETS):
             current = None
-            with contextlib.suppress(ModelError):  # what cannot be used is no reason to refuse another
+            with contextlib.suppress(
+                ModelError
+            ):  # what cannot be used is no reason to refuse another
                 current = self.used(target)
             other = current.manifest if current and current.id != model.id else None
             manifests.refuse_worse(model.manifest, other)
@@ -111,7 +112,8 @@ class PolicyStore:
         return model
 
     def rollback(self) -> StoredPolicy | None:
-        """Back to what was used before. Raises ModelError when there is nothing, or it cannot be used."""
+        """Back to what was used before. Raises ModelError when there is nothing, or it cannot be
+        used."""
         before = self._before()[:-1]
         if not before:
             raise ModelError("nothing was used before", LIST)
@@ -132,14 +134,17 @@ class PolicyStore:
         return found[-1]
 
     def install(self, folder: Path) -> StoredPolicy:
-        """Copy a finished checkpoint here, unused as yet. Raises ModelError, and leaves nothing then."""
+        """Copy a finished checkpoint here, unused as yet. Raises ModelError, and leaves nothing
+        then."""
         told = manifests.read(folder)
         manifests.verify(folder, told)
         there = next((m for m in self.models() if m.manifest and m.manifest.id == told.id), None)
         if there is not None and there.manifest is not None:
             if there.manifest.digest == told.digest:
                 return there
-            raise ModelError(f"{told.id} is here already, with other weights", "give it another version")
+            raise ModelError(
+                f"{told.id} is here already, with other weights", "give it another version"
+            )
         place = self._mine / told.id.replace("@", "-")
         try:
             self._mine.mkdir(parents=True, exist_ok=True)
@@ -165,7 +170,9 @@ class PolicyStore:
             cause = f"{file} cannot be read: {type(error).__name__}"
             raise ModelError(cause, "`kernel-lsp models use` writes it anew") from None
         if not current:
-            raise ModelError(f"{file} is of another version", "`kernel-lsp models use` writes it anew")
+            raise ModelError(
+                f"{file} is of another version", "`kernel-lsp models use` writes it anew"
+            )
         return found
 
     def _before(self) -> list[str]:
@@ -204,7 +211,9 @@ class PolicyStore:
 def _in(folder: Path, *, packaged: bool = False) -> list[StoredPolicy]:
     """Finished or broken policies; a folder without anything of one is none."""
     try:
-        places = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+        places = sorted(
+            p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))
+        )
     except OSError:
         return []
     found = []

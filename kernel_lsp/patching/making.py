@@ -3,11 +3,10 @@
     text = make(library, original, edited)       raises PatchError where it cannot be one
     edited = rewritten(original, text)           what the library's file would be, from the patch as it is
 
-A patch holds new methods of classes (in a class of the same name), new functions in the place of functions,
-and what these use: kernels, helpers, imports. Names of the library that they use are imported from it, so a
-program that assigns such a name anew later is not followed. `make` refuses what `rewrite_class` would not give
-back.
-"""
+A patch holds new methods of classes (in a class of the same name), new functions in the place of
+functions, and what these use: kernels, helpers, imports. Names of the library that they use are
+imported from it, so a program that assigns such a name anew later is not followed. `make` refuses
+what `rewrite_class` would not give back."""
 
 from __future__ import annotations
 
@@ -65,7 +64,9 @@ def make(library: PatchedLibrary, original: str, edited: str) -> str:
     changed = [name for name in before.definitions if after.dump(name) != before.dump(name)]
     if gone := [name for name in before.bound if name not in after.bound]:
         raise _refusal(library, f"it removes {gone[0]}")
-    added = [one for one in after.tree.body if not before.holds(one) and not _binds(one) & set(changed)]
+    added = [
+        one for one in after.tree.body if not before.holds(one) and not _binds(one) & set(changed)
+    ]
     helpers = [one for one in added if not isinstance(one, ast.Import | ast.ImportFrom)]
     if taken := RESERVED.intersection(
         name for one in (*helpers, *map(after.find, changed)) for name in _binds(one)
@@ -83,7 +84,9 @@ def make(library: PatchedLibrary, original: str, edited: str) -> str:
         raise _refusal(library, "it changes no class and no function")
     text = _assemble(library, before, after, [*blocks, *parts], changed)
     if not _is_same(
-        rewrite_class(original, text), after, [*changed, *(n for one in helpers for n in _binds(one))]
+        rewrite_class(original, text),
+        after,
+        [*changed, *(n for one in helpers for n in _binds(one))],
     ):
         raise _refusal(library, "it changes more than methods and functions")
     return text
@@ -141,13 +144,19 @@ def _class(
     library: PatchedLibrary, after: _PatchText, old: ast.ClassDef, new: ast.ClassDef, qualname: str
 ) -> str:
     """A class with the statements of its body that are others now."""
-    head = [(ast.dump(ast.Tuple(one.bases)), [ast.dump(d) for d in one.decorator_list]) for one in (old, new)]
+    head = [
+        (ast.dump(ast.Tuple(one.bases)), [ast.dump(d) for d in one.decorator_list])
+        for one in (old, new)
+    ]
     if head[0] != head[1]:
         raise _refusal(library, f"it changes the bases or decorators of {qualname}")
     known = {ast.dump(one) for one in old.body}
     changed = [one for one in new.body if ast.dump(one) not in known]
     if missing := [
-        n for one in old.body for n in _binds(one) if n not in {m for o in new.body for m in _binds(o)}
+        n
+        for one in old.body
+        for n in _binds(one)
+        if n not in {m for o in new.body for m in _binds(o)}
     ]:
         raise _refusal(library, f"it removes {qualname}.{missing[0]}")
     inner = {one.name: one for one in old.body if isinstance(one, ast.ClassDef)}
@@ -159,7 +168,9 @@ def _class(
             parts.append("\n".join(f"    {line}" if line else "" for line in nested.split("\n")))
             continue
         if local := attributes & _at_definition(one):
-            raise _refusal(library, f"{qualname} uses its own {min(local)} where a method is defined")
+            raise _refusal(
+                library, f"{qualname} uses its own {min(local)} where a method is defined"
+            )
         parts.append(_indent(after.lines(one), "    "))
     title = f'    """What takes the place of parts of {library.module}.{qualname}."""'
     return f"class {new.name}:\n{title}\n\n" + "\n\n".join(parts)
@@ -179,16 +190,30 @@ def read(text: str) -> Patch | None:
     try:
         tree = parsing.parse_text(text)
         call = next(
-            one.value for one in tree.body if isinstance(one, ast.Assign) and _binds(one) == {"LIBRARY"}
+            one.value
+            for one in tree.body
+            if isinstance(one, ast.Assign) and _binds(one) == {"LIBRARY"}
         )
-        apply = next(one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "apply")
+        apply = next(
+            one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "apply"
+        )
         returned = apply.body[-1]
         assert isinstance(call, ast.Call) and isinstance(returned, ast.Return)
         assert isinstance(returned.value, ast.Call)
         given = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
         names = tuple(map(str, ast.literal_eval(returned.value.args[1])))
-        return Patch(library=PatchedLibrary(module=str(ast.literal_eval(call.args[0])), **given), names=names)
-    except (SyntaxError, ValueError, StopIteration, AssertionError, TypeError, IndexError, RecursionError):
+        return Patch(
+            library=PatchedLibrary(module=str(ast.literal_eval(call.args[0])), **given), names=names
+        )
+    except (
+        SyntaxError,
+        ValueError,
+        StopIteration,
+        AssertionError,
+        TypeError,
+        IndexError,
+        RecursionError,
+    ):
         return None
 
 
@@ -196,7 +221,9 @@ def rewrite_class(original: str, patch: str) -> str:
     """The library's file with what the patch module holds. Raises PatchError."""
     known = read(patch)
     if known is None:
-        raise PatchError("the file is no patch module", "restore it, or remove it with kernel-lsp patches")
+        raise PatchError(
+            "the file is no patch module", "restore it, or remove it with kernel-lsp patches"
+        )
     made = _PatchText(patch)
     own = {"LIBRARY", "apply"}
     imports = [
@@ -213,18 +240,25 @@ def rewrite_class(original: str, patch: str) -> str:
         try:
             there = file.find(name)
         except KeyError as error:
-            raise PatchError(f"the library has no {name}", "remove the patch, and optimize again") from error
+            raise PatchError(
+                f"the library has no {name}", "remove the patch, and optimize again"
+            ) from error
         new = _fill(file, there, made, part) if isinstance(part, ast.ClassDef) else made.lines(part)
-        change = SourceEdit(qualname=name, imports=tuple(imports), definitions=definitions, target=new)
+        change = SourceEdit(
+            qualname=name, imports=tuple(imports), definitions=definitions, target=new
+        )
         try:
             text = edit.apply_edit(text, file.span(there), change)
         except RewriteError as error:
-            raise PatchError(f"the patch of {name} fits no longer: {error}", "optimize it again") from error
+            raise PatchError(
+                f"the patch of {name} fits no longer: {error}", "optimize it again"
+            ) from error
     return text
 
 
 def without(text: str, names: Iterable[str]) -> str | None:
-    """A patch module without these classes and functions of the library; None: nothing is left of it."""
+    """A patch module without these classes and functions of the library; None: nothing is left of
+    it."""
     known = read(text)
     if known is None:
         return None
@@ -244,7 +278,9 @@ def without(text: str, names: Iterable[str]) -> str | None:
 def _fill(file: _PatchText, there: Definition, made: _PatchText, part: ast.ClassDef) -> str:
     """The library's class, dedented, with the statements of the patch's."""
     if not isinstance(there, ast.ClassDef):
-        raise PatchError(f"{there.name} is no class any more", "remove the patch, and optimize again")
+        raise PatchError(
+            f"{there.name} is no class any more", "remove the patch, and optimize again"
+        )
     first = _first(there)
     lines = file.text_lines(first, there.end_lineno or first)
     inside = " " * there.body[0].col_offset
@@ -292,7 +328,9 @@ class _PatchText:
 
     def find(self, name: str) -> Definition:
         """The last of that name. Raises KeyError."""
-        found = [one for one in self.tree.body if isinstance(one, edit.DEFINITIONS) and one.name == name]
+        found = [
+            one for one in self.tree.body if isinstance(one, edit.DEFINITIONS) and one.name == name
+        ]
         if not found:
             raise KeyError(name)
         return found[-1]
@@ -307,7 +345,8 @@ class _PatchText:
         return self._lines[first - 1 : last]
 
     def lines(self, node: ast.stmt) -> str:
-        """Source of a statement, decorators and comments right above included, as it is indented."""
+        """Source of a statement, decorators and comments right above included, as it is
+        indented."""
         first = _first(node)
         while first > 1 and self._lines[first - 2].lstrip().startswith("#"):
             first -= 1
@@ -318,7 +357,8 @@ class _PatchText:
         return Span(start=self._starts[first - 1] + node.col_offset, end=self._starts[last - 1] + 1)
 
     def imported(self, name: str) -> str | None:
-        """The plain import at the top of the file that binds a name, by itself; None: there is none."""
+        """The plain import at the top of the file that binds a name, by itself; None: there is
+        none."""
         for one in self.tree.body:
             if isinstance(one, ast.Import | ast.ImportFrom) and getattr(one, "level", 0) == 0:
                 for alias in one.names:
@@ -378,7 +418,11 @@ def _at_definition(node: ast.stmt) -> set[str]:
     """Names that are looked up when a method is defined: in decorators and defaults."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return _used_names(ast.unparse(node), lazy=True)
-    parts = [*node.decorator_list, *node.args.defaults, *(one for one in node.args.kw_defaults if one)]
+    parts = [
+        *node.decorator_list,
+        *node.args.defaults,
+        *(one for one in node.args.kw_defaults if one),
+    ]
     return {one.id for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)}
 
 
@@ -403,13 +447,15 @@ def _first(node: ast.stmt) -> int:
 
 
 def _indent(block: str, indent: str) -> str:
-    """The block with its first line at this depth; lines of a string that stand further left stay."""
+    """The block with its first line at this depth; lines of a string that stand further left
+    stay."""
     lines = block.strip("\n").split("\n")
     old = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
     if old == indent:
         return "\n".join(lines)
     return "\n".join(
-        indent + line[len(old) :] if line.strip() and line.startswith(old) else line for line in lines
+        indent + line[len(old) :] if line.strip() and line.startswith(old) else line
+        for line in lines
     )
 
 

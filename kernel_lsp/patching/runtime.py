@@ -1,13 +1,15 @@
-"""Verified rewrites of installed packages, one file for each module that they are of. Written by kernel-lsp.
+"""Verified rewrites of installed packages, one file for each module that they are of. Written by
+kernel-lsp.
 
     import kernel_lsp_patches; kernel_lsp_patches.apply()
 
-puts them into place for this process. The line belongs behind the program's imports, before its models are
-made. A package in another version than the rewrite was verified with runs unpatched, with one warning.
-`kernel-lsp guard` judges the rewrites again, `kernel-lsp patches remove` removes them and the line.
-"""
+puts them into place for this process. The line belongs behind the program's imports, before its
+models are made. A package in another version than the rewrite was verified with runs unpatched,
+with one warning. `kernel-lsp guard` judges the rewrites again, `kernel-lsp patches remove` removes
+them and the line."""
 
-# Copied into workspaces as kernel_lsp_patches/__init__.py: standard library alone, Python 3.10 and later.
+# Copied into workspaces as kernel_lsp_patches/__init__.py: standard library alone, Python 3.10 and
+# later.
 from __future__ import annotations
 
 import hashlib
@@ -18,7 +20,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-_BLANK = frozenset(vars(type("Blank", (), {}))) | {"__annotations__", "__annotate__", "__annotate_func__"}
+_BLANK = frozenset(vars(type("Blank", (), {}))) | {
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+}
 _warned: set[str] = set()
 
 
@@ -27,7 +33,8 @@ class OtherVersion(ImportError):
 
 
 def apply() -> tuple[str, ...]:
-    """Patch every module that is installed as it was; the names of what is patched. May be called again."""
+    """Patch every module that is installed as it was; the names of what is patched. May be called
+    again."""
     patched: list[str] = []
     for file in sorted(Path(__file__).parent.glob("[!_]*.py")):
         try:
@@ -56,15 +63,17 @@ class RuntimeLibrary:
         except (ImportError, OSError, TypeError) as error:
             raise OtherVersion(f"{module} cannot be patched: {error}") from error
         if installed != version:
-            raise OtherVersion(f"{module} is of {package} {installed}, its rewrite of {package} {version}")
+            raise OtherVersion(
+                f"{module} is of {package} {installed}, its rewrite of {package} {version}"
+            )
         if hashlib.sha256(source).hexdigest() != sha256:
             raise OtherVersion(f"{module} is not the file that was rewritten")
         self._patched: tuple[str, ...] | None = None
 
     def patch(self, made: dict[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
-        """Put what stands in ``made`` under these names into the library; afterwards the names mean the
-        library's own there too. Of a class the methods are put into the library's class, which stays the
-        same class: its instances, subclasses and pickles know of nothing."""
+        """Put what stands in ``made`` under these names into the library; afterwards the names
+        mean the library's own there too. Of a class the methods are put into the library's class,
+        which stays the same class: its instances, subclasses and pickles know of nothing."""
         if self._patched is None:
             parts = {name: made[name] for name in names if "." not in name}
             for name, part in parts.items():

@@ -3,8 +3,8 @@
     kernel_lsp_patches/__init__.py       runtime.py, as it is
                        tinylib_blocks.py the rewrites of tinylib.blocks (making.py)
 
-They lie where the program's imports are found, and belong into version control. Standard library only.
-"""
+They lie where the program's imports are found, and belong into version control. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def _distribution(path: Path) -> tuple[str | None, str | None]:
     line = path.relative_to(site).as_posix() + ","
     for info in sorted(site.glob("*.dist-info")):
         try:
-            if any(one.startswith(line) for one in (info / "RECORD").read_text("utf-8").splitlines()):
+            if any(
+                one.startswith(line) for one in (info / "RECORD").read_text("utf-8").splitlines()
+            ):
                 headers = HeaderParser().parsestr((info / "METADATA").read_text("utf-8"))
                 return headers["Name"], headers["Version"]
         except (OSError, UnicodeDecodeError):
@@ -72,7 +74,7 @@ def _distribution(path: Path) -> tuple[str | None, str | None]:
     return None, None
 
 
-# --- what there is ----------------------------------------------------------------------------------
+# --- what there is --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +111,7 @@ def _packages(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-# --- where one belongs --------------------------------------------------------------------------------
+# --- where one belongs ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +158,8 @@ def begin_patch(place: Place, library: PatchedLibrary, original: str) -> str:
 
 
 def files(place: Place, library: PatchedLibrary, original: str, edited: str) -> dict[Path, str]:
-    """The patch package's files, and the script with its line where one is known. Raises PatchError."""
+    """The patch package's files, and the script with its line where one is known. Raises
+    PatchError."""
     made = {place.file(library): make(library, original, edited), place.start: start_text()}
     if place.script is not None:
         text = read_source(place.script).text
@@ -172,15 +175,17 @@ def start_text() -> str:
 
 
 def with_line(text: str) -> str | None:
-    """A script that calls the patches, behind its first imports; None: it cannot be read. A script that
-    names the package has the line already."""
+    """A script that calls the patches, behind its first imports; None: it cannot be read. A script
+    that names the package has the line already."""
     if PACKAGE in text:
         return text
     try:
         body = parsing.parse_text(text).body
     except (SyntaxError, ValueError, RecursionError):
         return None
-    is_docstring = bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    is_docstring = (
+        bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    )
     anchors = [one for one in body if isinstance(one, ast.Import | ast.ImportFrom)]
     ends = [one.end_lineno or one.lineno for one in (*body[: int(is_docstring)], *anchors)]
     end = max(ends, default=0)

@@ -1,4 +1,5 @@
-"""The order of the stages: analyze, select, propose, evaluate. Imports no torch; holds no stage's logic.
+"""The order of the stages: analyze, select, propose, evaluate. Imports no torch; holds no stage's
+logic.
 
 order.py        a job from text to outcome, with its cache: the quick search, and what follows it
 prepare.py      what is known about a job before any of the user's code runs

@@ -1,4 +1,5 @@
-"""Classes of precision that steps have chosen: which chain is the coarser, and the next safer one."""
+"""Classes of precision that steps have chosen: which chain is the coarser, and the next safer
+one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ Ranks = dict[str, int]
 def ranks(sites: Sequence[Site], steps: Sequence[Step]) -> Ranks:
     pairs = zip(sites, steps, strict=True)
     return {
-        site.key: _order(site).index(_chosen_value(site, step)) for site, step in pairs if _may_choose(site)
+        site.key: _order(site).index(_chosen_value(site, step))
+        for site, step in pairs
+        if _may_choose(site)
     }
 
 
@@ -30,7 +33,8 @@ def riskier(mine: Ranks, theirs: Ranks) -> bool:
 
 
 def coarser(mine: Ranks, refused: Ranks) -> bool:
-    """Whether each of its steps that has a precision stood in the refused one, in no coarser class there."""
+    """Whether each of its steps that has a precision stood in the refused one, in no coarser class
+    there."""
     return bool(mine) and all(name in refused and mine[name] >= refused[name] for name in mine)
 
 

@@ -1,11 +1,10 @@
-"""Workloads of a ``torch.autograd.Function`` whose forward or backward launches a kernel: what its ``apply``
-is called with.
+"""Workloads of a ``torch.autograd.Function`` whose forward or backward launches a kernel: what its
+``apply`` is called with.
 
-Found in a recording of its forward's launches, above the class or its forward, or above a function of the
-file that hands its own arguments on to ``Op.apply``. A backward's are its forward's: gradients are made of
-them (kernels/operators.py). Not covered: what calls it with something else than its own arguments
-(callers.py).
-"""
+Found in a recording of its forward's launches, above the class or its forward, or above a function
+of the file that hands its own arguments on to ``Op.apply``. A backward's are its forward's:
+gradients are made of them (kernels/operators.py). Not covered: what calls it with something else
+than its own arguments (callers.py)."""
 
 from __future__ import annotations
 
@@ -52,7 +51,8 @@ def workloads_of(
         problems.append(
             WorkloadError(
                 f"nothing says what {operator.name}.apply is called with",
-                f"put a comment above class {operator.name}, e.g. # kernel-lsp: workload x=f32[128,4096]",
+                f"put a comment above class {operator.name}, e.g. # kernel-lsp: workload "
+                f"x=f32[128,4096]",
             )
         )
     return tuple(known), tuple(problems)
@@ -63,11 +63,14 @@ def fit_workload(workload: Workload, source: str, launcher: str | None) -> Workl
     operator = _operator(parsing.parse_text(source), launcher or "")
     if operator is None or not operator.is_backward or workload.inputs is None:
         return workload
-    return replace(workload, inputs=tuple(replace(spec, requires_grad=False) for spec in workload.inputs))
+    return replace(
+        workload, inputs=tuple(replace(spec, requires_grad=False) for spec in workload.inputs)
+    )
 
 
 def is_called_alone(text: str, launcher: str) -> bool:
-    """It is a function, a static method or half of an autograd Function, and no method of an object."""
+    """It is a function, a static method or half of an autograd Function, and no method of an
+    object."""
     source = KernelSource.parse(text, launcher, launcher)
     return not source.needs_object(launcher) or _operator(source.tree, launcher) is not None
 
@@ -106,7 +109,11 @@ def _pragma_workloads(
 
 
 def _of_callers(
-    snapshot: Snapshot, tree: ast.Module, operator: AutogradOperator, found: Analysis, folder: str | None
+    snapshot: Snapshot,
+    tree: ast.Module,
+    operator: AutogradOperator,
+    found: Analysis,
+    folder: str | None,
 ) -> Iterator[Found]:
     for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
         caller = analysis.find_target(found, function.name)
@@ -114,7 +121,9 @@ def _of_callers(
         if caller is None or not calls:
             continue
         known, problems = workloads.workloads_for(snapshot, caller, folder)
-        known = tuple(one for one in known if one.inputs is not None)  # get_inputs() is asked by callers.py
+        known = tuple(
+            one for one in known if one.inputs is not None
+        )  # get_inputs() is asked by callers.py
         handed = _handed_arguments(function, calls)
         if handed is not None:
             made = (_through(function, handed, one) for one in known)
@@ -129,15 +138,20 @@ def _applications(function: ast.FunctionDef, name: str) -> list[ast.Call]:
 def _handed_arguments(function: ast.FunctionDef, calls: list[ast.Call]) -> list[ast.expr] | None:
     """What the only call passes, where that is constants and arguments as they were given."""
     own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-    set_here = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    set_here = {
+        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     values = calls[0].args
     plain = all(
-        isinstance(v, ast.Constant) or (isinstance(v, ast.Name) and v.id in own - set_here) for v in values
+        isinstance(v, ast.Constant) or (isinstance(v, ast.Name) and v.id in own - set_here)
+        for v in values
     )
     return values if len(calls) == 1 and not calls[0].keywords and plain else None
 
 
-def _through(function: ast.FunctionDef, handed: list[ast.expr], workload: Workload) -> Workload | None:
+def _through(
+    function: ast.FunctionDef, handed: list[ast.expr], workload: Workload
+) -> Workload | None:
     """The caller's workload as that of what it calls; None: an argument of it is not in there."""
     given = function.args
     names = [a.arg for a in (*given.posonlyargs, *given.args)]

@@ -1,9 +1,10 @@
-"""Which module or function of the file calls a launcher that has no workload of its own, and with what.
+"""Which module or function of the file calls a launcher that has no workload of its own, and with
+what.
 
-`reached(...)` finds the first one with a workload; `program_of` is the kernel's program with that one inside
-and its inputs made by it (kernels/reached.py). `kernels_of` is the other way: the kernels that a module or
-function comes to. Not covered: callers of other files, and callers of methods that launch kernels.
-"""
+`reached(...)` finds the first one with a workload; `program_of` is the kernel's program with that
+one inside and its inputs made by it (kernels/reached.py). `kernels_of` is the other way: the
+kernels that a module or function comes to. Not covered: callers of other files, and callers of
+methods that launch kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from dataclasses import replace
 from kernel_lsp import analysis, workloads
 from kernel_lsp.errors import CaptureError, WorkloadError
 from kernel_lsp.pipeline import applied
-from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    Analysis,
+    Program,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.rewrite.kernels.caller_inputs import Reached, with_inputs
 from kernel_lsp.rewrite.kernels.source import defined_names
 
@@ -20,10 +29,12 @@ from kernel_lsp.rewrite.kernels.source import defined_names
 def find_caller(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
 ) -> tuple[Reached | None, list[WorkloadError]]:
-    """Of a kernel's launchers the first that is called so; None: no caller has a workload itself, with what
-    is wrong with those that they have."""
+    """Of a kernel's launchers the first that is called so; None: no caller has a workload itself,
+    with what is wrong with those that they have."""
     problems: list[WorkloadError] = []
-    for launcher in (one for one in target.launchers if applied.is_called_alone(snapshot.text, one)):
+    for launcher in (
+        one for one in target.launchers if applied.is_called_alone(snapshot.text, one)
+    ):
         for caller in _callers(snapshot, found, launcher.split(".")[0]):
             known, wrong = workloads.workloads_for(snapshot, caller, folder)
             if known:
@@ -44,9 +55,12 @@ def program_of(snapshot: Snapshot, target: Target, one: Reached) -> Program:
 
 
 def kernels_of(snapshot: Snapshot, found: Analysis, qualname: str) -> list[str]:
-    """Triton kernels of the file that a target's or launcher's code comes to, in the order of the text."""
+    """Triton kernels of the file that a target's or launcher's code comes to, in the order of the
+    text."""
     target = analysis.find_target(found, qualname)
-    kernels = [one for one in found.targets if one.kind is TargetKind.TRITON_KERNEL and one.launchers]
+    kernels = [
+        one for one in found.targets if one.kind is TargetKind.TRITON_KERNEL and one.launchers
+    ]
     if target is None:
         return [one.qualname for one in kernels if qualname in one.launchers]
     if target in kernels:
@@ -61,7 +75,9 @@ def _callers(snapshot: Snapshot, found: Analysis, name: str) -> list[Target]:
     return [
         one
         for one in others
-        if one.qualname.split(".")[0] != name and "." not in one.qualname and name in _names(snapshot, one)
+        if one.qualname.split(".")[0] != name
+        and "." not in one.qualname
+        and name in _names(snapshot, one)
     ]
 
 

@@ -1,9 +1,9 @@
-"""A deeper search of one opened target: puts the parts together, and says at the end what it has cost.
+"""A deeper search of one opened target: puts the parts together, and says at the end what it has
+cost.
 
-The judge is the quick search's own tournament, so a verdict means the same. Without a language model that can
-be asked, what needs none goes on, and the summary says why. Not covered: how anything is decided (search/),
-what a model is told (agents/).
-"""
+The judge is the quick search's own tournament, so a verdict means the same. Without a language
+model that can be asked, what needs none goes on, and the summary says why. Not covered: how
+anything is decided (search/), what a model is told (agents/)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ from kernel_lsp.search.workers import SearchWorkers
 
 FOLDER = "searches"
 MOST_ARCHIVES = 200
-"""Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a plan never."""
+"""Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a
+plan never."""
 MOST_MATCHES = 20
 """Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
@@ -88,12 +89,14 @@ async def run(
 ) -> tuple[tuple[Proposal, ...], SearchSummary]:
     """What the search has found, best first, and its summary.
 
-    ``turn`` is taken around every judgement. Raises ArchiveError, and EvaluationError when the target itself
-    cannot be judged by. Cancelling the task ends it all; the archive stays, and the same call goes on there.
-    """
+    ``turn`` is taken around every judgement. Raises ArchiveError, and EvaluationError when the
+    target itself cannot be judged by. Cancelling the task ends it all; the archive stays, and the
+    same call goes on there."""
     archive = SqliteArchive.open(_path(one, plan, settings), one.identity(), fresh=plan.fresh)
     try:
-        deep = _Deep(one=one, plan=plan, settings=settings, report=report, turn=turn, archive=archive)
+        deep = _Deep(
+            one=one, plan=plan, settings=settings, report=report, turn=turn, archive=archive
+        )
         return await deep.run(seeds)
     finally:
         archive.close()
@@ -124,10 +127,16 @@ class _Deep:
         return self._found(), self._summary(stop, resumed)
 
     async def _searched(
-        self, task: SearchTask, arms: BanditArms, model: tuple[Backbone, ModelInfo] | None, resumed: int
+        self,
+        task: SearchTask,
+        arms: BanditArms,
+        model: tuple[Backbone, ModelInfo] | None,
+        resumed: int,
     ) -> StopReason:
         workshop = EngineWorkshop(self.one.engine, self.one.prepared)
-        order = functools.partial(arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench))
+        order = functools.partial(
+            arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench)
+        )
         begun = max((attempt.number for attempt in self.archive.attempts), default=-1) + 1
         agent = PolicyAgent(model[0], workshop, info=model[1], order=order) if model else None
         loop = SearchLoop(
@@ -161,18 +170,23 @@ class _Deep:
         """As drafts of skills; they reach no job before they were verified."""
         data_dir = Path(self.settings.data_dir)
         try:
-            staged = learning.keep_lessons(self.one, self.archive.attempts, drafts, writer, data_dir)
+            staged = learning.keep_lessons(
+                self.one, self.archive.attempts, drafts, writer, data_dir
+            )
         except SkillError as error:
             self.notes.append(f"nothing was learned of this search: {error}")
             return
         names = [papers.name for papers in staged if papers.standing is Standing.STAGED]
         if names:
-            self.report(Progress(phase="learn", message=f"drafted {', '.join(names)} from this search"))
+            self.report(
+                Progress(phase="learn", message=f"drafted {', '.join(names)} from this search")
+            )
 
     # --- the parts --------------------------------------------------------------------------
 
     async def _model(self, stack: contextlib.AsyncExitStack) -> tuple[Backbone, ModelInfo] | None:
-        """Open until the stack ends; None: nobody is asked, and a note says why if that was wished for."""
+        """Open until the stack ends; None: nobody is asked, and a note says why if that was wished
+        for."""
         settings, job = self.settings, self.one.prepared.job
         if job.background or (settings.policy == "plan" and self.plan.mode is SearchMode.EVOLVE):
             return None
@@ -193,7 +207,8 @@ class _Deep:
     def _moves(
         self, workshop: EngineWorkshop, order: Callable[[Sequence[str]], list[str]]
     ) -> dict[Move, Proposer]:
-        """Beside a model that works alone nothing else proposes: its results compare with published ones."""
+        """Beside a model that works alone nothing else proposes: its results compare with
+        published ones."""
         if self.plan.mode is not SearchMode.EVOLVE:
             return {}
         return {
@@ -206,13 +221,17 @@ class _Deep:
         samples = min(self.settings.model_samples, info.max_in_flight) if info else 1
         if self.plan.mode is SearchMode.TURNS and is_single(self.plan):
             samples = 1
-        return SearchWorkers(judges=LANES.get(device, 1), samples=samples, apart=disturbs(info, device))
+        return SearchWorkers(
+            judges=LANES.get(device, 1), samples=samples, apart=disturbs(info, device)
+        )
 
     async def _judge(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
         async with self.turn():
             return await self.one.tournament.judged(candidate, full=full)
 
-    async def _recall(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
+    async def _recall(
+        self, attempt: Attempt, candidate: Candidate, *, full: bool
+    ) -> SearchJudgement | None:
         return self.one.tournament.recalled(candidate, full=full)
 
     def _digest(self, judged: SearchJudgement) -> Json:
@@ -271,8 +290,9 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: BanditArms) -> SearchT
 
 
 def disturbs(info: ModelInfo | None, device: str) -> bool:
-    """Whether generating is in the way of timing: on the GPU that judges, or on this machine where its CPU
-    does (a model on the same cores made a right rewrite's times look impossible: 0.14 ms, 8.2 seen)."""
+    """Whether generating is in the way of timing: on the GPU that judges, or on this machine where
+    its CPU does (a model on the same cores made a right rewrite's times look impossible: 0.14 ms,
+    8.2 seen)."""
     if info is None:
         return False
     if device == "cuda":
@@ -299,7 +319,9 @@ def tally(known: Sequence[Attempt]) -> dict[Move, MoveTally]:
     found: dict[Move, MoveTally] = {}
     for attempt, gained in _improvements(known):
         before = found.get(attempt.move, MoveTally())
-        passed = attempt.proposal is not None and attempt.proposal.evaluation.status is EvalStatus.PASSED
+        passed = (
+            attempt.proposal is not None and attempt.proposal.evaluation.status is EvalStatus.PASSED
+        )
         found[attempt.move] = MoveTally(
             tries=before.tries + 1,
             right=before.right + int(passed),

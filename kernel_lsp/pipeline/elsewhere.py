@@ -1,9 +1,10 @@
-"""Where a Triton kernel is named besides its program: who launches it there knows nothing of new parameters.
+"""Where a Triton kernel is named besides its program: who launches it there knows nothing of new
+parameters.
 
-By words alone, so that nothing is run or imported: another file of the folder counts when it has the kernel's
-name and that of its module. That is too often rather than too seldom, and costs but the rewrites that change
-how a kernel is launched. Not covered: names that are put together at run time.
-"""
+By words alone, so that nothing is run or imported: another file of the folder counts when it has
+the kernel's name and that of its module. That is too often rather than too seldom, and costs but
+the rewrites that change how a kernel is launched. Not covered: names that are put together at run
+time."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ MOST_FILES = 20_000
 """Of a folder; in a larger one the rest is unknown."""
 
 
-def named_elsewhere(kernel: str, text: str, program: str, path: Path, folder: Path | None) -> str | None:
-    """A place, in words; None where ``program``, sliced out of ``text``, is all that names the kernel."""
+def named_elsewhere(
+    kernel: str, text: str, program: str, path: Path, folder: Path | None
+) -> str | None:
+    """A place, in words; None where ``program``, sliced out of ``text``, is all that names the
+    kernel."""
     if _uses(ast.parse(text), kernel) > _uses(ast.parse(program), kernel):
         return f"{path.name}, beside its launchers"
     if folder is None:
@@ -47,7 +51,8 @@ def _naming(kernel: str, own: Path, files: Iterator[Path]) -> Iterator[str]:
             text = foreign.read_bytes(file, most=MAX_SOURCE_BYTES)
         except OSError:  # who cannot read it cannot import it, and no person wrote so much
             continue
-        # A search for bytes takes a tenth of one for words: few files come so far as to be asked for more.
+        # A search for bytes takes a tenth of one for words: few files come so far as to be asked
+        # for more.
         named = all(name in text for name in names) and all(word.search(text) for word in words)
         if named and file.resolve() != own.resolve():
             yield file.name

@@ -1,9 +1,9 @@
-"""Targets of recorded programs, opened where they live: in their own file, by a call that the program made.
+"""Targets of recorded programs, opened where they live: in their own file, by a call that the
+program made.
 
-`find_call` looks a target up among the user's recordings, by file and qualified name. What people have written
-down themselves (a comment, workloads.toml) comes before it, everything else behind. Not covered: whether the
-file still fits the recorded call; opening it says so.
-"""
+`find_call` looks a target up among the user's recordings, by file and qualified name. What people
+have written down themselves (a comment, workloads.toml) comes before it, everything else behind.
+Not covered: whether the file still fits the recorded call; opening it says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.records import ArgSpec, Home, Program, Setting, Target, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    ArgSpec,
+    Home,
+    Program,
+    Setting,
+    Target,
+    TargetKind,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.snapshots import format, store
 from kernel_lsp.snapshots.store import ProgramRecording, Table
 
@@ -28,7 +37,8 @@ class RecordedCall:
 
 
 def find_call(path: Path, text: str, target: Target, data_dir: Path) -> RecordedCall | None:
-    """The way that took the most time in the newest recording that called the target; None: none did."""
+    """The way that took the most time in the newest recording that called the target; None: none
+    did."""
     if target.kind is TargetKind.TRITON_KERNEL:
         return None
     real = path.resolve()
@@ -36,7 +46,9 @@ def find_call(path: Path, text: str, target: Target, data_dir: Path) -> Recorded
         ways = [way for way in recording.ways if _is_of(recording, way, real, target.qualname)]
         for way in sorted(ways, key=lambda way: -float(way.get("share") or 0.0)):
             snapshot = recording.snapshot(way)
-            if snapshot is not None and (kept := _read_call(recording, way, snapshot, path, text, target)):
+            if snapshot is not None and (
+                kept := _read_call(recording, way, snapshot, path, text, target)
+            ):
                 return kept
     return None
 

@@ -1,10 +1,9 @@
 """The parameters that won before, by kind of site, architecture and version of Triton.
 
-One small JSON file per key in the user's data folder, replaced in one step, so that any number of processes
-may write; the longest unused go when there are too many. A file that cannot be read counts as unknown and is
-named in ``notes``. It holds a skill's name and parameters, no source. Not covered: whether they are right for
-a program; every rewrite is judged all the same.
-"""
+One small JSON file per key in the user's data folder, replaced in one step, so that any number of
+processes may write; the longest unused go when there are too many. A file that cannot be read
+counts as unknown and is named in ``notes``. It holds a skill's name and parameters, no source. Not
+covered: whether they are right for a program; every rewrite is judged all the same."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Accepted work becomes drafts of skills: what a person kept, and what a search has clearly improved.
+"""Accepted work becomes drafts of skills: what a person kept, and what a search has clearly
+improved.
 
-A draft is staged with its papers, or kept as refused with the reason, so that the same is not drafted again.
-Nothing here is measured and nothing reaches a job: that is what proving/ and `kernel-lsp skills verify` are
-for. A verified skill's use is counted here, and one that stopped helping is retired.
-"""
+A draft is staged with its papers, or kept as refused with the reason, so that the same is not
+drafted again. Nothing here is measured and nothing reaches a job: that is what proving/ and
+`kernel-lsp skills verify` are for. A verified skill's use is counted here, and one that stopped
+helping is retired."""
 
 from __future__ import annotations
 
@@ -60,13 +61,15 @@ def hardware_of(bench: JobBench) -> str:
 
 
 def from_journal(journal: Journal, library: SkillLibrary, book: Skillbook) -> list[LearnedSkill]:
-    """Drafts of every rewrite that was kept and not taken back; what is known is not drafted again."""
+    """Drafts of every rewrite that was kept and not taken back; what is known is not drafted
+    again."""
     kept = {event.proposal: event.kind in KEPT for event in journal.events(*KEPT, *TAKEN_BACK)}
     return _of_proposals([name for name, stays in kept.items() if stays], journal, library, book)
 
 
 def from_events(journal: Journal, events: Sequence[Event], data_dir: Path) -> list[LearnedSkill]:
-    """The same for what has just been kept. Raises SkillError when the library cannot be written."""
+    """The same for what has just been kept. Raises SkillError when the library cannot be
+    written."""
     kept = [event.proposal for event in events if event.kind in KEPT]
     book = skillbook.load(skillbook.folders(data_dir=data_dir)) if kept else Skillbook()
     return _of_proposals(kept, journal, SkillLibrary(data_dir), book)
@@ -80,7 +83,8 @@ def _of_proposals(
 
 
 def of_kept(proposal: Proposal) -> list[Lesson]:
-    """By rule, without the text of the code. None where it has no steps, or a learned skill had led to it."""
+    """By rule, without the text of the code. None where it has no steps, or a learned skill had
+    led to it."""
     if skill_of(proposal) is not None:
         return []
     evaluation = proposal.evaluation
@@ -101,7 +105,8 @@ def of_kept(proposal: Proposal) -> list[Lesson]:
 def draft_by_rule(
     proposal: Proposal, seen: MeasuredPlace, event: str, before: Sequence[Step] = ()
 ) -> list[Lesson]:
-    """What the rule writes down of a proposal. ``before``: the steps that were suggested first, if known."""
+    """What the rule writes down of a proposal. ``before``: the steps that were suggested first, if
+    known."""
     origin = _origin(proposal, seen, event)
     drafts = summary_rule.drafts(proposal.candidate.steps, seen, before)
     other = tuple(before) if tuple(before) != proposal.candidate.steps else ()
@@ -114,8 +119,8 @@ def draft_by_rule(
 def of_search(
     one: Opened, attempts: Sequence[Attempt], drafts: Sequence[SkillDraft] = (), writer: str = ""
 ) -> list[Lesson]:
-    """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule, and what a
-    model drafted, with the machine-checkable papers that no model writes."""
+    """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule,
+    and what a model drafted, with the machine-checkable papers that no model writes."""
     found = find_improvement(attempts)
     if found is None or found.proposal is None or skill_of(found.proposal) is not None:
         return []
@@ -130,17 +135,31 @@ def of_search(
 
 
 def keep_lessons(
-    one: Opened, attempts: Sequence[Attempt], drafts: Sequence[SkillDraft], writer: str, data_dir: Path
+    one: Opened,
+    attempts: Sequence[Attempt],
+    drafts: Sequence[SkillDraft],
+    writer: str,
+    data_dir: Path,
 ) -> list[LearnedSkill]:
     """What a search has taught, staged. Raises SkillError when the library cannot be written."""
     lessons = of_search(one, attempts, drafts, writer)
-    return stage(lessons, SkillLibrary(data_dir), one.bench.skills, one.capture.inputs) if lessons else []
+    return (
+        stage(lessons, SkillLibrary(data_dir), one.bench.skills, one.capture.inputs)
+        if lessons
+        else []
+    )
 
 
 def find_improvement(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The best attempt, when it is `summary.BETTER` times the first right one and the best baseline."""
+    """The best attempt, when it is `summary.BETTER` times the first right one and the best
+    baseline."""
     first, best = _first(attempts), best_of(attempts)
-    if first is None or best is None or best.proposal is None or best.proposal.verdict is not Verdict.FASTER:
+    if (
+        first is None
+        or best is None
+        or best.proposal is None
+        or best.proposal.verdict is not Verdict.FASTER
+    ):
         return None
     bar = summary.BETTER * max(1.0, first.fitness or 0.0)
     return best if (best.fitness or 0.0) >= bar else None
@@ -149,7 +168,9 @@ def find_improvement(attempts: Sequence[Attempt]) -> Attempt | None:
 def _first(attempts: Sequence[Attempt]) -> Attempt | None:
     """The first right one that was made of steps."""
     right = (
-        a for a in attempts if a.fitness is not None and a.proposal and a.candidate and a.candidate.steps
+        a
+        for a in attempts
+        if a.fitness is not None and a.proposal and a.candidate and a.candidate.steps
     )
     return min(right, key=lambda attempt: attempt.number, default=None)
 
@@ -173,7 +194,10 @@ def seen_of(one: Opened, proposal: Proposal) -> MeasuredPlace:
 
 
 def stage(
-    lessons: Iterable[Lesson], library: SkillLibrary, book: Skillbook, inputs: Sequence[ArgSpec] = ()
+    lessons: Iterable[Lesson],
+    library: SkillLibrary,
+    book: Skillbook,
+    inputs: Sequence[ArgSpec] = (),
 ) -> list[LearnedSkill]:
     """Each staged, or kept as refused with the reason; those known already are passed over."""
     staged = []
@@ -203,7 +227,9 @@ def _faults(lesson: Lesson, known: Sequence[Skill], inputs: Sequence[ArgSpec]) -
 # --- at work ------------------------------------------------------------------------------
 
 
-def count_usage(ranked: Sequence[Proposal], one: Opened, settings: Settings, report: Report) -> None:
+def count_usage(
+    ranked: Sequence[Proposal], one: Opened, settings: Settings, report: Report
+) -> None:
     """Of the verified skills in a job, best first; those that stopped helping are retired."""
     used = {name for proposal in ranked if (name := skill_of(proposal))}
     if not used:
@@ -212,7 +238,9 @@ def count_usage(ranked: Sequence[Proposal], one: Opened, settings: Settings, rep
     usage = UsageStatistics(data_dir)
     usage.count(ranked, hardware)
     for found in usage.stats():
-        reason = helps_no_more(found) if found.skill in used and found.hardware == hardware else None
+        reason = (
+            helps_no_more(found) if found.skill in used and found.hardware == hardware else None
+        )
         if reason is not None:
             _retire(SkillLibrary(data_dir), found.skill, reason, report)
 

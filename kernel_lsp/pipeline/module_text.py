@@ -1,10 +1,9 @@
 """A module text that a model wrote, taken apart: the target, new definitions beside it, imports.
 
-What the program has already and the model repeats is passed over when it is the same, and refused when it is
-not: nothing outside the target changes its meaning, also in the rest of the user's file (`clash`).
-Callers of the target rely on its kind, its signatures and its public methods, so these stay.
-Not covered: whether the code is right, fast or hostile (the gate).
-"""
+What the program has already and the model repeats is passed over when it is the same, and refused
+when it is not: nothing outside the target changes its meaning, also in the rest of the user's file
+(`clash`). Callers of the target rely on its kind, its signatures and its public methods, so these
+stay. Not covered: whether the code is right, fast or hostile (the gate)."""
 
 from __future__ import annotations
 
@@ -52,7 +51,9 @@ class _Module:
         above = 0
         for node in body:
             if lines_of(node)[0] <= above:
-                raise RewriteError(f"line {above} holds two statements", "one a line at the top level")
+                raise RewriteError(
+                    f"line {above} holds two statements", "one a line at the top level"
+                )
             if node is not target:
                 self._beside(above, node)
             above = node.end_lineno or node.lineno
@@ -81,7 +82,9 @@ class _Module:
         ]
         if other and self.name != OTHER_NAME:
             original = _same(self.original)
-            own = [node for node in own if _same(node) != original]  # repeated beside its replacement
+            own = [
+                node for node in own if _same(node) != original
+            ]  # repeated beside its replacement
             if any(isinstance(n, ast.Name) and n.id == self.name for n in ast.walk(other[0])):
                 cause = f"{OTHER_NAME} is made from {self.name}, which it replaces"
                 raise RewriteError(cause, f"write {self.name} whole")
@@ -114,7 +117,8 @@ class _Module:
                 self.definitions.append(_with_comments(self.lines, above, node))
             elif _same(node) not in self.outside[known[0]]:
                 raise RewriteError(
-                    f"{known[0]} stands outside the markers and cannot change", "give yours another name"
+                    f"{known[0]} stands outside the markers and cannot change",
+                    "give yours another name",
                 )
         else:
             raise RewriteError(
@@ -126,20 +130,24 @@ class _Module:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             if _same(node) in self.outside.get("annotations", ()):
                 return
-            raise RewriteError(f"line {node.lineno} changes how the whole file is read", "leave it out")
+            raise RewriteError(
+                f"line {node.lineno} changes how the whole file is read", "leave it out"
+            )
         if isinstance(node, ast.ImportFrom) and (node.level or node.names[0].name == "*"):
             raise RewriteError(
                 f"line {node.lineno} imports what cannot be followed", "import names from a module"
             )
-        self.imports += fresh_imports([ast.unparse(one) for one in _single_imports(node)], self.program)
+        self.imports += fresh_imports(
+            [ast.unparse(one) for one in _single_imports(node)], self.program
+        )
 
 
 def clash(edit: SourceEdit, text: str) -> str | None:
-    """A name to which the edit would give another meaning in the rest of a file; None: there is none.
+    """A name to which the edit would give another meaning in the rest of a file; None: there is
+    none.
 
-    Definitions whose names the file defines itself get other names (`rewrite.edit`); what it imports, and
-    what is built in, is nobody's to define anew.
-    """
+    Definitions whose names the file defines itself get other names (`rewrite.edit`); what it
+    imports, and what is built in, is nobody's to define anew."""
     body = _parse(text.removeprefix("\ufeff"))
     taken = dict(_imported_names(body))
     bound = {name for node in body for name in bound_names(node)}
@@ -148,7 +156,9 @@ def clash(edit: SourceEdit, text: str) -> str | None:
         if taken.get(name) != meaning and (name in bound or hasattr(builtins, name)):
             return name
     fresh = [name for node in _parse(edit.definitions) for name in bound_names(node)]
-    return next((n for n in fresh if n in bound - defined or hasattr(builtins, n) or _is_magic(n)), None)
+    return next(
+        (n for n in fresh if n in bound - defined or hasattr(builtins, n) or _is_magic(n)), None
+    )
 
 
 def _is_magic(name: str) -> bool:
@@ -157,7 +167,8 @@ def _is_magic(name: str) -> bool:
 
 
 def strip_unused(edit: SourceEdit, judged: str) -> SourceEdit:
-    """Without the definitions and imports that do not occur in ``judged``, the program that the gate runs.
+    """Without the definitions and imports that do not occur in ``judged``, the program that the
+    gate runs.
 
     They would run in the user's file, unseen, when it is imported.
     """
@@ -168,13 +179,18 @@ def strip_unused(edit: SourceEdit, judged: str) -> SourceEdit:
         for place, node in enumerate(body)
         if bound_names(node) & bound
     ]
-    imports = (line for line in edit.imports if {name for name, _ in _imported_names(_parse(line))} & bound)
+    imports = (
+        line for line in edit.imports if {name for name, _ in _imported_names(_parse(line))} & bound
+    )
     return replace(edit, imports=tuple(imports), definitions="\n\n\n".join(kept))
 
 
 def find_unjudged(before: str, after: str, judged: str) -> str | None:
-    """The first statement that a file has got and that ``judged`` does not hold; None: all is judged."""
-    known = {_same(node) for text in (before.removeprefix("\ufeff"), judged) for node in _parse(text)}
+    """The first statement that a file has got and that ``judged`` does not hold; None: all is
+    judged."""
+    known = {
+        _same(node) for text in (before.removeprefix("\ufeff"), judged) for node in _parse(text)
+    }
     new = (node for node in _parse(after.removeprefix("\ufeff")) if _same(node) not in known)
     return next((ast.unparse(node).partition("\n")[0] for node in new), None)
 
@@ -205,7 +221,10 @@ def _imported_names(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
                 yield (alias.asname, alias.name) if alias.asname else (root, root)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+                yield (
+                    alias.asname or alias.name,
+                    f"{'.' * node.level}{node.module or ''}.{alias.name}",
+                )
 
 
 def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
@@ -260,20 +279,30 @@ def _check(new: DefinitionNode, old: DefinitionNode) -> None:
         kind = "class" if isinstance(old, ast.ClassDef) else "function"
         raise RewriteError(f"{old.name} is no {kind} any more", f"keep it a {kind}")
     if _same(new) == _same(old):
-        raise RewriteError(f"{old.name} is the original, unchanged", "rewrite what its calls compute")
+        raise RewriteError(
+            f"{old.name} is the original, unchanged", "rewrite what its calls compute"
+        )
     before, after = _functions(old), _functions(new)
-    if gone := [name for name in before if name not in after and (name == "forward" or name[0] != "_")]:
-        raise RewriteError(f"{old.name} has lost {gone[0]}()", "keep every method that others may call")
+    if gone := [
+        name for name in before if name not in after and (name == "forward" or name[0] != "_")
+    ]:
+        raise RewriteError(
+            f"{old.name} has lost {gone[0]}()", "keep every method that others may call"
+        )
     for name in before.keys() & after.keys():
         if name in ("__init__", "forward", "__call__", old.name):
             have, want = _signature(after[name]), _signature(before[name])
             if have != want:
-                raise RewriteError(f"the signature of {name} is ({have})", f"keep it as it is: ({want})")
+                raise RewriteError(
+                    f"the signature of {name} is ({have})", f"keep it as it is: ({want})"
+                )
 
 
 def _functions(node: DefinitionNode) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     own = node.body if isinstance(node, ast.ClassDef) else [node]
-    return {item.name: item for item in own if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {
+        item.name: item for item in own if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -1,8 +1,8 @@
-"""One target opened: captured by its engine, with the skills that fit and what judges its candidates.
+"""One target opened: captured by its engine, with the skills that fit and what judges its
+candidates.
 
-Both searches work on an `Opened`: the quick one (order.py) and the deeper one (deep.py). Not covered: which
-candidates there are.
-"""
+Both searches work on an `Opened`: the quick one (order.py) and the deeper one (deep.py). Not
+covered: which candidates there are."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
 
 MAX_SKILLS = 64
-"""Skills that are recalled for one target. The built-in ones fit whole: words of a graph say nothing about
-how many launches it takes, and so would not recall a CUDA graph."""
+"""Skills that are recalled for one target. The built-in ones fit whole: words of a graph say
+nothing about how many launches it takes, and so would not recall a CUDA graph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobBench:
-    """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
+    """What a job works with: the interpreter, the device that judges, the skills as they are on
+    disk now."""
 
     probe: Probe
     device: str
@@ -81,7 +82,11 @@ async def open_target(
     prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings, report: Report
 ) -> AsyncIterator[Opened]:
     """Raises CaptureError, and EvaluationError when the engine is lost."""
-    how = "torch.export" if prepared.program.kernel is None else f"{prepared.program.launcher}'s launches"
+    how = (
+        "torch.export"
+        if prepared.program.kernel is None
+        else f"{prepared.program.launcher}'s launches"
+    )
     report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with {how}"))
     gate.warm(bench.probe.python)
     tournament = Tournament(
@@ -122,8 +127,9 @@ async def open_target(
 
 @asynccontextmanager
 async def _expecting(tournament: Tournament, gate: Gate) -> AsyncIterator[Callable[[], None]]:
-    """Where somebody waits, reference and baselines are made ready while the target is still captured:
-    torch.compile takes longer than everything else. In the background nothing is made on suspicion."""
+    """Where somebody waits, reference and baselines are made ready while the target is still
+    captured: torch.compile takes longer than everything else. In the background nothing is made on
+    suspicion."""
     if tournament.prepared.job.background:
         yield lambda: None
         return
@@ -142,7 +148,9 @@ async def engine_of(
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
     with scratch.folder("engine") as folder:
-        folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
+        folders = {
+            Path(skill.path).parent for skill in bench.skills.skills
+        }  # they may lie under /tmp
         if prepared.program.home is not None:
             folders.update(store.folders_of(prepared.program.home))
         engine = Engine(
@@ -162,5 +170,7 @@ def _recall_sites(
     sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequence[Skill]
 ) -> tuple[Site, ...]:
     """Sites of the recalled skills. A library that fits into the limit is recalled whole."""
-    names = {match.skill for match in matches} if len(skills) > MAX_SKILLS else {s.name for s in skills}
+    names = (
+        {match.skill for match in matches} if len(skills) > MAX_SKILLS else {s.name for s in skills}
+    )
     return tuple(site for site in sites if site.skill in names)

@@ -42,14 +42,17 @@ from kernel_lsp.skillbook import Skillbook
 
 MODEL_ALONE = (SearchMode.BEST, SearchMode.TURNS)
 """Without seeds, so that results compare with published systems."""
-FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3))
+FEW_TURNS = SearchPlan(
+    mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3)
+)
 """What a language model gets in a quick job: one short rollout."""
 SEARCHES = "searches"
 """In the user's data folder: archives of searches."""
 
 
 class Pipeline:
-    """One user's settings, cache and warm gates. Jobs may run one after another, all in one event loop."""
+    """One user's settings, cache and warm gates. Jobs may run one after another, all in one event
+    loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -67,14 +70,20 @@ class Pipeline:
         rules = SharingRules.of(self.settings, background=background)
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
-            self._gates[rules] = Gate(manners=Manners(rules), cache=compiled, readable=self._shown())
+            self._gates[rules] = Gate(
+                manners=Manners(rules), cache=compiled, readable=self._shown()
+            )
         return self._gates[rules]
 
     def _shown(self) -> tuple[Path, ...]:
-        """What children of every job may be given to read, whatever its folder: skills and policies."""
+        """What children of every job may be given to read, whatever its folder: skills and
+        policies."""
         data_dir = Path(self.settings.data_dir)
         places = skillbook.folders(self.settings.skill_folders, workspace=None, data_dir=data_dir)
-        found = (*(place.path for place in places if place.source != "workspace"), data_dir / MODELS)
+        found = (
+            *(place.path for place in places if place.source != "workspace"),
+            data_dir / MODELS,
+        )
         return tuple(path for path in found if path.is_absolute())
 
     async def optimize(
@@ -82,10 +91,10 @@ class Pipeline:
     ) -> Outcome:
         """The main job: every candidate for one target, judged, best first.
 
-        An Outcome without a winner says why in ``note``. With a plan for a deeper search that follows (or
-        stands alone, for a model alone) and goes on where its archive ends. Raises KernelLspError when
-        something of ours broke. Cancelling the task ends every child within half a second.
-        """
+        An Outcome without a winner says why in ``note``. With a plan for a deeper search that
+        follows (or stands alone, for a model alone) and goes on where its archive ends. Raises
+        KernelLspError when something of ours broke. Cancelling the task ends every child within
+        half a second."""
         prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             return prepared
@@ -116,7 +125,9 @@ class Pipeline:
                 return replace(known, cached=True)
             return await self._searched(part, bench, gate, plan, None, report, turn)
 
-        found = await parts.outcome_of_parts(prepared, bench, gate, self.settings, report, whole, search_part)
+        found = await parts.outcome_of_parts(
+            prepared, bench, gate, self.settings, report, whole, search_part
+        )
         if found.proposals:
             self._keep(prepared, bench, found, model=False)
         return _place_lines(found, prepared)
@@ -143,7 +154,9 @@ class Pipeline:
             if plan is not None:
                 outcome = await self._deeper(one, plan, outcome, report, turn)
                 if job.search or (outcome.search and not outcome.search.notes):
-                    self._keep(prepared, bench, outcome)  # a model that failed is asked again next time
+                    self._keep(
+                        prepared, bench, outcome
+                    )  # a model that failed is asked again next time
         assert outcome is not None
         return outcome
 
@@ -169,28 +182,40 @@ class Pipeline:
         except KernelLspError as error:
             if one.prepared.job.search is not None or quick is None:
                 raise
-            report(Progress(phase="search", message=str(error)))  # nobody asked for more than the quick one
+            report(
+                Progress(phase="search", message=str(error))
+            )  # nobody asked for more than the quick one
             return quick
-        if quick is None and not found:  # no model could be asked: better the quick search than nothing
+        if (
+            quick is None and not found
+        ):  # no model could be asked: better the quick search than nothing
             async with turn():
                 quick = await self._quick(one, report)
-        every = {proposal.id: proposal for proposal in (*(quick.proposals if quick else ()), *found)}
+        every = {
+            proposal.id: proposal for proposal in (*(quick.proposals if quick else ()), *found)
+        }
         ranked = tuple(sorted(every.values(), key=rank))
         return replace(await _outcome(one, ranked), search=summary)
 
-    def _keep(self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True) -> None:
+    def _keep(
+        self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True
+    ) -> None:
         """``model``: as what is known with the model of the settings, where one is set."""
         unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
         if not unknown and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
-    def _recalled(self, prepared: PreparedJob, bench: JobBench, *, model: bool = True) -> Outcome | None:
+    def _recalled(
+        self, prepared: PreparedJob, bench: JobBench, *, model: bool = True
+    ) -> Outcome | None:
         """Proposals alone: what a search has cost was told when it ended."""
         outcome = self.cache.get(self._key(prepared, bench, model=model))
         return replace(outcome, search=None) if outcome else None
 
     @contextlib.asynccontextmanager
-    async def opened(self, job: Job, report: Report = lambda progress: None) -> AsyncIterator[Opened]:
+    async def opened(
+        self, job: Job, report: Report = lambda progress: None
+    ) -> AsyncIterator[Opened]:
         """One target for work that is no job: a skill's verification. Raises KernelLspError."""
         prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
@@ -215,7 +240,8 @@ class Pipeline:
             return await showing.prompts_of(one, self.settings)
 
     async def cached(self, job: Job) -> Outcome | None:
-        """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
+        """What is already known about a job; runs nothing but (once) the interpreter's version
+        probe."""
         prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             return None
@@ -243,7 +269,9 @@ class Pipeline:
         if home is not None and home.device == "cpu":
             if job.device == "cuda":
                 cause = f"{job.qualname} was recorded on the CPU"
-                raise EvaluationError(cause, "record the program as it runs on the GPU, or say --device cpu")
+                raise EvaluationError(
+                    cause, "record the program as it runs on the GPU, or say --device cpu"
+                )
             job = replace(job, device="cpu")  # judged where it runs
         return await self.bench(job, GRAPH if prepared.program.kernel is None else KERNEL)
 
@@ -256,21 +284,26 @@ class Pipeline:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
             cause = f"torch in {probe.python} sees no CUDA device"
-            raise EvaluationError(cause, "set the device to auto or cpu, or install a torch that sees it")
+            raise EvaluationError(
+                cause, "set the device to auto or cpu, or install a torch that sees it"
+            )
         device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
         return JobBench(
             probe=probe,
             device=device,
             skills=self._library(job.folder),
             target=target,
-            policy=self.policies.used(device, target, probe.capability if device == "cuda" else None),
+            policy=self.policies.used(
+                device, target, probe.capability if device == "cuda" else None
+            ),
         )
 
     def _python(self, job: Job) -> str:
         return interpreter.find(job.folder, self.settings.python).path
 
     def _library(self, folder: str | None) -> Skillbook:
-        """Read anew for each job (11 ms after the first time), so that an edited skill counts at once."""
+        """Read anew for each job (11 ms after the first time), so that an edited skill counts at
+        once."""
         places = skillbook.folders(
             self.settings.skill_folders,
             workspace=Path(folder) if folder else None,
@@ -304,7 +337,8 @@ class Pipeline:
 
 
 def _subject(prepared: PreparedJob) -> str:
-    """What is judged, without what only the interpreter can say: the first part of the key of a verdict."""
+    """What is judged, without what only the interpreter can say: the first part of the key of a
+    verdict."""
     fingerprint, program = prepared.target.fingerprint, prepared.program
     return Cache.key(fingerprint=fingerprint, program=program, workload=prepared.workload)
 
@@ -318,7 +352,9 @@ def _place_lines(outcome: Outcome, prepared: PreparedJob) -> Outcome:
 
 
 async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
-    inputs = tuple(replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None)
+    inputs = tuple(
+        replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None
+    )
     why = await silence.explain(one, ranked)
     return Outcome(
         qualname=one.prepared.target.qualname,

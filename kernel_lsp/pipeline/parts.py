@@ -1,10 +1,9 @@
 """A module that cannot be one graph: the parts of it that can, each judged in the whole.
 
 `outcome_of_parts` asks the engine where the module breaks, searches its largest parts one after
-another and gives the best that was found; the outcome names every break. A part's rewrite edits its
-statements alone; reference, baselines and candidate are the whole module, so that nothing is claimed
-that a user would not have.
-"""
+another and gives the best that was found; the outcome names every break. A part's rewrite edits
+its statements alone; reference, baselines and candidate are the whole module, so that nothing is
+claimed that a user would not have."""
 
 from __future__ import annotations
 
@@ -54,7 +53,9 @@ async def outcome_of_parts(
     found: list[Outcome] = []
     for one in surveyed.parts[:MAX_PARTS]:
         lines = _lines(one.part)
-        report(Progress(phase="capture", message=f"{lines} of {name} ({one.operations} operations)"))
+        report(
+            Progress(phase="capture", message=f"{lines} of {name} ({one.operations} operations)")
+        )
         part = replace(prepared, program=replace(prepared.program, part=one.part))
         try:
             found.append(replace(await optimize(part), part=one.part))
@@ -66,7 +67,9 @@ async def outcome_of_parts(
     return _together(found, whole, surveyed)
 
 
-async def _survey(prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings) -> Surveyed:
+async def _survey(
+    prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings
+) -> Surveyed:
     async with gate.forks() as start, engine_of(prepared, bench, settings, start) as engine:
         with phases.phase("survey"):
             return await engine.survey(prepared.program, prepared.workload, bench.device)

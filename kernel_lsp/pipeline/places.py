@@ -1,8 +1,8 @@
-"""Which line of a file a line of the program is that was sliced out of it, and which one an error names.
+"""Which line of a file a line of the program is that was sliced out of it, and which one an error
+names.
 
-A slice holds whole statements of the top level, byte for byte (analysis/slicing.py), so a line is found by
-the statement that it stands in. Not covered: imports, which a slice writes anew.
-"""
+A slice holds whole statements of the top level, byte for byte (analysis/slicing.py), so a line is
+found by the statement that it stands in. Not covered: imports, which a slice writes anew."""
 
 from __future__ import annotations
 
@@ -29,11 +29,16 @@ def place_misses(misses: Sequence[NearMiss], program: str, text: str) -> tuple[N
 
 
 def locate_error(error: CaptureError, prepared: PreparedJob) -> CaptureError:
-    """With the line of the file behind the code that its cause quotes, where just one line reads so."""
+    """With the line of the file behind the code that its cause quotes, where just one line reads
+    so."""
     quoted = CODE.search(error.cause)
     lines = split_lines(prepared.snapshot.text)
     same = [at for at, line in enumerate(lines, 1) if quoted and _reads(line, quoted.group(1))]
-    own = [at for at in same if prepared.target.span.start <= _offset(lines, at) < prepared.target.span.end]
+    own = [
+        at
+        for at in same
+        if prepared.target.span.start <= _offset(lines, at) < prepared.target.span.end
+    ]
     found = own if own else same
     if quoted is None or len(found) != 1:
         return error

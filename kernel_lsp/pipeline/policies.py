@@ -1,8 +1,9 @@
-"""The trained policies of a user in a job: which one is used, its process, and a planner made of both.
+"""The trained policies of a user in a job: which one is used, its process, and a planner made of
+both.
 
-One plans graphs and one Triton kernels, or one both. What is used is read anew for each job, so a switch
-counts from the next request. Where there is none, or it cannot be used, the rule plans, and `trouble` says
-why. Not covered: what a planner does (agents/learned.py, agents/kernel_planner.py).
+One plans graphs and one Triton kernels, or one both. What is used is read anew for each job, so a
+switch counts from the next request. Where there is none, or it cannot be used, the rule plans, and
+`trouble` says why. Not covered: what a planner does (agents/learned.py, agents/kernel_planner.py).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Policies:
         self.trouble: str | None = None
         """Why the rule plans although a policy was chosen."""
 
-    def used(self, device: str, target: str = GRAPH, capability: str | None = None) -> StoredPolicy | None:
+    def used(
+        self, device: str, target: str = GRAPH, capability: str | None = None
+    ) -> StoredPolicy | None:
         """The policy for a job about this kind of target on this kind of device; None: the rule.
         ``capability``: of a GPU, as in `Manifest.knows`."""
         self.trouble = None
@@ -61,7 +64,8 @@ class Policies:
         return model
 
     def warm(self, bench: JobBench, gate: Gate) -> None:
-        """Load it while the target is opened, by a fork of what imports torch for that in any case."""
+        """Load it while the target is opened, by a fork of what imports torch for that in any
+        case."""
         if bench.policy is not None:
             self._begin(self._warm(bench.policy, bench, gate))
 
@@ -109,7 +113,9 @@ class Policies:
             tell=tell,
         )
 
-    def _of_kernel(self, one: Opened, model: StoredPolicy, rule: Planner, tell: Tell) -> KernelPlanner:
+    def _of_kernel(
+        self, one: Opened, model: StoredPolicy, rule: Planner, tell: Tell
+    ) -> KernelPlanner:
         return KernelPlanner(
             name=model.proposer,
             answer=self._served(model, one.bench).reply,
@@ -148,7 +154,9 @@ class Policies:
         return self._runtimes[serves]
 
     def _retire(self, runtime: Runtime) -> Coroutine[None, None, None]:
-        self._retiring.add(runtime)  # at once: a task that is cancelled before it began does nothing
+        self._retiring.add(
+            runtime
+        )  # at once: a task that is cancelled before it began does nothing
 
         async def retired() -> None:
             await runtime.retire()

@@ -42,7 +42,8 @@ class PreparedJob:
 
     @property
     def reference(self) -> Program:
-        """What candidates are judged against: always the whole, also where a part of it is rewritten."""
+        """What candidates are judged against: always the whole, also where a part of it is
+        rewritten."""
         return replace(self.program, part=None)
 
 
@@ -52,7 +53,8 @@ class Edited:
 
     fingerprint: str
     program: Program
-    """The target in the edited file, or sliced out of it: what is judged is what would be applied."""
+    """The target in the edited file, or sliced out of it: what is judged is what would be
+    applied."""
 
 
 def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
@@ -68,16 +70,24 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
     target = analysis.find_target(found, job.qualname)
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
-        return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
+        return Outcome(
+            qualname=job.qualname, note=f"there is no such target in the file (found: {names})"
+        )
     if data_dir is not None and not workloads.is_written(snapshot, target, job.folder):
         lived = kept.find_call(Path(job.path).absolute(), job.text, target, Path(data_dir))
         if lived is not None:
             return PreparedJob(
-                job=job, snapshot=snapshot, target=target, program=lived.program, workload=lived.workload
+                job=job,
+                snapshot=snapshot,
+                target=target,
+                program=lived.program,
+                workload=lived.workload,
             )
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
-    if all(one.origin is WorkloadOrigin.GET_INPUTS for one in known):  # which means what is outermost
+    if all(
+        one.origin is WorkloadOrigin.GET_INPUTS for one in known
+    ):  # which means what is outermost
         reached, others = callers.find_caller(snapshot, target, found, job.folder)
         problems = (*problems, *others)
     if reached is not None:
@@ -90,11 +100,18 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     if program.kernel is not None:
         folder = Path(job.folder) if job.folder else None
-        other = named_elsewhere(program.kernel, job.text, program.source, Path(job.path).absolute(), folder)
+        other = named_elsewhere(
+            program.kernel, job.text, program.source, Path(job.path).absolute(), folder
+        )
         program = replace(program, elsewhere=other)
     workload = applied.fit_workload(known[0], program.source, program.launcher)
     return PreparedJob(
-        job=job, snapshot=snapshot, target=target, program=program, workload=workload, reached=reached
+        job=job,
+        snapshot=snapshot,
+        target=target,
+        program=program,
+        workload=workload,
+        reached=reached,
     )
 
 
@@ -120,10 +137,14 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
     return Edited(fingerprint=target.fingerprint, program=program)
 
 
-def _program(snapshot: Snapshot, target: Target, launcher: str | None, reached: Reached | None) -> Program:
+def _program(
+    snapshot: Snapshot, target: Target, launcher: str | None, reached: Reached | None
+) -> Program:
     """What is captured and judged. Raises RewriteError."""
     if reached is not None:
-        return harness.judged_program(callers.program_of(snapshot, target, reached), target, launcher)
+        return harness.judged_program(
+            callers.program_of(snapshot, target, reached), target, launcher
+        )
     return harness.judged_program(analysis.slice_program(snapshot, target), target, launcher)
 
 
@@ -146,10 +167,14 @@ def _workloads(
         launcher = analysis.find_target(found, name) or _module_of(snapshot, found, name)
         if launcher is not None:
             more, others = workloads.workloads_for(snapshot, launcher, folder)
-        elif (applied_with := applied.workloads_of(snapshot, target, name, found, folder)) is not None:
+        elif (
+            applied_with := applied.workloads_of(snapshot, target, name, found, folder)
+        ) is not None:
             more, others = applied_with
         else:  # without a comment above it, it is no target of its own
-            more, others = workloads.recorded_workloads(snapshot, replace(target, qualname=name), folder)
+            more, others = workloads.recorded_workloads(
+                snapshot, replace(target, qualname=name), folder
+            )
         problems += others
         if more:
             return name, (*more, *known) if name == launchers[0] else more, problems

@@ -1,11 +1,11 @@
-"""Courses from learned recipes: their steps, at the sites of this program, where their requirements hold.
+"""Courses from learned recipes: their steps, at the sites of this program, where their
+requirements hold.
 
-A recipe names kinds of sites; here they become sites, each step looking at what the one before has left. All
-steps must find one, or the recipe does not apply. Where its steps are ``planned`` the rule plans, and they
-set its parameters. One that was shown instead of certain skills applies where the rule plans these. The
-engine proves and writes every step, as for any course.
-Not covered: whether a recipe helps (library/, pipeline/proving).
-"""
+A recipe names kinds of sites; here they become sites, each step looking at what the one before has
+left. All steps must find one, or the recipe does not apply. Where its steps are ``planned`` the
+rule plans, and they set its parameters. One that was shown instead of certain skills applies where
+the rule plans these. The engine proves and writes every step, as for any course. Not covered:
+whether a recipe helps (library/, pipeline/proving)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 
 MOST = 2
-"""Learned courses in one job, those that fit best by their words first: each takes a place of the budget."""
+"""Learned courses in one job, those that fit best by their words first: each takes a place of the
+budget."""
 Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
 Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
 
@@ -46,22 +47,26 @@ def surroundings(bench: JobBench, inputs: Sequence[ArgSpec]) -> Surroundings:
 
 
 def fitting(one: Opened) -> list[Skill]:
-    """Verified recipes whose requirements this job meets, those recalled first by their words first."""
+    """Verified recipes whose requirements this job meets, those recalled first by their words
+    first."""
     around = surroundings(one.bench, one.capture.inputs)
     fit = [
         skill
         for skill in one.bench.skills.skills
-        if skill.source == "learned" and skill.recipe and not any(conditions.unmet(skill.requires, around))
+        if skill.source == "learned"
+        and skill.recipe
+        and not any(conditions.unmet(skill.requires, around))
     ]
     rank = {match.skill: place for place, match in enumerate(one.matches)}
     return sorted(fit, key=lambda skill: (rank.get(skill.name, len(rank)), skill.name))
 
 
 async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[Course]:
-    """The learned ones first, which were shown to be better than the rule's first; then the planner's.
+    """The learned ones first, which were shown to be better than the rule's first; then the
+    planner's.
 
-    Where a trained policy plans, its first course stays the first: against that they were not shown.
-    """
+    Where a trained policy plans, its first course stays the first: against that they were not
+    shown."""
     seen: set[str] = set()
     if one.bench.policy is not None and (first := await anext(planned, None)) is not None:
         seen.add(first.candidate.id)
@@ -108,7 +113,8 @@ async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> 
 
 
 async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:
-    """What the rule would suggest first, with the skill's parameters; None: it takes no such step."""
+    """What the rule would suggest first, with the skill's parameters; None: it takes no such
+    step."""
 
     def told(site: Site) -> Json | None:
         asked = next((step for step in skill.recipe if _is_meant(step, site)), None)
@@ -116,7 +122,9 @@ async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool
 
     planner = Planner(one.engine.make, one.engine.look, told, one.engine.weigh)
     course = await anext(planner.courses(one.sites, triton=triton), None)
-    if course is None or not any(_is_meant(step, site) for step in skill.recipe for site in course.sites):
+    if course is None or not any(
+        _is_meant(step, site) for step in skill.recipe for site in course.sites
+    ):
         return None
     made = replace(course.candidate, proposer=f"{PROPOSER}{skill.name}")
     return replace(course, candidate=made)

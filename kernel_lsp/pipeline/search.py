@@ -1,17 +1,17 @@
 """The best of many candidates for one target: compared cheaply, judged in full where it matters.
 
-The planner's first course is judged in full at once, so that something verified is there soon. Beside that
-(after it on a CPU, where they would disturb each other) one process compares all courses and then, step by
-step, the parameters of the best one, the most valuable step first (coordinate descent); a planner that learns
-from measurements is asked for one more course after the first race. On a GPU, whatever clearly leads after
-the first of these races is judged in full while the others go on; a first course that has hardly gained
-anything in them is not timed any more then: it waits until the rest has failed. One that has is verified
-first, because somebody waits. What won at last is judged in full like anything else, and only that number
-counts. A winner that is rejected is followed by the next; one whose values were wrong takes everything of the
-same or a coarser precision class with it. The search ends when nothing that is left looks better than what
-passed, or fast enough for the baselines that the first full judgement has shown. Without a comparison (the
-process was lost) the tournament's quick judgements take its place.
-"""
+The planner's first course is judged in full at once, so that something verified is there soon.
+Beside that (after it on a CPU, where they would disturb each other) one process compares all
+courses and then, step by step, the parameters of the best one, the most valuable step first
+(coordinate descent); a planner that learns from measurements is asked for one more course after
+the first race. On a GPU, whatever clearly leads after the first of these races is judged in full
+while the others go on; a first course that has hardly gained anything in them is not timed any
+more then: it waits until the rest has failed. One that has is verified first, because somebody
+waits. What won at last is judged in full like anything else, and only that number counts. A winner
+that is rejected is followed by the next; one whose values were wrong takes everything of the same
+or a coarser precision class with it. The search ends when nothing that is left looks better than
+what passed, or fast enough for the baselines that the first full judgement has shown. Without a
+comparison (the process was lost) the tournament's quick judgements take its place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,17 @@ from kernel_lsp.evaluator.tuning import Race, TunedVariant, TunerClient, TuneReq
 from kernel_lsp.pipeline import accuracy
 from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.pipeline.tournament import Tournament
-from kernel_lsp.records import COMPILE, EAGER, TIE, Candidate, EvalStatus, Proposal, Step, Verdict, rank
+from kernel_lsp.records import (
+    COMPILE,
+    EAGER,
+    TIE,
+    Candidate,
+    EvalStatus,
+    Proposal,
+    Step,
+    Verdict,
+    rank,
+)
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
@@ -42,18 +52,19 @@ MOST_RACES = 4
 PLAN_S = 4.0
 """Chains of a large model take seconds to write down; the promising ones come first."""
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
-"""Seconds of its own after which no further step's parameters are searched: those in which it waited for a
-turn at the device do not count, else a second job beside it would cost the first one its best parameters."""
+"""Seconds of its own after which no further step's parameters are searched: those in which it
+waited for a turn at the device do not count, else a second job beside it would cost the first one
+its best parameters."""
 COMPILER = "torch.compile("
 MOST_SHORTER = 4
 """Courses with one step less in one comparison."""
 MOST_IN_FULL = 4
 FAR_AHEAD, LITTLE = 1.15, 1.1
-"""Times the speedup of another in a race, and what that one gains over the original at most: then it is not
-timed, because it can hardly be offered, let alone be the best."""
+"""Times the speedup of another in a race, and what that one gains over the original at most: then
+it is not timed, because it can hardly be offered, let alone be the best."""
 HOPELESS = 1.0
-"""Estimated speedup over the best baseline below which nothing more is judged. An offer needs 1.05 (the
-threshold) and races scatter by 3 %."""
+"""Estimated speedup over the best baseline below which nothing more is judged. An offer needs 1.05
+(the threshold) and races scatter by 3 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +118,8 @@ class TargetSearch:
         return tuple(sorted([*found, await self.tournament.in_full(made)], key=rank))
 
     def _compiler_may_win(self, found: Sequence[Proposal]) -> bool:
-        """Whether torch.compile, a baseline of every full judgement, would be an offer, and a better one than
-        what was found; where nothing was judged, nobody knows."""
+        """Whether torch.compile, a baseline of every full judgement, would be an offer, and a
+        better one than what was found; where nothing was judged, nobody knows."""
         full = [p.evaluation for p in found if COMPILE in p.evaluation.speedups]
         if not full:
             return True
@@ -156,8 +167,8 @@ class TargetSearch:
         return done
 
     async def _go_ahead(self, race: Race) -> None:
-        """Judge what leads already; what is far behind it is not timed then. What is safer is: a coarser
-        precision may be refused, and the safer candidate must not begin anew."""
+        """Judge what leads already; what is far behind it is not timed then. What is safer is: a
+        coarser precision may be refused, and the safer candidate must not begin anew."""
         if (
             self.device != "cuda"
             or not race.order
@@ -182,9 +193,11 @@ class TargetSearch:
     # --- comparing -----------------------------------------------------------------------
 
     async def _compared(self, first: Course, planning: asyncio.Task[list[Course]]) -> Race | None:
-        """None when there is nothing to compare, or nobody who can. The other courses are written down
-        while the process that compares starts, where it is needed in any case."""
-        if not (self._can_run(first.candidate) and first.places()) and not self._many(await planning):
+        """None when there is nothing to compare, or nobody who can. The other courses are written
+        down while the process that compares starts, where it is needed in any case."""
+        if not (self._can_run(first.candidate) and first.places()) and not self._many(
+            await planning
+        ):
             return None
         job = self.tournament.prepared
         request = TuneRequest(
@@ -194,7 +207,9 @@ class TargetSearch:
             python=self.tournament.probe.python,
             uses_triton=self.device == "cuda" and self.tournament.probe.triton is not None,
         )
-        with contextlib.suppress(EvaluationError):  # it only saves time: without it everything is judged
+        with contextlib.suppress(
+            EvaluationError
+        ):  # it only saves time: without it everything is judged
             async with self.tuner(request) as tuner:
                 race = await self._raced(tuner, self._racing(await planning))
                 return race if race.order else None
@@ -208,13 +223,19 @@ class TargetSearch:
         """Those of all contestants that can be compared."""
         for course in courses:
             self._add(
-                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+                Contestant(
+                    candidate=course.candidate, course=course, steps=course.steps, complete=True
+                )
             )
         return [c for c in self._contestants.values() if self._can_run(c.candidate)]
 
     def _can_run(self, candidate: Candidate) -> bool:
-        """Whether it can be compared. What calls torch.compile takes up to minutes at its first call."""
-        compiles = COMPILER in candidate.program and COMPILER not in self.tournament.prepared.program.source
+        """Whether it can be compared. What calls torch.compile takes up to minutes at its first
+        call."""
+        compiles = (
+            COMPILER in candidate.program
+            and COMPILER not in self.tournament.prepared.program.source
+        )
         return not compiles and (self.device == "cuda" or not candidate.uses_triton)
 
     async def _raced(self, tuner: TunerClient, racing: list[Contestant]) -> Race:
@@ -244,7 +265,9 @@ class TargetSearch:
         course = await self.again(first, race.speedup(name) or None)
         if course is None or not self._can_run(course.candidate):
             return []
-        made = Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+        made = Contestant(
+            candidate=course.candidate, course=course, steps=course.steps, complete=True
+        )
         return [self._add(made)]
 
     async def _race(self, tuner: TunerClient, known: list[Contestant], center: Contestant) -> Race:
@@ -255,7 +278,8 @@ class TargetSearch:
         return await tuner.race([_variant(c) for c in (*known, *variants)], what)
 
     async def _variants(self, center: Contestant) -> tuple[str, list[Contestant]]:
-        """(name of the skill, variants) of the most valuable step whose parameters nobody knows yet."""
+        """(name of the skill, variants) of the most valuable step whose parameters nobody knows
+        yet."""
         for place in center.course.places():
             site = center.course.sites[place]
             if site.key in self._searched or self.known.best(site) is not None:
@@ -263,13 +287,16 @@ class TargetSearch:
             self._searched.add(site.key)
             with contextlib.suppress(RewriteError):
                 made = await self.engine.variants(center.steps, place, MOST_VARIANTS[self.device])
-                others = [replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]]
+                others = [
+                    replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]
+                ]
                 shorter = await self._without(center, place)
                 return site.skill, [self._add(other) for other in (*others, *shorter)]
         return "rewrites", []
 
     async def _without(self, center: Contestant, tuned: int) -> list[Contestant]:
-        """The course without this step, and without each that has no parameters: one may do harm."""
+        """The course without this step, and without each that has no parameters: one may do
+        harm."""
         course, found = center.course, []
         places = [p for p in range(len(course.sites)) if p == tuned or p not in course.places()]
         for place in places[:MOST_SHORTER] if len(course.sites) > 1 else []:
@@ -286,7 +313,9 @@ class TargetSearch:
 
     # --- judging -------------------------------------------------------------------------
 
-    async def _judged(self, race: Race, done: dict[str, Proposal], deadline: float) -> tuple[Proposal, ...]:
+    async def _judged(
+        self, race: Race, done: dict[str, Proposal], deadline: float
+    ) -> tuple[Proposal, ...]:
         """The race's order, judged in full until nothing that is left looks better."""
         unmeasured = [n for n in self._contestants if n not in race.order and n not in race.dropped]
         await self._judge_in_turn([*race.order, *unmeasured], race, done, deadline)
@@ -300,23 +329,31 @@ class TargetSearch:
         for name in names:
             if len(done) >= min(MOST_IN_FULL, self.budget) or time.monotonic() > deadline:
                 break
-            if name in done or name in race.dropped or (done and not self._promising(race, name, done)):
+            if (
+                name in done
+                or name in race.dropped
+                or (done and not self._promising(race, name, done))
+            ):
                 continue
             made = await self._made(self._contestants[name])
             if made is not None and made.id not in {p.candidate.id for p in done.values()}:
                 done[name] = await self.tournament.in_full(made)
 
     async def _safer(self, done: dict[str, Proposal]) -> list[str]:
-        """What gave wrong values, in the next safer classes of precision: the races have seldom seen these,
-        because they are slower, and may be all that is left."""
+        """What gave wrong values, in the next safer classes of precision: the races have seldom
+        seen these, because they are slower, and may be all that is left."""
         found = []
         for name in [name for name, proposal in done.items() if _wrong(proposal)]:
             refused = self._contestants[name]
             steps = accuracy.safer(refused.course.sites, refused.steps)
             with contextlib.suppress(RewriteError):
                 if steps is not None:
-                    made = replace(await self.engine.make(steps), proposer=refused.course.candidate.proposer)
-                    one = Contestant(candidate=made, course=refused.course, steps=steps, complete=True)
+                    made = replace(
+                        await self.engine.make(steps), proposer=refused.course.candidate.proposer
+                    )
+                    one = Contestant(
+                        candidate=made, course=refused.course, steps=steps, complete=True
+                    )
                     found.append(self._add(one).candidate.id)
         return found
 
@@ -331,7 +368,10 @@ class TargetSearch:
         passed = [n for n, p in done.items() if p.evaluation.status is EvalStatus.PASSED]
         bar = max((race.speedup(n) for n in passed), default=1.0)
         hopes = [_hope(race, name, n, done[n]) for n in passed if n in race.median_ms]
-        return race.speedup(name) > max(1.0, bar * LOOKS_BETTER) and max(hopes, default=HOPELESS) >= HOPELESS
+        return (
+            race.speedup(name) > max(1.0, bar * LOOKS_BETTER)
+            and max(hopes, default=HOPELESS) >= HOPELESS
+        )
 
     async def _made(self, contestant: Contestant) -> Candidate | None:
         """As it would be offered; None when the engine takes it back."""
@@ -370,10 +410,12 @@ def _variant(contestant: Contestant) -> TunedVariant:
 
 
 def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:
-    """Its speedup over the best baseline, from the race and from one that was judged and took part in it;
-    the race itself knows nothing of torch.compile."""
+    """Its speedup over the best baseline, from the race and from one that was judged and took part
+    in it; the race itself knows nothing of torch.compile."""
     speedup = judged.evaluation.over_best
-    return HOPELESS if speedup is None else speedup.mid * race.median_ms[known] / race.median_ms[name]
+    return (
+        HOPELESS if speedup is None else speedup.mid * race.median_ms[known] / race.median_ms[name]
+    )
 
 
 def _wrong(proposal: Proposal) -> bool:

@@ -1,8 +1,8 @@
-"""What a language model would be sent about a target: made by the agents themselves, and sent nowhere.
+"""What a language model would be sent about a target: made by the agents themselves, and sent
+nowhere.
 
-The first questions of a search, without anything left out for want of room, after redaction. Later ones add
-what was tried and how it went. Not covered: when anything is sent.
-"""
+The first questions of a search, without anything left out for want of room, after redaction. Later
+ones add what was tried and how it went. Not covered: when anything is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ NO_CHOICE = json.dumps({"name": tools.SELECT, "arguments": {"think": "", "select
 
 
 class _Collector:
-    """A backbone that keeps what it is asked: it chooses no skill, and ends at the next question."""
+    """A backbone that keeps what it is asked: it chooses no skill, and ends at the next
+    question."""
 
     def __init__(self) -> None:
         self.asked: list[Prompt] = []
@@ -55,13 +56,20 @@ async def prompts_of(one: Opened, settings: Settings) -> str:
     with contextlib.suppress(BackboneError):
         await agent.propose(task, Context(number=0, seed=0, move=Move.RESTART, rollout=0, turn=1))
     return "\n\n".join(
-        [f"# What a model is sent about {task.qualname}", _where(settings), *_shown_prompts(collector)]
+        [
+            f"# What a model is sent about {task.qualname}",
+            _where(settings),
+            *_shown_prompts(collector),
+        ]
     )
 
 
 def _where(settings: Settings) -> str:
     if settings.policy == "plan":
-        return "Nothing is sent: policy `plan` asks no language model. With another one it would be this."
+        return (
+            "Nothing is sent: policy `plan` asks no language model. With another one it would "
+            "be this."
+        )
     if settings.policy != "openai" or settings.endpoint is None:
         return f"Nothing leaves this machine: policy `{settings.policy}` runs the model here."
     try:
@@ -69,7 +77,10 @@ def _where(settings: Settings) -> str:
     except ConfigError as error:
         return f"Nothing is sent: {error}"
     away = "another machine" if found.remote else "this machine"
-    return f"To {found.origin} ({away}), the first questions of a search, with what looks secret left out:"
+    return (
+        f"To {found.origin} ({away}), the first questions of a search, with what looks secret "
+        f"left out:"
+    )
 
 
 def _shown_prompts(collector: _Collector) -> list[str]:

@@ -1,8 +1,7 @@
 """Why nothing is offered for a target: in one line, and where skills nearly applied.
 
-Not covered: why a step that another one replaced was refused, and what the judge said of each candidate
-(agents/feedback.py).
-"""
+Not covered: why a step that another one replaced was refused, and what the judge said of each
+candidate (agents/feedback.py)."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from kernel_lsp.records import EvalStatus, Evaluation, Explained, Proposal, Site
 from kernel_lsp.rewrite.client import Capture
 
 MAX_INTERPRETED = 2**20
-"""Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
-torch: eight trials of 8 million elements took more than two minutes on two cores."""
+"""Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x
+slower than torch: eight trials of 8 million elements took more than two minutes on two cores."""
 
 
 def too_large(capture: Capture) -> bool:
@@ -26,8 +25,8 @@ def too_large(capture: Capture) -> bool:
 
 
 async def explain(one: Opened, proposals: Sequence[Proposal]) -> Explained:
-    """Near misses, by lines of the program; nothing where there is something to offer, or where the machine
-    was too busy to say."""
+    """Near misses, by lines of the program; nothing where there is something to offer, or where
+    the machine was too busy to say."""
     late = any(proposal.evaluation.status is EvalStatus.TIMED_OUT for proposal in proposals)
     if late or any(proposal.verdict is Verdict.FASTER for proposal in proposals):
         return Explained()
@@ -54,7 +53,9 @@ async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
 
 def _untimed_reason(evaluation: Evaluation) -> str:
     """Why nothing is known of a right rewrite's speed."""
-    dull = next((c.detail for c in evaluation.checks if c.name == "degenerate" and c.passed is False), "")
+    dull = next(
+        (c.detail for c in evaluation.checks if c.name == "degenerate" and c.passed is False), ""
+    )
     if dull:
         return f"the program computes a constant, or nothing: {dull}"
     if evaluation.device == "cuda":
@@ -65,9 +66,15 @@ def _untimed_reason(evaluation: Evaluation) -> str:
 async def _nothing_to_judge(one: Opened) -> str:
     proved = rank_sites(one.sites)
     if not proved:
-        unproved = (f"{p.claim} ({p.because})" for site in one.sites for p in site.proofs if not p.holds)
+        unproved = (
+            f"{p.claim} ({p.because})" for site in one.sites for p in site.proofs if not p.holds
+        )
         return f"nothing could be proved safe to rewrite: {next(unproved)}"
-    if one.bench.device != "cuda" and too_large(one.capture) and not all(site.plain for site in proved):
+    if (
+        one.bench.device != "cuda"
+        and too_large(one.capture)
+        and not all(site.plain for site in proved)
+    ):
         return (
             "a fused Triton kernel applies, but this workload is too large to check it in Triton's"
             f" interpreter (more than {MAX_INTERPRETED:,} input elements): run where there is a GPU"

@@ -1,10 +1,9 @@
 """Which candidates are judged how thoroughly, and which one is offered.
 
-The planner's best guess is judged in full: all trials, all baselines. The others are judged quickly,
-against eager alone, because compiling a baseline costs more than everything else (20 of 50 s on two
-cores). One that looks better is judged in full again in fresh processes, and only that second number
-counts: the best of several noisy results is always over-estimated.
-"""
+The planner's best guess is judged in full: all trials, all baselines. The others are judged
+quickly, against eager alone, because compiling a baseline costs more than everything else (20 of
+50 s on two cores). One that looks better is judged in full again in fresh processes, and only that
+second number counts: the best of several noisy results is always over-estimated."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ FULL, QUICK = EvaluationBudget(), EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
 """In the background, where everybody else goes first, each step may take this many times longer."""
 EVIDENCE_FOLDER = "evidence"
-"""In the user's data folder: one document per proposal, the last judgement of it, old ones deleted. Like the
-cache it holds source text and may be deleted at any time."""
+"""In the user's data folder: one document per proposal, the last judgement of it, old ones
+deleted. Like the cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
 LANES = {"cuda": 4}
 """Candidates that are judged quickly at the same time, by device; one where nothing is said."""
@@ -63,7 +62,8 @@ class Tournament:
     report: Report
 
     async def run(self, candidates: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Every candidate judged, best first. What was found when the job's time is over is kept."""
+        """Every candidate judged, best first. What was found when the job's time is over is
+        kept."""
         if not candidates:
             return ()
         deadline = self.deadline()
@@ -86,7 +86,9 @@ class Tournament:
             full.append(await self.in_full(challenger.candidate))
         return tuple(sorted([*full, *quick], key=rank))
 
-    async def _judge_quickly(self, candidates: Sequence[Candidate], deadline: float) -> list[Proposal]:
+    async def _judge_quickly(
+        self, candidates: Sequence[Candidate], deadline: float
+    ) -> list[Proposal]:
         """All of them, in their order. On a GPU several at a time: one is compiled and tried while
         another is timed (the gate gives each its turn). On a CPU they would disturb each other."""
         waiting = iter(range(len(candidates)))
@@ -128,7 +130,8 @@ class Tournament:
             return await self._judge(candidate, FULL if full else QUICK)
 
     def recalled(self, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
-        """The verdict on this attempt of this search that a killed process had reached, from its evidence.
+        """The verdict on this attempt of this search that a killed process had reached, from its
+        evidence.
 
         Who else has judged the same text does not count: its clocks were others.
         """
@@ -137,7 +140,9 @@ class Tournament:
         after = apply_candidate(self.prepared, candidate)
         try:
             kept = evidence.read(path)
-        except EvaluationError:  # none is there, or the disk has lost half of it: it is judged again
+        except (
+            EvaluationError
+        ):  # none is there, or the disk has lost half of it: it is judged again
             return None
         mine = kept.provenance is not None and kept.provenance.search == candidate.search
         complete = kept.budget.get("compile_s") != QUICK.compile_s
@@ -173,7 +178,9 @@ class Tournament:
             return SearchJudgement(proposal=self._proposal(candidate, None, refused, budget))
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
         kept: list[Evidence] = []
-        evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append, wanted)
+        evaluation = await self.judge(
+            self._request(judged, budget), self._queued, kept.append, wanted
+        )
         proposal = self._proposal(judged, after, evaluation, budget)
         if not kept:
             return SearchJudgement(proposal=proposal)
@@ -184,7 +191,8 @@ class Tournament:
         )
 
     def expected(self) -> EvaluationRequest:
-        """What a full judgement will ask the gate, before there is a candidate (`Gate.expecting`)."""
+        """What a full judgement will ask the gate, before there is a candidate
+        (`Gate.expecting`)."""
         patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
             reference=self.prepared.reference,
@@ -218,7 +226,11 @@ class Tournament:
         return key[:16]
 
     def _proposal(
-        self, candidate: Candidate, after: Edited | None, evaluation: Evaluation, budget: EvaluationBudget
+        self,
+        candidate: Candidate,
+        after: Edited | None,
+        evaluation: Evaluation,
+        budget: EvaluationBudget,
     ) -> Proposal:
         return Proposal(
             id=self._name(candidate, evaluation.device),
@@ -228,7 +240,9 @@ class Tournament:
             workload=self.prepared.workload,
             candidate=candidate,
             evaluation=evaluation,
-            verdict=verdict(evaluation, self.settings, complete=budget is FULL, compiles=candidate.compiles),
+            verdict=verdict(
+                evaluation, self.settings, complete=budget is FULL, compiles=candidate.compiles
+            ),
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
 
@@ -238,8 +252,11 @@ def _stretch(budget: EvaluationBudget, by: float) -> EvaluationBudget:
     return replace(budget, **longer)
 
 
-def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool, compiles: bool = False) -> Verdict:
-    """Faster only when every baseline took part, the interval clears the threshold and it is worth a look.
+def verdict(
+    evaluation: Evaluation, settings: Settings, *, complete: bool, compiles: bool = False
+) -> Verdict:
+    """Faster only when every baseline took part, the interval clears the threshold and it is worth
+    a look.
 
     ``compiles``: the candidate is torch.compile itself.
     """
@@ -250,7 +267,9 @@ def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool, compi
     saved_us = saved_microseconds(evaluation)
     worth_it = saved_us is not None and saved_us >= settings.minimum_saved_us
     may_compile = settings.torch_compile
-    sure = complete and evaluation.faster(settings.threshold, compiles=compiles, may_compile=may_compile)
+    sure = complete and evaluation.faster(
+        settings.threshold, compiles=compiles, may_compile=may_compile
+    )
     return Verdict.FASTER if sure and worth_it else Verdict.CORRECT
 
 

@@ -1,9 +1,8 @@
 """Who measures on a device now: one job at a time, in this process and across editors.
 
-A quick job has its turn for its whole measurement. A long search takes one for each judgement and shares it
-among its lanes, so that a job that somebody waits for comes between. Not covered: other programs on the
-device (evaluator/sharing).
-"""
+A quick job has its turn for its whole measurement. A long search takes one for each judgement and
+shares it among its lanes, so that a job that somebody waits for comes between. Not covered: other
+programs on the device (evaluator/sharing)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 """``async with turn():`` around what measures."""
 LOCK_POLL_S = 0.5
 LET_GO_S = 20.0
-"""Lanes that follow each other without a gap give the device back after that long, when somebody waits."""
+"""Lanes that follow each other without a gap give the device back after that long, when somebody
+waits."""
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +83,9 @@ class DeviceTurns:
 class SharedTurn:
     """The turns of one job: a `Turn` that its lanes share."""
 
-    def __init__(self, device: DeviceTurns, report: Report, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, device: DeviceTurns, report: Report, clock: Callable[[], float] = time.monotonic
+    ):
         self._device, self._report, self._clock = device, report, clock
         self._inside, self._since = 0, 0.0
         self._door = asyncio.Lock()
@@ -92,7 +94,9 @@ class SharedTurn:
 
     @contextlib.asynccontextmanager
     async def __call__(self) -> AsyncIterator[None]:
-        async with self._door:  # whoever waits for the device, or for it to be given back, waits in here
+        async with (
+            self._door
+        ):  # whoever waits for the device, or for it to be given back, waits in here
             if self._inside and self._device.wanted and self._clock() - self._since > LET_GO_S:
                 await self._empty.wait()
             if not self._inside:
@@ -117,5 +121,9 @@ def _try_lock(lock: FileLock) -> bool:
     except Timeout:
         return False
     except OSError as error:
-        print(f"{lock.lock_file}: {error}; other editors are not waited for", file=sys.stderr, flush=True)
+        print(
+            f"{lock.lock_file}: {error}; other editors are not waited for",
+            file=sys.stderr,
+            flush=True,
+        )
     return True

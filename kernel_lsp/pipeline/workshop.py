@@ -1,9 +1,10 @@
-"""What a proposer wants, made into a candidate: by the engine with proofs, or from text that a model wrote.
+"""What a proposer wants, made into a candidate: by the engine with proofs, or from text that a
+model wrote.
 
-A candidate that leaves here fits the user's file as it is, so judging it cannot fail for that. Nothing of
-the user's runs but its definitions on fake tensors, in the engine, which takes one request at a time and is
-started again when it was lost. Not covered: whether a candidate is right or faster.
-"""
+A candidate that leaves here fits the user's file as it is, so judging it cannot fail for that.
+Nothing of the user's runs but its definitions on fake tensors, in the engine, which takes one
+request at a time and is started again when it was lost. Not covered: whether a candidate is right
+or faster."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from kernel_lsp.rewrite.edit import apply_edit
 
 T = TypeVar("T")
 UNPROVED = (
-    "written by a language model: tests on this workload stand behind it, nothing was proved, and other "
+    "written by a language model: tests on this workload stand behind it, nothing was proved, "
+    "and other "
     "shapes and types are not guarded"
 )
 
@@ -49,11 +51,14 @@ class EngineWorkshop:
         return made
 
     async def write(self, code: str, parent: Candidate | None) -> Candidate:
-        """From a module text, or from edit blocks against the parent's region. Raises RewriteError."""
+        """From a module text, or from edit blocks against the parent's region. Raises
+        RewriteError."""
         try:
             return self._written(code, parent.edit if parent else None)
         except RecursionError as error:
-            raise RewriteError("the code is nested too deeply", "split its longest expression") from error
+            raise RewriteError(
+                "the code is nested too deeply", "split its longest expression"
+            ) from error
 
     def _written(self, code: str, parent: SourceEdit | None) -> Candidate:
         program = self._prepared.program
@@ -73,11 +78,19 @@ class EngineWorkshop:
         after = self._fitting(made)
         missing = [name for name in after.program.missing if name not in program.missing]
         if missing:
-            raise RewriteError(f"nothing defines {', '.join(missing)}", "define or import it in your code")
+            raise RewriteError(
+                f"nothing defines {', '.join(missing)}", "define or import it in your code"
+            )
         file, span = self._prepared.snapshot.text, self._prepared.target.span
-        if line := module_text.find_unjudged(file, apply_edit(file, span, edit), after.program.source):
-            raise RewriteError(f"{line!r} would stand in the file and never be judged", "leave it out")
-        return replace(made, uses_triton="triton" in parsing.imports(parsing.parse(after.program.source)))
+        if line := module_text.find_unjudged(
+            file, apply_edit(file, span, edit), after.program.source
+        ):
+            raise RewriteError(
+                f"{line!r} would stand in the file and never be judged", "leave it out"
+            )
+        return replace(
+            made, uses_triton="triton" in parsing.imports(parsing.parse(after.program.source))
+        )
 
     def _sliced(self, source: str) -> str:
         """The target and what it uses, out of a program."""

@@ -1,11 +1,11 @@
 """What a model wrote becomes an edit of the target: text work alone, nothing runs.
 
-A model sees the program with one *region* between two marker comments (`mark_region`): the target, with the
-imports and definitions that a rewrite has brought along. It answers with a module text that replaces the
-region, or with edit blocks against it (`edit_of`). Either way only the target, new imports and new
-definitions can come of it; what stands outside keeps its bytes, and get_inputs is not even shown.
-Every refusal says what to do, because the model reads it. Not covered: what a module text may hold
-(module_text.py), and whether the code is right, fast or hostile (the gate).
+A model sees the program with one *region* between two marker comments (`mark_region`): the target,
+with the imports and definitions that a rewrite has brought along. It answers with a module text
+that replaces the region, or with edit blocks against it (`edit_of`). Either way only the target,
+new imports and new definitions can come of it; what stands outside keeps its bytes, and get_inputs
+is not even shown. Every refusal says what to do, because the model reads it. Not covered: what a
+module text may hold (module_text.py), and whether the code is right, fast or hostile (the gate).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def edit_of(code: str, program: Program, parent: SourceEdit | None) -> SourceEdi
     """
     if len(code) > MOST_CODE:
         raise RewriteError(
-            f"the code has {len(code)} characters", f"at most {MOST_CODE}: send edit blocks, or write less"
+            f"the code has {len(code)} characters",
+            f"at most {MOST_CODE}: send edit blocks, or write less",
         )
     text = _without_markers(_NEW_LINES.sub("\n", code))
     if blocks.edits(text):
@@ -100,10 +101,14 @@ def _sides(block: str, where: str) -> tuple[list[str], list[str]]:
     lines = block.split("\n")[1:-1]
     middle = next((i for i, line in enumerate(lines) if _DIVIDER.fullmatch(line.rstrip())), None)
     if middle is None:
-        raise RewriteError(f"{where} has no ======= between old and new lines", "put it on its own line")
+        raise RewriteError(
+            f"{where} has no ======= between old and new lines", "put it on its own line"
+        )
     old, new = lines[:middle], lines[middle + 1 :]
     if not any(line.strip() for line in old):
-        raise RewriteError(f"{where} has no old lines", "copy the lines that it replaces, or adds to")
+        raise RewriteError(
+            f"{where} has no old lines", "copy the lines that it replaces, or adds to"
+        )
     return old, new
 
 
@@ -130,7 +135,9 @@ def _closest(have: Sequence[str], wanted: Sequence[str]) -> str:
     """Where a block that does not fit was probably meant to."""
     for line in wanted:
         same = [one for one in have if one.strip() == line.strip()] if line.strip() else []
-        near = same or difflib.get_close_matches(line, have, n=1, cutoff=0.6) if line.strip() else []
+        near = (
+            same or difflib.get_close_matches(line, have, n=1, cutoff=0.6) if line.strip() else []
+        )
         if near and near[0] != line:
             return f"; there is {near[0]!r}, not {line!r}"
     return ""

@@ -1,8 +1,9 @@
-"""One judged proposal as a person reads it: a title, one line, a table of evidence, a full report, a diff.
+"""One judged proposal as a person reads it: a title, one line, a table of evidence, a full report,
+a diff.
 
-A speedup is never written without its interval, its device and its baseline. What was not measured is
-left out or called unknown. Not covered: several proposals at once (reports) and LSP types (lsp.py).
-"""
+A speedup is never written without its interval, its device and its baseline. What was not measured
+is left out or called unknown. Not covered: several proposals at once (reports) and LSP types
+(lsp.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ MAX_HOVER_LINES = 15
 
 
 def make_card(proposal: Proposal, before: str, after: str | None, path: str = "file.py") -> Card:
-    """``before`` and ``after`` are whole documents; ``after`` None means that the edit no longer fits."""
+    """``before`` and ``after`` are whole documents; ``after`` None means that the edit no longer
+    fits."""
     diff = unified_diff(before, after, path) if after is not None else ""
     return Card(
         title=title(proposal),
@@ -48,7 +50,10 @@ def title(proposal: Proposal) -> str:
     speedup = proposal.evaluation.speedup
     if proposal.verdict is not Verdict.FASTER or speedup is None:
         return f"Rewrite {proposal.qualname}: {summary}"
-    return f"Rewrite {proposal.qualname}: {summary}, {spread(speedup)} on {device(proposal.evaluation)}"
+    return (
+        f"Rewrite {proposal.qualname}: {summary}, {spread(speedup)} on "
+        f"{device(proposal.evaluation)}"
+    )
 
 
 def headline(proposal: Proposal) -> str:
@@ -56,7 +61,10 @@ def headline(proposal: Proposal) -> str:
     evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
     if proposal.verdict is Verdict.FASTER and speedup is not None:
         sure = f"{speedup.confidence:.0%} CI"
-        return f"verified {spread(speedup)} vs {_baseline(evaluation)} on {device(evaluation)} ({sure})"
+        return (
+            f"verified {spread(speedup)} vs {_baseline(evaluation)} on {device(evaluation)} "
+            f"({sure})"
+        )
     if proposal.verdict is Verdict.CORRECT:
         if speedup is None:
             return f"right; speed unknown (checked by {evaluation.device})"
@@ -135,11 +143,14 @@ def _moment(created: str) -> str:
 
 
 def proposed_by(made: Provenance) -> str:
-    """``openai:Qwen3-8B@0.32, turn 2 (refine) from 3f2a9c04: fused-norm; advised by flash-attention``"""
+    """``openai:Qwen3-8B@0.32, turn 2 (refine) from 3f2a9c04: fused-norm; advised by
+    flash-attention``"""
     turn = f", turn {made.turn}" if made.turn else ""
     move = f" ({made.move})" if made.search else ""
     parent = f" from {made.parent[:8]}" if made.parent else ""
-    skills = f": {', '.join(made.skills)}" if made.skills else ": written by hand" if made.search else ""
+    skills = (
+        f": {', '.join(made.skills)}" if made.skills else ": written by hand" if made.search else ""
+    )
     advice = f"; advised by {', '.join(made.advice)}" if made.advice else ""
     search = f"; search {made.search}" if made.search else ""
     return f"{made.proposer}{turn}{move}{parent}{skills}{advice}{search}"
@@ -150,7 +161,9 @@ def _times(evaluation: Evaluation) -> str:
     if after is None:
         return ""
     before = [
-        f"{t.provider} {duration(t.median_ms)}" for t in evaluation.timings if t.provider != "candidate"
+        f"{t.provider} {duration(t.median_ms)}"
+        for t in evaluation.timings
+        if t.provider != "candidate"
     ]
     return f"{', '.join(before)} → {duration(after)} (medians)" if before else duration(after)
 
@@ -173,20 +186,25 @@ def _reps(timings: tuple[Timing, ...]) -> str:
 
 def _device_line(evaluation: Evaluation) -> str:
     keys = ("sm_clock_mhz", "clock_mhz", "driver", "threads", "sandbox")
-    extra = [f"{key} {evaluation.environment[key]}" for key in keys if evaluation.environment.get(key)]
+    extra = [
+        f"{key} {evaluation.environment[key]}" for key in keys if evaluation.environment.get(key)
+    ]
     return " · ".join([device(evaluation), *extra])
 
 
 def _kernels(evaluation: Evaluation) -> str:
     return "; ".join(
-        f"{k.name} ({k.arch}): {_format_known(k.registers)} registers, {_format_known(k.spill_bytes)} B spilled"
+        f"{k.name} ({k.arch}): {_format_known(k.registers)} registers, "
+        f"{_format_known(k.spill_bytes)} B spilled"
         for k in evaluation.kernels[:2]
     )
 
 
 def _versions(evaluation: Evaluation) -> str:
     keys = ("python", "torch", "triton", "cuda")
-    return " · ".join(f"{k} {evaluation.environment[k]}" for k in keys if evaluation.environment.get(k))
+    return " · ".join(
+        f"{k} {evaluation.environment[k]}" for k in keys if evaluation.environment.get(k)
+    )
 
 
 def _baseline(evaluation: Evaluation) -> str:
@@ -198,7 +216,9 @@ def _report(proposal: Proposal, diff: str) -> str:
     evaluation, candidate = proposal.evaluation, proposal.candidate
     parts = [f"# {title(proposal)}", headline(proposal), "## Evidence"]
     parts.append(
-        "\n".join(["| | |", "|---|---|", *(f"| {n} | {_cell(v)} |" for n, v in _rows(proposal) if v)])
+        "\n".join(
+            ["| | |", "|---|---|", *(f"| {n} | {_cell(v)} |" for n, v in _rows(proposal) if v)]
+        )
     )
     if evaluation.timings:
         parts += ["## Times", _timing_table(evaluation.timings)]
@@ -212,9 +232,14 @@ def _report(proposal: Proposal, diff: str) -> str:
     if evaluation.numerics is not None and evaluation.numerics.distributions:
         parts += ["## Inputs", ", ".join(evaluation.numerics.distributions)]
     if evaluation.peak_bytes:
-        lines = [f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()]
+        lines = [
+            f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()
+        ]
         parts += ["## Peak memory", "\n".join(lines)]
-    parts += ["## Diff", f"```diff\n{diff}```" if diff else "The file has changed; the edit no longer fits."]
+    parts += [
+        "## Diff",
+        f"```diff\n{diff}```" if diff else "The file has changed; the edit no longer fits.",
+    ]
     if proposal.evidence:
         command = f"kernel-lsp verify --evidence {shlex.quote(proposal.evidence)}"
         parts += [
@@ -229,7 +254,13 @@ def _report(proposal: Proposal, diff: str) -> str:
 def _timing_table(timings: tuple[Timing, ...]) -> str:
     lines = ["| provider | p20 | median | p80 | reps | cache |", "|---|---|---|---|---|---|"]
     for t in timings:
-        cells = (t.provider, duration(t.p20_ms), duration(t.median_ms), duration(t.p80_ms), str(t.num_reps))
+        cells = (
+            t.provider,
+            duration(t.p20_ms),
+            duration(t.median_ms),
+            duration(t.p80_ms),
+            str(t.num_reps),
+        )
         lines.append(f"| {' | '.join(cells)} | {'cold' if t.cold_cache else 'warm'} |")
     return "\n".join(lines)
 

@@ -1,8 +1,7 @@
 """Plots of the report as inline SVG, by matplotlib where it is installed; None where it is not.
 
-Text stays text and the ids do not depend on the day, so a page is small and the same data give the same page.
-Not covered: which numbers are shown (report.py).
-"""
+Text stays text and the ids do not depend on the day, so a page is small and the same data give the
+same page. Not covered: which numbers are shown (report.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 P = ParamSpec("P")
-INK, GRID, LINE, GOOD, BAD, CALM = "#7d8590", "#7d859033", "#4184e4", "#2da44e", "#cf222e", "#8b949e"
+INK, GRID, LINE, GOOD, BAD, CALM = (
+    "#7d8590",
+    "#7d859033",
+    "#4184e4",
+    "#2da44e",
+    "#cf222e",
+    "#8b949e",
+)
 """Readable on light and on dark paper."""
 WIDTH = 7.2
 """Inches; the page scales it down where there is less room."""
@@ -104,7 +110,9 @@ def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) ->
     figure, ((axes,),) = _figure(2.2)
     for name in dict.fromkeys(word for counts in per_day.values() for word in counts):
         found = [per_day[day].get(name, 0) for day in per_day]
-        axes.plot(dates.datestr2num(list(per_day)), found, "o-", label=name, color=colors.get(name, LINE))
+        axes.plot(
+            dates.datestr2num(list(per_day)), found, "o-", label=name, color=colors.get(name, LINE)
+        )
     axes.xaxis_date()
     axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
@@ -118,7 +126,13 @@ def spans(rows: Sequence[ChartSpan], label: str) -> Any:
     """Ratios with their intervals on a logarithmic axis, 1 marked."""
     figure, ((axes,),) = _figure(0.24 * len(rows) + 0.7)
     for place, row in enumerate(rows):
-        axes.plot([row.low, row.high], [place, place], color=row.color, linewidth=2.5, solid_capstyle="round")
+        axes.plot(
+            [row.low, row.high],
+            [place, place],
+            color=row.color,
+            linewidth=2.5,
+            solid_capstyle="round",
+        )
         axes.plot([row.mid], [place], "o", color=row.color, markersize=5)
     axes.axvline(1.0, color=INK, linewidth=1)
     axes.set_xscale("log")
@@ -178,9 +192,12 @@ def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) ->
 
 
 @_to_svg
-def lineage(steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int, Sequence[str]]) -> Any:
-    """From the expert's kernel down to the naive one: its time so far, the interval of each step, and beside
-    the kernel that it was tried on what was rejected. Without times the steps stand below each other.
+def lineage(
+    steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int, Sequence[str]]
+) -> Any:
+    """From the expert's kernel down to the naive one: its time so far, the interval of each step,
+    and beside the kernel that it was tried on what was rejected. Without times the steps stand
+    below each other.
 
     ``steps`` begins with the expert; ``rejected``: place in ``steps`` -> operators.
     """
@@ -189,14 +206,21 @@ def lineage(steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int
     for number, (_, span) in enumerate(steps[1:], 1):
         if span is not None:
             ends = [place * span.low, place * span.high]
-            axes.plot(ends, [number, number], color=span.color, linewidth=2.5, solid_capstyle="round")
+            axes.plot(
+                ends, [number, number], color=span.color, linewidth=2.5, solid_capstyle="round"
+            )
             place *= span.mid
         times.append(place)
     axes.plot(times, range(len(steps)), "o-", color=LINE, linewidth=1, markersize=6)
     for number, names in rejected.items():
         told = "rejected: " + ", ".join(names)
         axes.annotate(
-            told, (times[number], number), (10, -3), textcoords="offset points", color=BAD, fontsize=7
+            told,
+            (times[number], number),
+            (10, -3),
+            textcoords="offset points",
+            color=BAD,
+            fontsize=7,
         )
     axes.set_yticks(range(len(steps)), [label for label, _ in steps])
     axes.set_ylim(len(steps) - 0.5, -0.5)
@@ -207,7 +231,9 @@ def lineage(steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int
         return figure
     axes.set_xscale("log")
     low, high = min(times), max(times)
-    axes.set_xlim(low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35)  # room for what was rejected last
+    axes.set_xlim(
+        low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35
+    )  # room for what was rejected last
     _ratios(axes, high / low)
     axes.set_xlabel("time over the expert's")
     return figure

@@ -1,4 +1,5 @@
-"""Accepted rewrites, judged again, as text, JSON and SARIF 2.1.0. Pure: records in, one string out."""
+"""Accepted rewrites, judged again, as text, JSON and SARIF 2.1.0. Pure: records in, one string
+out."""
 
 from __future__ import annotations
 
@@ -25,13 +26,17 @@ HELP = "https://github.com/kernel-lsp/kernel-lsp/blob/main/docs/how-to/guard.md"
 def guarded_text(found: Sequence[Guarded], problems: Sequence[str]) -> str:
     """One line per rewrite, the patches that take back what failed, and a summary."""
     lines = [
-        f"{MARKS.get(one.holding, '--')}  {one.holding.value:8}  {_place(one)}  {one.detail}" for one in found
+        f"{MARKS.get(one.holding, '--')}  {one.holding.value:8}  {_place(one)}  {one.detail}"
+        for one in found
     ]
     lines += [f"--  unreadable  {problem}" for problem in problems]
     for one in found:
         lines += ["", one.revert.rstrip("\n")] if one.revert else []
     counts = Counter(one.holding.value for one in found)
-    words = [count(len(found), "accepted rewrite"), *(f"{n} {word}" for word, n in sorted(counts.items()))]
+    words = [
+        count(len(found), "accepted rewrite"),
+        *(f"{n} {word}" for word, n in sorted(counts.items())),
+    ]
     return "\n".join([*lines, ", ".join(words)]) + "\n"
 
 
@@ -55,7 +60,8 @@ def guarded_json(found: Sequence[Guarded], problems: Sequence[str]) -> str:
 
 
 def guarded_sarif(found: Sequence[Guarded], problems: Sequence[str]) -> str:
-    """A SARIF 2.1.0 log with one run: results for what does not pay, notifications for unreadable files."""
+    """A SARIF 2.1.0 log with one run: results for what does not pay, notifications for unreadable
+    files."""
     told = [one for one in found if one.holding in RULES]
     rules = sorted({RULES[one.holding] for one in told})
     ids = [rule for rule, _, _ in rules]
@@ -82,7 +88,10 @@ def _result(one: Guarded, rules: Sequence[str]) -> Json:
         "level": level,
         "message": {"text": f"{one.acceptance.qualname}: {one.detail}"},
         "locations": [
-            {"physicalLocation": where, "logicalLocations": [{"fullyQualifiedName": one.acceptance.qualname}]}
+            {
+                "physicalLocation": where,
+                "logicalLocations": [{"fullyQualifiedName": one.acceptance.qualname}],
+            }
         ],
         "properties": {"holding": one.holding.value, "revert": one.revert},
     }

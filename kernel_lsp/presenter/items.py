@@ -1,4 +1,5 @@
-"""What an editor shows, in offsets and words: no LSP types and no decisions. Standard library only."""
+"""What an editor shows, in offsets and words: no LSP types and no decisions. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Hint:
     page: str | None = None
     """Path of the rule's documentation."""
     severity: str = "hint"
-    """Of config.SEVERITIES; what could be faster is never more than a hint unless settings say so."""
+    """Of config.SEVERITIES; what could be faster is never more than a hint unless settings say
+    so."""
     unnecessary: bool = False
     """What is marked does nothing."""
     data: Json = field(default_factory=dict)

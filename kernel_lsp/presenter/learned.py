@@ -12,13 +12,24 @@ from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.records import LearnedSkill, Standing, TaskUplift, Uplift, UsageStats, Verification
 
 COLUMNS = ("learned skill", "standing", "learned on", "uplift", "since (UTC)", "reason")
-TASK_COLUMNS = ("task", "samples", "right with/without", "with", "without", "none learned", "uplift")
+TASK_COLUMNS = (
+    "task",
+    "samples",
+    "right with/without",
+    "with",
+    "without",
+    "none learned",
+    "uplift",
+)
 
 
 def papers_text(every: Sequence[LearnedSkill]) -> str:
     """One line per draft and learned skill."""
     if not every:
-        return "nothing was learned yet: rewrites that you keep become drafts (`kernel-lsp skills learn`)"
+        return (
+            "nothing was learned yet: rewrites that you keep become drafts (`kernel-lsp skills "
+            "learn`)"
+        )
     order = (Standing.VERIFIED, Standing.STAGED, Standing.RETIRED, Standing.REFUSED)
     ranked = sorted(every, key=lambda one: (order.index(one.standing), one.name))
     return _table([COLUMNS, *(_papers_row(one) for one in ranked)])
@@ -32,7 +43,8 @@ def paper_lines(papers: LearnedSkill, usage: Sequence[UsageStats] = ()) -> list[
     lines = [
         f"standing: {papers.standing.value} since {papers.since}"
         + (f" ({papers.reason})" if papers.reason else ""),
-        f"learned from {origin.qualname} on {where} ({origin.event}{speed}), written by {origin.writer}",
+        f"learned from {origin.qualname} on {where} ({origin.event}{speed}), written by "
+        f"{origin.writer}",
     ]
     lines += [f"at work: {usage_line(one)}" for one in usage if one.skill == papers.name]
     bullets = "\n".join(f"- {line}" for line in lines)
@@ -45,18 +57,24 @@ def usage_line(found: UsageStats) -> str:
     if not found.pairs:
         return told
     return (
-        f"{told}; {math.exp(found.uplift_sum / found.pairs):.2f}x of the best beside it, over {found.pairs}"
+        f"{told}; {math.exp(found.uplift_sum / found.pairs):.2f}x of the best beside it, over "
+        f"{found.pairs}"
     )
 
 
 def verification_text(found: Verification) -> str:
     """The verdict, then what it rests on."""
-    head = f"{'accepted' if found.accepted else 'not accepted'} on {found.device_name or found.hardware}"
+    head = (
+        f"{'accepted' if found.accepted else 'not accepted'} on "
+        f"{found.device_name or found.hardware}"
+    )
     lines = [f"{head}, {found.created}: {found.reason}"]
     if found.tasks:
         lines += ["", _table([TASK_COLUMNS, *(_task_row(task) for task in found.tasks)])]
     if found.credit:
-        told = ", ".join(f"{name} {math.exp(loss):.3f}x" for name, loss in sorted(found.credit.items()))
+        told = ", ".join(
+            f"{name} {math.exp(loss):.3f}x" for name, loss in sorted(found.credit.items())
+        )
         lines += ["", f"loss when left out: {told}"]
     if found.skipped:
         told = ", ".join(f"{count} {reason}" for reason, count in sorted(found.skipped.items()))
@@ -79,13 +97,22 @@ def _papers_row(papers: LearnedSkill) -> tuple[str, ...]:
     last = next(reversed(papers.verifications), None)
     shown = uplift_text(last.uplift) if last else "-"
     learned = papers.origin.hardware
-    return (papers.name, papers.standing.value, learned, shown, _moment(papers.since), papers.reason)
+    return (
+        papers.name,
+        papers.standing.value,
+        learned,
+        shown,
+        _moment(papers.since),
+        papers.reason,
+    )
 
 
 def _task_row(task: TaskUplift) -> tuple[str, ...]:
     if not task.differs:
         return (task.task, "-", "-", "-", "-", "-", "the same candidate")
-    gains = (f"{math.exp(gain):.2f}x" for gain in (task.gain_with, task.gain_without, task.gain_null))
+    gains = (
+        f"{math.exp(gain):.2f}x" for gain in (task.gain_with, task.gain_without, task.gain_null)
+    )
     rights = f"{task.right_with}/{task.right_without}"
     return (task.task, str(task.samples), rights, *gains, f"{math.exp(task.uplift):.3f}x")
 
@@ -96,5 +123,7 @@ def _moment(iso: str) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = (
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""The skill library for a terminal and for scripts: skills and problems in, strings and rows out. Pure.
+"""The skill library for a terminal and for scripts: skills and problems in, strings and rows out.
+Pure.
 
 Strings end without a line break; the command that prints them adds one.
 """
@@ -30,13 +31,22 @@ _KINDS = {
 
 
 def skill_row(skill: Skill, arms: Sequence[ArmStats] = ()) -> tuple[str, ...]:
-    """One line of the list, in the order of COLUMNS. ``arms``: what searches have learned, of any skill."""
+    """One line of the list, in the order of COLUMNS. ``arms``: what searches have learned, of any
+    skill."""
     kind = kind_of(skill)
     mine = [arm for arm in arms if arm.skill == skill.name]
     tries = sum(arm.tries for arm in mine)
     gain = f"{math.exp(sum(arm.gain_sum for arm in mine) / tries):.2f}x" if tries else "-"
     learned = (str(tries), str(sum(arm.wins for arm in mine)), gain)
-    return (skill.name, skill.scope, kind, str(skill.version), skill.source, *learned, skill.description)
+    return (
+        skill.name,
+        skill.scope,
+        kind,
+        str(skill.version),
+        skill.source,
+        *learned,
+        skill.description,
+    )
 
 
 def kind_of(skill: Skill) -> str:
@@ -50,7 +60,10 @@ def skills_text(
     """The list as aligned columns, then what was left out and why."""
     rows = [COLUMNS, *(skill_row(skill, arms) for skill in skills)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS) - 1)]
-    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
+    lines = [
+        "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
     lines += ["", f"left out because of {count(len(problems), 'problem')}:"] if problems else []
     return "\n".join([*lines, *map(str, problems)])
 
@@ -61,8 +74,8 @@ def skills_json(
     arms: Sequence[ArmStats] = (),
     papers: Sequence[LearnedSkill] = (),
 ) -> str:
-    """One object: every skill without its body and with what was learned of it, the problems, and the papers
-    of learned skills and drafts."""
+    """One object: every skill without its body and with what was learned of it, the problems, and
+    the papers of learned skills and drafts."""
     told = [{**_without_body(skill), "learned": _arm_rows(skill, arms)} for skill in skills]
     return to_versioned_json(skills=told, problems=list(problems), papers=list(papers))
 
@@ -88,7 +101,11 @@ def skill_json(skill: Skill, papers: LearnedSkill | None = None) -> str:
 def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
     """One problem per line as ``file: field: cause (remedy)``, and a summary."""
     num_files = len({problem.path for problem in problems})
-    found = f"{count(len(problems), 'problem')} in {count(num_files, 'file')}" if problems else "no problems"
+    found = (
+        f"{count(len(problems), 'problem')} in {count(num_files, 'file')}"
+        if problems
+        else "no problems"
+    )
     return "\n".join([*map(str, problems), f"{count(num_skills, 'skill')} checked, {found}"])
 
 
@@ -105,7 +122,9 @@ def _requirement_lines(found: Requirements | None) -> list[str]:
     words += [f"{bounds.least} to {bounds.most} {name}" for name, bounds in ends if bounds]
     words += [f"multiples of {found.multiple}"] if found.multiple else []
     words += [
-        f"{name} from {least}" for name, least in (("torch", found.torch), ("triton", found.triton)) if least
+        f"{name} from {least}"
+        for name, least in (("torch", found.torch), ("triton", found.triton))
+        if least
     ]
     words += [f"{name} is planned" for name in found.planned]
     words += [f"{name} is not planned" for name in found.unplanned]
@@ -126,4 +145,6 @@ def _without_body(skill: Skill) -> Json:
 
 def _arm_rows(skill: Skill, arms: Sequence[ArmStats]) -> list[Json]:
     """By what limits a target, and device; ``mean_gain`` is ln(speedup), of failures 0."""
-    return [{**wire.to_json(arm), "mean_gain": arm.mean_gain} for arm in arms if arm.skill == skill.name]
+    return [
+        {**wire.to_json(arm), "mean_gain": arm.mean_gain} for arm in arms if arm.skill == skill.name
+    ]

@@ -1,4 +1,5 @@
-"""A lineage as Markdown: the kernel it began with, each step, its skill, and what was rejected. Pure.
+"""A lineage as Markdown: the kernel it began with, each step, its skill, and what was rejected.
+Pure.
 
 Not covered: the picture (charts.py), the page it stands on (report.py).
 """
@@ -30,7 +31,9 @@ def brief(lineage: Lineage) -> str:
     standing = {skill.parent + skill.child: skill for skill in lineage.skills}
     for number, step in enumerate(lineage.steps, 1):
         skill = standing.get(step.judgement.parent + step.judgement.child)
-        lines.append(f"{number:3}  {step.operator:22} {effect(step.judgement.effect):28} {step.summary}")
+        lines.append(
+            f"{number:3}  {step.operator:22} {effect(step.judgement.effect):28} {step.summary}"
+        )
         lines += [f"     {skill.name}: {skill.standing}"] if skill is not None else []
     lines += [f"  -  {_rejection(step)[:160]}" for step in lineage.avoided]
     return "\n".join(lines)
@@ -49,7 +52,9 @@ def _about(lineage: Lineage) -> str:
 
 
 def _where(lineage: Lineage) -> str:
-    return f"on {lineage.device_name or lineage.hardware}" + ("" if lineage.measured else " (interpreter)")
+    return f"on {lineage.device_name or lineage.hardware}" + (
+        "" if lineage.measured else " (interpreter)"
+    )
 
 
 def _outcome(lineage: Lineage) -> str:
@@ -57,14 +62,20 @@ def _outcome(lineage: Lineage) -> str:
     if not lineage.finished:
         return f"{told}; it was stopped, and the same command goes on"
     whole = lineage.whole.effect if lineage.whole else None
-    return told + (f"; the naive kernel takes {effect(whole)} of the expert's time" if whole else "")
+    return told + (
+        f"; the naive kernel takes {effect(whole)} of the expert's time" if whole else ""
+    )
 
 
 def _meaning(lineage: Lineage) -> str:
     if lineage.measured:
-        return " Effects are ratios of times, of the simple form over the expert's, with 95 % intervals."
+        return (
+            " Effects are ratios of times, of the simple form over the expert's, with 95 % "
+            "intervals."
+        )
     return (
-        " **Unmeasured:** this device tells no times, so steps were accepted for being right alone, no effect"
+        " **Unmeasured:** this device tells no times, so steps were accepted for being right "
+        "alone, no effect"
         " is known, and nothing of this lineage can come into the library."
     )
 
@@ -113,7 +124,11 @@ def _recipe(one: LineageSkill) -> str:
         return ""
     steps = [
         f"`{step.skill}`"
-        + (f" with {', '.join(f'{k} = {v}' for k, v in step.parameters.items())}" if step.parameters else "")
+        + (
+            f" with {', '.join(f'{k} = {v}' for k, v in step.parameters.items())}"
+            if step.parameters
+            else ""
+        )
         for step in one.recipe
     ]
     return ", then ".join(steps) + ": "

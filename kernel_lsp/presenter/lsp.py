@@ -48,8 +48,8 @@ def span_of(chosen: types.Range, positions: Positions) -> Span:
 def diagnostic(
     hint: Hint, positions: Positions, *, data: bool, link: bool, tags: bool = False
 ) -> types.Diagnostic:
-    """``data`` only for clients that give it back, ``link`` (to the rule's page) for those that show one,
-    ``tags`` for those that fade what is unnecessary."""
+    """``data`` only for clients that give it back, ``link`` (to the rule's page) for those that
+    show one, ``tags`` for those that fade what is unnecessary."""
     linked = types.CodeDescription(href=Path(hint.page).as_uri()) if link and hint.page else None
     return types.Diagnostic(
         range=range_of(hint.span, positions),
@@ -78,7 +78,9 @@ def rewrite_action(
 def fix_action(
     title: str, edit: types.WorkspaceEdit, diagnostics: Sequence[types.Diagnostic]
 ) -> types.CodeAction:
-    return types.CodeAction(title=title, kind=QUICKFIX, edit=edit, diagnostics=list(diagnostics) or None)
+    return types.CodeAction(
+        title=title, kind=QUICKFIX, edit=edit, diagnostics=list(diagnostics) or None
+    )
 
 
 def action_data(action: Action, uri: str) -> Json:
@@ -90,7 +92,9 @@ def action_data(action: Action, uri: str) -> Json:
     }
 
 
-def command_action(title: str, command: str, arguments: Json, kind: str = REWRITE) -> types.CodeAction:
+def command_action(
+    title: str, command: str, arguments: Json, kind: str = REWRITE
+) -> types.CodeAction:
     return types.CodeAction(title=title, kind=kind, command=command_of(title, command, arguments))
 
 
@@ -99,7 +103,12 @@ def command_of(title: str, command: str, arguments: Json) -> types.Command:
 
 
 def workspace_edit(
-    uri: str, version: int | None, edits: Iterable[TextEdit], positions: Positions, *, versioned: bool
+    uri: str,
+    version: int | None,
+    edits: Iterable[TextEdit],
+    positions: Positions,
+    *,
+    versioned: bool,
 ) -> types.WorkspaceEdit:
     """One document's edits; with the version where the client can refuse a stale one."""
     changes = [
@@ -138,7 +147,9 @@ def hover(markdown: str, span: Span, positions: Positions, *, plain: bool) -> ty
     kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown
     value = markdown.replace("**", "").replace("| | |\n|---|---|\n", "") if plain else markdown
     value = plain_text(value) if plain else inert(value)
-    return types.Hover(contents=types.MarkupContent(kind=kind, value=value), range=range_of(span, positions))
+    return types.Hover(
+        contents=types.MarkupContent(kind=kind, value=value), range=range_of(span, positions)
+    )
 
 
 def percentage(progress: Progress) -> int | None:

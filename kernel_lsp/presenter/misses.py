@@ -1,4 +1,5 @@
-"""Why nothing is offered, in words: where skills nearly applied, and what the device leaves to gain.
+"""Why nothing is offered, in words: where skills nearly applied, and what the device leaves to
+gain.
 
     lines(outcome, path)       for a terminal, below the outcome's note
     markdown(outcome, text)    for a hover, with places in the text as it is now
@@ -67,9 +68,14 @@ def roof_words(roof: Roof) -> str:
         return f"at the memory's roof: {moved} at {rate} take {least} of about {taken}"
     if roof.kind is RoofKind.ARITHMETIC:
         done = f"{_amount(roof.flops)}FLOP"
-        return f"bound by arithmetic: {done} at the library's rate on {device} take {least} of about {taken}"
+        return (
+            f"bound by arithmetic: {done} at the library's rate on {device} take {least} of about "
+            f"{taken}"
+        )
     if roof.kind is RoofKind.LAUNCH:
-        return f"too small: about {taken} on {device}, most of it to start kernels that move {moved}"
+        return (
+            f"too small: about {taken} on {device}, most of it to start kernels that move {moved}"
+        )
     return f"about {taken} on {device}, of which the {moved} that it must move take {least}"
 
 

@@ -1,9 +1,9 @@
-"""The report as one HTML page that needs nothing else: no script, no network, no file beside it. Pure.
+"""The report as one HTML page that needs nothing else: no script, no network, no file beside it.
+Pure.
 
-Every plot stands over a table with the same numbers, so the page says the same where plots cannot be made,
-to a screen reader and on paper. Where nothing was recorded yet, a section says what would fill it.
-Not covered: where the numbers come from (commands/report.py).
-"""
+Every plot stands over a table with the same numbers, so the page says the same where plots cannot
+be made, to a screen reader and on paper. Where nothing was recorded yet, a section says what would
+fill it. Not covered: where the numbers come from (commands/report.py)."""
 
 from __future__ import annotations
 
@@ -83,9 +83,16 @@ def page(facts: ReportFacts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
-    told = "" if charts.bars({"x": 1}, {}) else _note("Plots need matplotlib: install kernel-lsp[report].")
+    told = (
+        ""
+        if charts.bars({"x": 1}, {})
+        else _note("Plots need matplotlib: install kernel-lsp[report].")
+    )
     return _PAGE.substitute(
-        made=_escape(facts.made), version=_escape(facts.version), plain=told, sections="\n".join(sections)
+        made=_escape(facts.made),
+        version=_escape(facts.version),
+        plain=told,
+        sections="\n".join(sections),
     )
 
 
@@ -96,7 +103,8 @@ def _suggestions(facts: ReportFacts) -> str:
     told = _fates(facts.events)
     if not told:
         return _section(
-            "Suggestions", _note("Nothing was offered yet. Open a file in an editor and wait for a hint.")
+            "Suggestions",
+            _note("Nothing was offered yet. Open a file in an editor and wait for a hint."),
         )
     counts = {kind.value: len(told.get(kind, ())) for kind in FATES}
     offered = counts["offered"] or 1
@@ -113,15 +121,24 @@ def _speedups(facts: ReportFacts) -> str:
     timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
     for proposal, found in timed[-MOST_SPANS:]:
         fate = _fate(proposal.id, fates)
-        name = f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
+        name = (
+            f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
+        )
         shown.append(
-            ChartSpan(label=_short(name), low=found.low, mid=found.mid, high=found.high, color=_color(fate))
+            ChartSpan(
+                label=_short(name),
+                low=found.low,
+                mid=found.mid,
+                high=found.high,
+                color=_color(fate),
+            )
         )
         rows.append((name, proposal.candidate.summary, _ratio(found), fate or "-"))
     if not rows:
         return _section("Speedups", _note("No offer was timed yet."))
     plot = _plot(
-        charts.spans(shown, "over the best baseline"), "Offers with their intervals, colored by their fate"
+        charts.spans(shown, "over the best baseline"),
+        "Offers with their intervals, colored by their fate",
     )
     head = ("target", "rewrite", "speedup", "became of it")
     return _section("Speedups", plot + _table(head, rows))
@@ -129,17 +146,26 @@ def _speedups(facts: ReportFacts) -> str:
 
 def _library(facts: ReportFacts) -> str:
     if not facts.learned:
-        text = "Nothing was learned yet: rewrites that are kept become drafts for `kernel-lsp skills verify`."
+        text = (
+            "Nothing was learned yet: rewrites that are kept become drafts for `kernel-lsp skills "
+            "verify`."
+        )
         return _section("Learned skills", _note(text))
     plot = ""
     if facts.library:
-        lines = {"in use": [v.in_use for v in facts.library], "retired": [v.retired for v in facts.library]}
-        drawn = charts.steps([version.created for version in facts.library], lines, COLORS, facts.made)
+        lines = {
+            "in use": [v.in_use for v in facts.library],
+            "retired": [v.retired for v in facts.library],
+        }
+        drawn = charts.steps(
+            [version.created for version in facts.library], lines, COLORS, facts.made
+        )
         plot = _plot(drawn, f"The library over its {len(facts.library)} versions")
     spans = [span for papers in facts.learned if (span := _uplift(papers)) is not None]
     if spans:
         plot += _plot(
-            charts.spans(spans[:MOST_SPANS], "uplift of the first suggestion"), "Last verification of each"
+            charts.spans(spans[:MOST_SPANS], "uplift of the first suggestion"),
+            "Last verification of each",
         )
     head = ("skill", "standing", "learned on", "uplift (lower bound)", "at work", "why")
     rows = [_learned_row(papers, facts.usage) for papers in facts.learned]
@@ -163,8 +189,13 @@ def _lineage(one: Lineage) -> str:
     for step in one.avoided:
         names = rejected.setdefault(places.get(step.judgement.parent, 0), [])
         names += [name] if (name := step.operator.replace("_", " ")) not in names else []
-    caption = f"{one.qualname} on {one.device_name or one.hardware}: from the expert's kernel to a naive one"
-    return _plot(charts.lineage(steps, rejected), caption + ("" if one.measured else " (unmeasured)"))
+    caption = (
+        f"{one.qualname} on {one.device_name or one.hardware}: from the expert's kernel to a "
+        f"naive one"
+    )
+    return _plot(
+        charts.lineage(steps, rejected), caption + ("" if one.measured else " (unmeasured)")
+    )
 
 
 def _step_span(step: LineageStep) -> ChartSpan | None:
@@ -178,7 +209,9 @@ def _step_span(step: LineageStep) -> ChartSpan | None:
 
 def _training(facts: ReportFacts) -> str:
     if not facts.curves:
-        return _section("Training", _note("No training run was named; `--run FOLDER` shows its curves."))
+        return _section(
+            "Training", _note("No training run was named; `--run FOLDER` shows its curves.")
+        )
     parts = []
     for name, lines in facts.curves.items():
         groups = _group_curves(lines)
@@ -189,7 +222,8 @@ def _training(facts: ReportFacts) -> str:
         rows = [(key, f"{value:.4g}") for key, value in sorted(last.items())]
         plot = _plot(charts.curves(groups), f"{name}, {len(lines)} steps logged")
         parts.append(
-            plot + f"<details><summary>last values</summary>{_table(('name', 'value'), rows)}</details>"
+            plot
+            + f"<details><summary>last values</summary>{_table(('name', 'value'), rows)}</details>"
         )
     return _section("Training", "".join(parts))
 
@@ -208,10 +242,17 @@ def _policy(facts: ReportFacts) -> str:
             if isinstance(told := found.get(key), dict):
                 low, mid, high = (float(told[end]) for end in ("low", "mean", "high"))
                 spans.append(ChartSpan(label=label, low=low, mid=mid, high=high, color=color))
-                rows.append((label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?"))))
-    text = "First suggestion over the best that search has found (1 is all of it), and policy over rule"
+                rows.append(
+                    (label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?")))
+                )
+    text = (
+        "First suggestion over the best that search has found (1 is all of it), and policy "
+        "over rule"
+    )
     head = ("", "geometric mean", "95 % interval", "held-out tasks")
-    return _section("Policy against rule", _plot(charts.spans(spans, "ratio"), text) + _table(head, rows))
+    return _section(
+        "Policy against rule", _plot(charts.spans(spans, "ratio"), text) + _table(head, rows)
+    )
 
 
 # --- numbers ------------------------------------------------------------------------------
@@ -229,7 +270,13 @@ def _fates(events: Sequence[Event]) -> dict[EventKind, set[str]]:
 
 def _fate(proposal: str, fates: Mapping[EventKind, set[str]]) -> str:
     """The last stage that it came to."""
-    order = (EventKind.REVERTED, EventKind.KEPT, EventKind.ACCEPTED, EventKind.DISMISSED, EventKind.OFFERED)
+    order = (
+        EventKind.REVERTED,
+        EventKind.KEPT,
+        EventKind.ACCEPTED,
+        EventKind.DISMISSED,
+        EventKind.OFFERED,
+    )
     return next((kind.value for kind in order if proposal in fates.get(kind, ())), "")
 
 
@@ -265,19 +312,29 @@ def _learned_row(papers: LearnedSkill, usage: Sequence[UsageStats]) -> tuple[str
     used = [f"{u.hardware}: offer in {u.wins} of {u.uses}" for u in usage if u.skill == papers.name]
     shown = uplift_text(last.uplift) if last else "-"
     where = papers.origin.device_name or papers.origin.hardware
-    return (papers.name, papers.standing.value, where, shown, "; ".join(used) or "-", papers.reason or "-")
+    return (
+        papers.name,
+        papers.standing.value,
+        where,
+        shown,
+        "; ".join(used) or "-",
+        papers.reason or "-",
+    )
 
 
 def _group_curves(
     lines: Sequence[Mapping[str, float]],
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MOST_CURVES` fields."""
+    """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MOST_CURVES`
+    fields."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for line in lines:
         for key, value in line.items():
             group, _, name = key.rpartition("/")
             if key != "step":
-                found.setdefault(group or key, {}).setdefault(name, []).append((line["step"], value))
+                found.setdefault(group or key, {}).setdefault(name, []).append(
+                    (line["step"], value)
+                )
     return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:MOST_CURVES])
 
 
@@ -302,10 +359,10 @@ def _plot(svg: str | None, caption: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     heads = "".join(f"<th>{_escape(cell)}</th>" for cell in head)
-    body = "\n".join("<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
 
 
 def _ratio(found: Interval) -> str:

@@ -32,7 +32,8 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]], *, summary: bo
         if analysis.problem is not None:
             num_problems += 1
             lines.append(
-                f"{path}:{analysis.problem.line}:{analysis.problem.column}: {analysis.problem.message}"
+                f"{path}:{analysis.problem.line}:{analysis.problem.column}: "
+                f"{analysis.problem.message}"
             )
         num_failures += len(analysis.failures)
         lines += [f"{path}: {failure}" for failure in analysis.failures]
@@ -51,7 +52,9 @@ def findings_statistics(results: Iterable[tuple[str | Path, Analysis]]) -> str:
     found = [finding for _, analysis in results for finding in analysis.findings]
     counts = Counter((one.rule, one.severity, one.name) for one in found)
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
-    return "".join(f"{count:6}  {rule}  {severity:11}  {name}\n" for (rule, severity, name), count in rows)
+    return "".join(
+        f"{count:6}  {rule}  {severity:11}  {name}\n" for (rule, severity, name), count in rows
+    )
 
 
 def place(path: str | Path, finding: Finding) -> str:
@@ -62,7 +65,8 @@ def place(path: str | Path, finding: Finding) -> str:
 
 
 def region(finding: Finding) -> tuple[int, int | None, int, int | None]:
-    """(line, column, last line, its column) in the file, from 1: in the JSON of a notebook, lines alone."""
+    """(line, column, last line, its column) in the file, from 1: in the JSON of a notebook, lines
+    alone."""
     data = finding.data
     if "cell" in data:
         return data["file_line"], None, data["end_file_line"], None
@@ -70,7 +74,8 @@ def region(finding: Finding) -> tuple[int, int | None, int, int | None]:
 
 
 def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
-    """One object: schema_version, and per file its findings, its problem and the rules that failed on it."""
+    """One object: schema_version, and per file its findings, its problem and the rules that failed
+    on it."""
     files = [
         {
             "path": str(path),
@@ -111,7 +116,11 @@ def sarif_log(rules: list[Json], results: list[Json], notifications: list[Json])
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
         "results": results,
     }
-    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
     return json.dumps(log, indent=2)
 
 
@@ -173,7 +182,11 @@ def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
 
 
 def _sarif_target(finding: Finding) -> Json:
-    return {} if finding.target is None else {"logicalLocations": [{"fullyQualifiedName": finding.target}]}
+    return (
+        {}
+        if finding.target is None
+        else {"logicalLocations": [{"fullyQualifiedName": finding.target}]}
+    )
 
 
 def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:

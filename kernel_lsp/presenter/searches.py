@@ -1,4 +1,5 @@
-"""What a deeper search says at its end: why, at which cost, what each gain cost, which moves paid. Pure."""
+"""What a deeper search says at its end: why, at which cost, what each gain cost, which moves paid.
+Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +29,15 @@ def end_message(search: SearchSummary) -> str:
 def search_lines(search: SearchSummary) -> Iterator[str]:
     """For a terminal."""
     before = f", {search.resumed} of them by an earlier run" if search.resumed else ""
-    yield f"search {search.mode}: {REASONS[search.stop]}, after {count(search.attempts, 'attempt')}{before}"
+    yield (
+        f"search {search.mode}: {REASONS[search.stop]}, after "
+        f"{count(search.attempts, 'attempt')}{before}"
+    )
     yield f"  cost: {_cost(search.cost)}"
     if search.gains:
-        yield f"  {count(search.gains, 'gain')}, each for {_cost(_share(search.cost, search.gains))}"
+        yield (
+            f"  {count(search.gains, 'gain')}, each for {_cost(_share(search.cost, search.gains))}"
+        )
     if search.moves:
         yield f"  moves: {'; '.join(_move(name, tally) for name, tally in search.moves.items())}"
     for note in search.notes:

@@ -33,7 +33,11 @@ def findings_github(results: Results) -> str:
             where = {"file": str(path), "line": line, "endLine": end_line}
             where |= {} if column is None else {"col": column, "endColumn": end_column}
             title = f"{finding.rule} {finding.name}"
-            said = f"{place(path, finding)}: {finding.message}" if "cell" in finding.data else finding.message
+            said = (
+                f"{place(path, finding)}: {finding.message}"
+                if "cell" in finding.data
+                else finding.message
+            )
             lines.append(_command(_GITHUB[finding.severity], {**where, "title": title}, said))
         if analysis.problem is not None:
             where = {"file": str(path), "line": analysis.problem.line, "title": "not checked"}
@@ -72,9 +76,13 @@ def findings_junit(results: Results) -> str:
     cases, failures, total = [], 0, 0
     for path, analysis in results:
         total += 1
-        told = [_failure(finding.rule, place(path, finding), finding) for finding in analysis.findings]
+        told = [
+            _failure(finding.rule, place(path, finding), finding) for finding in analysis.findings
+        ]
         if analysis.problem is not None:
-            told.append(_failure(_PROBLEM, f"{path}:{analysis.problem.line}", analysis.problem.message))
+            told.append(
+                _failure(_PROBLEM, f"{path}:{analysis.problem.line}", analysis.problem.message)
+            )
         failures += bool(told)
         name = quoteattr(str(path))
         body = "".join(f"\n      {one}" for one in told)
@@ -82,7 +90,9 @@ def findings_junit(results: Results) -> str:
     counts = f'tests="{total}" failures="{failures}"'
     suite = f'  <testsuite name="kernel-lsp check" {counts}>'
     inside = "\n".join([suite, *cases, "  </testsuite>"])
-    return f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites {counts}>\n{inside}\n</testsuites>\n'
+    return (
+        f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites {counts}>\n{inside}\n</testsuites>\n'
+    )
 
 
 def _failure(rule: str, where: str, what: Finding | str) -> str:

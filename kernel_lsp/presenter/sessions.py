@@ -1,8 +1,7 @@
 """The journal for a terminal and for scripts: sessions and events in, strings and rows out. Pure.
 
-Times are shown as the journal has them: UTC. Strings end without a line break; the command that prints them
-adds one.
-"""
+Times are shown as the journal has them: UTC. Strings end without a line break; the command that
+prints them adds one."""
 
 from __future__ import annotations
 
@@ -36,12 +35,20 @@ EVENT_COLUMNS = ("time (UTC)", "event", "proposal", "target", "note")
 def session_row(session: SessionSummary) -> tuple[str, ...]:
     """One line of the list, in the order of COLUMNS."""
     counts = (str(session.counts.get(kind.value, 0)) for kind in COUNTED)
-    return (session.id, _moment(session.started), session.client or "?", session.folder or "-", *counts)
+    return (
+        session.id,
+        _moment(session.started),
+        session.client or "?",
+        session.folder or "-",
+        *counts,
+    )
 
 
 def event_row(event: Event) -> tuple[str, ...]:
     """One line of a session, in the order of EVENT_COLUMNS."""
-    target = f"{event.path}::{event.qualname}" if event.path and event.qualname else event.path or "-"
+    target = (
+        f"{event.path}::{event.qualname}" if event.path and event.qualname else event.path or "-"
+    )
     return (_moment(event.time), event.kind.value, event.proposal[:12], target, _note(event))
 
 
@@ -58,7 +65,10 @@ def sessions_json(sessions: Sequence[SessionSummary]) -> str:
 def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
     """One session: who and when, then its events."""
     end = f"until {_moment(session.ended)}" if session.ended else "not ended"
-    head = f"{session.id}: {session.client or '?'} in {session.folder or '-'}, kernel-lsp {session.version}\n"
+    head = (
+        f"{session.id}: {session.client or '?'} in {session.folder or '-'}, kernel-lsp "
+        f"{session.version}\n"
+    )
     when = f"from {_moment(session.started)} {end} (UTC)\n\n"
     table = _table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events"
     return head + when + table + _passed_over(session, events)
@@ -67,14 +77,20 @@ def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
 def _passed_over(session: SessionSummary, events: Sequence[Event]) -> str:
     """A team's newer clients write kinds of events that this one does not know."""
     unknown = sum(session.counts.values()) - len(events)
-    return f"\n\nnot shown: {count(unknown, 'event')} that this version cannot read" if unknown > 0 else ""
+    return (
+        f"\n\nnot shown: {count(unknown, 'event')} that this version cannot read"
+        if unknown > 0
+        else ""
+    )
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
     return to_versioned_json(session=session, events=list(events))
 
 
-def forgotten_text(*, sessions: int, events: int, proposals: int, files: int, recordings: int) -> str:
+def forgotten_text(
+    *, sessions: int, events: int, proposals: int, files: int, recordings: int
+) -> str:
     removed = f"removed: {events} events, {proposals} proposals, {sessions} sessions"
     removed += f", {files} files of evidence and searches" if files else ""
     return removed + (f", {count(recordings, 'recording')}" if recordings else "")
@@ -107,5 +123,7 @@ def _moment(iso: str) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = (
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Verdicts as lines of text for a terminal: one evaluation, and one that was repeated.
 
-A speedup is never written without its interval and its baseline. Not covered: proposals (cards.py), colors.
-"""
+A speedup is never written without its interval and its baseline. Not covered: proposals
+(cards.py), colors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from kernel_lsp.presenter import cards
 from kernel_lsp.records import Check, EnvironmentFact, Evaluation, Repetition
 
 MARKS = {True: "ok", False: "no", None: "--"}
-HOLDS = {True: "the verdict holds", False: "the verdict does not hold any more", None: "could not judge"}
+HOLDS = {
+    True: "the verdict holds",
+    False: "the verdict does not hold any more",
+    None: "could not judge",
+}
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -20,7 +24,9 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     yield from (f"  {_check(check)}" for check in evaluation.checks)
     for timing in evaluation.timings:
         spread = f"{cards.duration(timing.p20_ms)} to {cards.duration(timing.p80_ms)}"
-        yield f"      {timing.provider:10} {cards.duration(timing.median_ms)} ({spread}, p20 to p80)"
+        yield (
+            f"      {timing.provider:10} {cards.duration(timing.median_ms)} ({spread}, p20 to p80)"
+        )
     for baseline, interval in evaluation.speedups.items():
         yield f"      {cards.spread(interval)} against {baseline}"
     if evaluation.detail:

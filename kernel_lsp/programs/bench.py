@@ -6,9 +6,8 @@
         bench.time_later(looked)        with the rewrites of targets
         bench.measured
 
-Every variant of the edits (composing.py) has a copy of the workspace, which is removed in the end, and is
-timed only when the program computes with it what it did.
-"""
+Every variant of the edits (composing.py) has a copy of the workspace, which is removed in the end,
+and is timed only when the program computes with it what it did."""
 
 from __future__ import annotations
 
@@ -65,7 +64,9 @@ class ProgramPlan:
 class ProgramBench:
     """The program's runs: one copy of the workspace per variant, which is removed in the end."""
 
-    def __init__(self, plan: ProgramPlan, clock: Clock, recorded: ProgramRecording, report: Report) -> None:
+    def __init__(
+        self, plan: ProgramPlan, clock: Clock, recorded: ProgramRecording, report: Report
+    ) -> None:
         self.plan, self.clock, self.recorded = plan, clock, recorded
         self.kept = KeptRuns(recorded.folder, fresh=plan.fresh)
         self.shares: Shares | None = None
@@ -75,7 +76,8 @@ class ProgramBench:
         self.taken: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
         self.is_broken = False
-        """The program as it is does not run to its end: its step cannot be compared with anything."""
+        """The program as it is does not run to its end: its step cannot be compared with
+        anything."""
         place = store.place_of(plan.root, plan.folder, plan.command)
         self._workspace = Workspace(root=plan.root, place=place)
         self._report = report
@@ -132,7 +134,8 @@ class ProgramBench:
     # --- 2
 
     def profile(self) -> None:
-        """What of the step belongs to which target, which roots there are, and what the program imports."""
+        """What of the step belongs to which target, which roots there are, and what the program
+        imports."""
         self._say("profiling one step")
         names = sorted({one.name for one in targets.rank_targets(self.recorded, None)})
         profiled = [list(name) for name in names]
@@ -143,13 +146,17 @@ class ProgramBench:
             self.shares = Shares.of(run.profile, run.step_ms)
             self.clock = _clock(self.clock, self.shares)
         else:
-            self.notes.append(f"the step could not be profiled: {run.failed or 'it ended too early'}")
+            self.notes.append(
+                f"the step could not be profiled: {run.failed or 'it ended too early'}"
+            )
         self.is_broken = run.failed is not None and not run.is_cut_off
         for path in map(Path, run.files):
             if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
                 self._texts[path] = read_source(path).text
         self._optimizers = frozenset(
-            str(one["kind"]) for one in run.optimizers if one["fused"] is None and one["foreach"] is None
+            str(one["kind"])
+            for one in run.optimizers
+            if one["fused"] is None and one["foreach"] is None
         )
 
     # --- 3
@@ -171,8 +178,8 @@ class ProgramBench:
         measuring.measure(self.measured, ways, self._start, self._say, FIRST, told=self._tell_gain)
 
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
-        """The variant and torch.compile of the root together: as a line of the program where there is a
-        place for it, else called on the module from outside."""
+        """The variant and torch.compile of the root together: as a line of the program where there
+        is a place for it, else called on the module from outside."""
         name, texts = self.clock.roots[0], self._texts
         if (
             len(self.clock.roots) == 1
@@ -195,7 +202,8 @@ class ProgramBench:
         """What targets gave, beside what still has a chance."""
         if self.is_broken:
             self.notes.append(
-                "the program's step is not measured; its recorded targets were looked at all the same"
+                "the program's step is not measured; its recorded targets were looked at all "
+                "the same"
             )
             return
         begun = self.variants.get(composing.OPTIMIZER)
@@ -217,7 +225,8 @@ class ProgramBench:
             del self.measured.runs[best]
         for way in self.measured.unfinished:
             self.notes.append(
-                f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and may be the"
+                f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and "
+                f"may be the"
                 " fastest; give each run more time with --run-seconds"
             )
 
@@ -226,7 +235,9 @@ class ProgramBench:
             self._agrees(way)
         return self.agreements[way.name].right
 
-    def _verified(self, variant: ProgramVariant, begun: ProgramVariant | None) -> ProgramVariant | None:
+    def _verified(
+        self, variant: ProgramVariant, begun: ProgramVariant | None
+    ) -> ProgramVariant | None:
         """The variant, without the rewrites with which it computes something else."""
         for _ in range(MOST_LEFT_OUT):
             if self._agrees(self._add(variant)):

@@ -4,10 +4,9 @@
     kernels     the same, and rewrites of targets by kernels of ours
     best        the same, and torch.compile of single targets where that is the fastest
 
-Each may also be there with torch.compile of the outermost module, as a line of the program. A rewrite of an
-installed package is a patch module of the workspace (kernel_lsp/patching): the program runs with what it
-would get, one more line of its script included.
-"""
+Each may also be there with torch.compile of the outermost module, as a line of the program. A
+rewrite of an installed package is a patch module of the workspace (kernel_lsp/patching): the
+program runs with what it would get, one more line of its script included."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ class ProgramVariant:
     composed: tuple[ProgramTarget, ...] = ()
     """Targets whose rewrites are in it."""
     compiled: str | None = None
-    """Mode of torch.compile of the outermost module, as a line in the texts; None: there is none."""
+    """Mode of torch.compile of the outermost module, as a line in the texts; None: there is
+    none."""
     patches: Mapping[Path, Path] = field(default_factory=dict)
     """File of an installed package -> the patch module that has its rewrites."""
     notes: tuple[str, ...] = ()
@@ -58,7 +58,8 @@ class Workspace:
 
 
 def fuse_optimizers(texts: Mapping[Path, str], optimizers: frozenset[str]) -> ProgramVariant | None:
-    """``texts``: the files of the workspace that the program imports. None: there is nothing to change."""
+    """``texts``: the files of the workspace that the program imports. None: there is nothing to
+    change."""
     found = {path: whole.with_fused_optimizers(text, optimizers) for path, text in texts.items()}
     changed = {path: text for path, text in found.items() if text != texts[path]}
     before = {path: texts[path] for path in changed}
@@ -114,7 +115,9 @@ def mode_words(mode: str | None) -> str:
     return "torch.compile" if mode in (None, "default") else f"torch.compile in mode {mode}"
 
 
-def _lies_in_compiled(one: ProgramTarget, edited: Sequence[ProgramTarget], shares: Shares | None) -> bool:
+def _lies_in_compiled(
+    one: ProgramTarget, edited: Sequence[ProgramTarget], shares: Shares | None
+) -> bool:
     """A compiled target needs no second compiler inside of it."""
     if shares is None:
         return False
@@ -154,8 +157,8 @@ def _patch(one: ProgramTarget, original: str, workspace: Workspace) -> str:
 
 
 def _with_patches(variant: ProgramVariant, workspace: Workspace) -> ProgramVariant:
-    """Rewrites of installed packages as patch modules. Where no script of the workspace runs first, their
-    texts stay, and are served to the runs."""
+    """Rewrites of installed packages as patch modules. Where no script of the workspace runs
+    first, their texts stay, and are served to the runs."""
     place = workspace.place
     texts, before, patches = dict(variant.texts), dict(variant.before), {}
     composed, notes = list(variant.composed), []

@@ -1,11 +1,11 @@
-"""A program's own step, timed in several ways side by side, and whether edits leave what it computes.
+"""A program's own step, timed in several ways side by side, and whether edits leave what it
+computes.
 
-Every run is a fresh process. Rounds alternate: each way once per round, in an order that reverses, so that a
-machine that drifts hits all of them. A ratio is that of two ways' steady medians in one round; its
-interval is Student's over rounds. What an edited program computes may differ from the original by no
-more than `ALLOWED` times what the original differs from itself when every parameter moves by one
-rounding.
-"""
+Every run is a fresh process. Rounds alternate: each way once per round, in an order that reverses,
+so that a machine that drifts hits all of them. A ratio is that of two ways' steady medians in one
+round; its interval is Student's over rounds. What an edited program computes may differ from the
+original by no more than `ALLOWED` times what the original differs from itself when every parameter
+moves by one rounding."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ ALLOWED = 4.0
 LEAST = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
 WORTH = 1.01
-"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
+"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above
+1."""
 T_99 = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50}
-"""Student's t for 99 %, by degrees of freedom. With 95 % five of 200 programs would be called faster than
-themselves (`benchmarks/step_aa.py`), and the best of several ways is looked at."""
+"""Student's t for 99 %, by degrees of freedom. With 95 % five of 200 programs would be called
+faster than themselves (`benchmarks/step_aa.py`), and the best of several ways is looked at."""
 
 
 @dataclass
@@ -57,19 +58,30 @@ class MeasuredWays:
     @property
     def unfinished(self) -> list[ProgramWay]:
         """Ways of which nobody knows how fast they are, because they took too long."""
-        return [way for way, runs in self.runs.items() if any(run.is_cut_off for run in runs.values())]
+        return [
+            way for way, runs in self.runs.items() if any(run.is_cut_off for run in runs.values())
+        ]
 
     def ratio(self, before: ProgramWay, after: ProgramWay) -> Interval | None:
         """How many times as fast ``after`` is; None where no round has both."""
         first, second = self.runs.get(before, {}), self.runs.get(after, {})
-        pairs = [(first[number].step_ms, second[number].step_ms) for number in first if number in second]
+        pairs = [
+            (first[number].step_ms, second[number].step_ms) for number in first if number in second
+        ]
         logs = [math.log(one / other) for one, other in pairs if one and other]
         if not logs:
             return None
         middle = fmean(logs)
-        half = T_99[min(len(logs) - 1, 7)] * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+        half = (
+            T_99[min(len(logs) - 1, 7)] * stdev(logs) / math.sqrt(len(logs))
+            if len(logs) > 1
+            else math.inf
+        )
         return Interval(
-            low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.99
+            low=math.exp(middle - half),
+            mid=math.exp(middle),
+            high=_exp(middle + half),
+            confidence=0.99,
         )
 
     def speed(self, way: ProgramWay) -> float | None:
@@ -95,11 +107,14 @@ class MeasuredWays:
         return self.best(way for way in self.runs if way.is_edited)
 
     def worth_more(self, plain: int) -> list[ProgramWay]:
-        """The program as it is, as many of its fastest ways, and our edits that are not far behind."""
+        """The program as it is, as many of its fastest ways, and our edits that are not far
+        behind."""
         speeds = {way: speed for way in self.runs if (speed := self.speed(way)) is not None}
         timed = sorted(speeds, key=lambda way: -speeds[way])
         known = [way for way in timed if not way.is_edited and way != AS_IS][:plain]
-        edited = [way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]]
+        edited = [
+            way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]
+        ]
         return [AS_IS, *known, *edited]
 
 
@@ -161,11 +176,12 @@ def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: Step
 
 
 def apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float | None:
-    """Estimated norm of the difference of all tensors over their norm; None when they do not pair up.
+    """Estimated norm of the difference of all tensors over their norm; None when they do not pair
+    up.
 
-    The product of a vector with random signs is its norm on average over signs (squared), so differences of
-    products estimate the norm of a difference of which neither run knows the other half.
-    """
+    The product of a vector with random signs is its norm on average over signs (squared), so
+    differences of products estimate the norm of a difference of which neither run knows the other
+    half."""
     if len(one) != len(other):
         return None
     square = whole = 0.0

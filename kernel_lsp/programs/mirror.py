@@ -1,9 +1,9 @@
-"""A copy of a workspace in which a program runs with edited files, and whose writes are thrown away.
+"""A copy of a workspace in which a program runs with edited files, and whose writes are thrown
+away.
 
-Everything that reads the files (imports, linecache, Triton, child processes) reads the edited text, and what
-the program writes beside its code stays in the copy. Large files are links to the originals. Not covered:
-what a program writes by absolute paths outside of its workspace.
-"""
+Everything that reads the files (imports, linecache, Triton, child processes) reads the edited
+text, and what the program writes beside its code stays in the copy. Large files are links to the
+originals. Not covered: what a program writes by absolute paths outside of its workspace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from types import TracebackType
 
 from kernel_lsp.errors import WorkloadError
 
-LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".kernel-lsp"}
+LEFT_OUT = {
+    ".git",
+    ".hg",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".kernel-lsp",
+}
 LARGE_BYTES = 16 * 2**20
 MOST_BYTES = 2 * 2**30
 
@@ -60,7 +69,9 @@ class Mirror:
 
     def words(self, command: Sequence[str]) -> list[str]:
         """The command, with paths of the workspace in the copy."""
-        return [str(self.place(Path(word))) if Path(word).is_absolute() else word for word in command]
+        return [
+            str(self.place(Path(word))) if Path(word).is_absolute() else word for word in command
+        ]
 
     def remove(self) -> None:
         shutil.rmtree(self.copy.parent, ignore_errors=True)
@@ -69,7 +80,10 @@ class Mirror:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.remove()
 

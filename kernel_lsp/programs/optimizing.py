@@ -1,4 +1,5 @@
-"""The way of a whole program: recorded, profiled, its targets rewritten from the top, its own step measured.
+"""The way of a whole program: recorded, profiled, its targets rewritten from the top, its own step
+measured.
 
     outcome = await optimize(pipeline, plan, data_dir, report)
 
@@ -73,7 +74,9 @@ class ProgramOutcome:
     def best(self) -> ProgramWay | None:
         """The fastest way with our edits."""
         return (
-            self.measured.best(way for way in self.measured.runs if way.is_edited) if self.measured else None
+            self.measured.best(way for way in self.measured.runs if way.is_edited)
+            if self.measured
+            else None
         )
 
     @property
@@ -86,7 +89,9 @@ class ProgramOutcome:
         )
 
 
-async def optimize(pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramOutcome:
+async def optimize(
+    pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report: Report
+) -> ProgramOutcome:
     """Raises KernelLspError when the program cannot be recorded."""
     recorded = _last_recording(plan, data_dir) or _record(plan, data_dir, report)
     clock = clock_of(recorded)
@@ -110,7 +115,7 @@ async def optimize(pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report
         )
 
 
-# --- 1: recording -----------------------------------------------------------------------------------
+# --- 1: recording ---------------------------------------------------------------------------------
 
 
 def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | None:
@@ -127,24 +132,33 @@ def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | Non
 
 
 def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecording:
-    report(Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps"))
+    report(
+        Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps")
+    )
     out = running.default_path(plan.root, plan.command)
-    done = recording.record(plan.root, plan.command, out, data_dir, steps=plan.steps, to_stderr=True)
+    done = recording.record(
+        plan.root, plan.command, out, data_dir, steps=plan.steps, to_stderr=True
+    )
     found = [one for one in store.recordings(data_dir, plan.root) if one.command == plan.command]
     if done.path is None or not found:
         raise WorkloadError(
             f"nothing was recorded (the program ended with {done.status})",
-            "run the command by itself first: it must call torch modules, ask nothing at a terminal, and have"
+            "run the command by itself first: it must call torch modules, ask nothing at a "
+            "terminal, and have"
             " what it loads from the network in its cache",
         )
     return found[0]
 
 
-# --- 4: targets -------------------------------------------------------------------------------------
+# --- 4: targets -----------------------------------------------------------------------------------
 
 
 async def _looked_at(
-    pipeline: Pipeline, plan: ProgramPlan, recorded: ProgramRecording, shares: Shares | None, report: Report
+    pipeline: Pipeline,
+    plan: ProgramPlan,
+    recorded: ProgramRecording,
+    shares: Shares | None,
+    report: Report,
 ) -> list[ProgramTarget]:
     end = time.monotonic() + 60 * plan.minutes
     found: list[ProgramTarget] = []
@@ -187,9 +201,13 @@ def clock_of(recorded: ProgramRecording) -> Clock | None:
     calls = {str(one["target"]): int(one.get("calls") or 0) for one in recorded.seen}
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
     outer = [way for way in modules if shares.get(str(way["target"]), 0.0) >= ALIKE * most]
-    root = min(outer, key=lambda way: calls[str(way["target"])])  # times of a whole and its part scatter
+    root = min(
+        outer, key=lambda way: calls[str(way["target"])]
+    )  # times of a whole and its part scatter
     trained = bool(root.get("training")) and bool(root["setting"].get("gradients"))
-    repeated = [way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]]
+    repeated = [
+        way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
+    ]
     block = max(repeated, key=lambda way: shares.get(str(way["target"]), 0.0), default=None)
     return Clock(
         roots=((str(root["module"]), str(root["class"])),),

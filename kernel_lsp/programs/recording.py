@@ -1,4 +1,5 @@
-"""Run a program once, unchanged, and keep what it called: a file for people, snapshots beside it."""
+"""Run a program once, unchanged, and keep what it called: a file for people, snapshots beside
+it."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def record(
     }
     kept = False
     try:
-        recorded = running.run(root, command, out, data_dir, calls=calls, steps=steps, to_stderr=to_stderr)
+        recorded = running.run(
+            root, command, out, data_dir, calls=calls, steps=steps, to_stderr=to_stderr
+        )
         if recorded.merged.seen:
             store.finish(folder, _index(recorded.merged, root, program, command))
             kept = True

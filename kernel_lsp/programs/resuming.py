@@ -1,7 +1,7 @@
 """Runs of a program that an interrupted session has finished, kept beside its recording.
 
-A run counts again while everything that it depended on is the same: the program's files, the edits, the way,
-its number and the machine. Not covered: what the program reads besides its code.
+A run counts again while everything that it depended on is the same: the program's files, the
+edits, the way, its number and the machine. Not covered: what the program reads besides its code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a step's device time goes: of each target, of the optimizers, of the rest (from one profiled step).
+"""Where a step's device time goes: of each target, of the optimizers, of the rest (from one
+profiled step).
 
-A target's share holds what its calls compute forward and what follows from them in the backward pass, with
-all that they call. Ranges are told by recorder/profiling.py.
-"""
+A target's share holds what its calls compute forward and what follows from them in the backward
+pass, with all that they call. Ranges are told by recorder/profiling.py."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Shares:
         return self._share(row.us for row in self.rows if not set(names).isdisjoint(row.ranges))
 
     def alone(self, name: Name) -> float:
-        """Without the targets that are called several times within it: repeated blocks, which are rewritten
-        by themselves."""
+        """Without the targets that are called several times within it: repeated blocks, which are
+        rewritten by themselves."""
         mine = self._calls(name)
         return self._share(
             row.us

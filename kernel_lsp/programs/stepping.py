@@ -1,8 +1,9 @@
-"""One run of a program for some steps: in a copy of its workspace, in one way, watched by recorder/steps.py.
+"""One run of a program for some steps: in a copy of its workspace, in one way, watched by
+recorder/steps.py.
 
-`run` starts a fresh process and returns what its steps took, or why there are none. The program keeps its
-user's rights, as when the user runs it; what it writes into its workspace is thrown away.
-"""
+`run` starts a fresh process and returns what its steps took, or why there are none. The program
+keeps its user's rights, as when the user runs it; what it writes into its workspace is thrown
+away."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class StepRun:
     optimizers: tuple[dict[str, Any], ...] = ()
     """Kind, fused and foreach of each."""
     files: tuple[str, ...] = ()
-    """Of the modules that it imported, where it was profiled; those of the workspace by their real place."""
+    """Of the modules that it imported, where it was profiled; those of the workspace by their real
+    place."""
     failed: str | None = None
     """Why it says nothing, in one line."""
     is_cut_off: bool = False
@@ -105,8 +107,8 @@ def run(
     served: Mapping[Path, str] | None = None,
     **more: Any,
 ) -> StepRun:
-    """``folder``: where the user runs the command. ``served``: edited texts of installed files. ``more``:
-    check, nudge, edited, profiled (see recorder/steps.py).
+    """``folder``: where the user runs the command. ``served``: edited texts of installed files.
+    ``more``: check, nudge, edited, profiled (see recorder/steps.py).
 
     Raises WorkloadError when the command cannot be started.
     """
@@ -114,7 +116,8 @@ def run(
         out = Path(scratch) / "steps.json"
         texts = _write_sources(served or {}, Path(scratch))
         given = {
-            "out": str(out), "roots": clock.roots, "clock": clock.kind, "region": clock.region if way.regional
+            "out": str(out), "roots": clock.roots, "clock": clock.kind,
+            "region": clock.region if way.regional
             else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
             "sources": str(sources.__file__), **more,
         }  # fmt: skip
@@ -139,7 +142,12 @@ def run(
 
 
 def _run(
-    mirror: Mirror, command: Sequence[str], folder: Path, given: str, scratch: Path, timeout_s: float
+    mirror: Mirror,
+    command: Sequence[str],
+    folder: Path,
+    given: str,
+    scratch: Path,
+    timeout_s: float,
 ) -> tuple[int | None, str]:
     """Exit status (None: out of time) and the end of what it said."""
     entries = [str(START), *_imports(mirror)]
@@ -192,9 +200,11 @@ def _imports(mirror: Mirror) -> list[str]:
     return [str(mirror.place(Path(entry).absolute())) for entry in known]
 
 
-def _fault(told: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool) -> str | None:
-    """Why the steps that were seen say nothing. A program that ends by itself has as many as it has; of one
-    that fails nobody knows what the next would have taken."""
+def _fault(
+    told: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
+) -> str | None:
+    """Why the steps that were seen say nothing. A program that ends by itself has as many as it
+    has; of one that fails nobody knows what the next would have taken."""
     seen = len(told["steps_ms"]) + 1
     if status is not None and status > 0 and seen < steps:
         return f"it failed after {seen} steps{_last_line(said)}"
@@ -205,16 +215,23 @@ HINTS = {
     ("EOFError", "not a tty", "Inappropriate ioctl"): (
         "it asks at a terminal, which timed runs have not: pass the answers as arguments"
     ),
-    ("URLError", "gaierror", "Name or service not known", "ConnectionError", "Max retries", "ConnectError"): (
-        "it needs the network: run it once by itself, so that what it loads is kept beside it"
-    ),
+    (
+        "URLError",
+        "gaierror",
+        "Name or service not known",
+        "ConnectionError",
+        "Max retries",
+        "ConnectError",
+    ): ("it needs the network: run it once by itself, so that what it loads is kept beside it"),
 }
 """By words of a program's last lines: what is in the way, and what to do about it."""
 
 
 def _last_line(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    hint = next((hint for words, hint in HINTS.items() if any(word in said for word in words)), None)
+    hint = next(
+        (hint for words, hint in HINTS.items() if any(word in said for word in words)), None
+    )
     return (f": {lines[-1][:200]}" if lines else "") + (f" ({hint})" if hint else "")
 
 

@@ -1,4 +1,5 @@
-"""The targets of a recorded program in the order in which they are looked at, and what was found for each."""
+"""The targets of a recorded program in the order in which they are looked at, and what was found
+for each."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class ProgramTarget:
     qualname: str
     module: str
     share: float
-    """Of the step's device time, backward and what is called inside included; of the recorded time where the
-    step could not be profiled."""
+    """Of the step's device time, backward and what is called inside included; of the recorded time
+    where the step could not be profiled."""
     calls: int
     outcome: Outcome | None = None
     """None: it was not opened."""
@@ -50,12 +51,14 @@ class ProgramTarget:
     @property
     def is_judged(self) -> bool:
         """It was opened, and torch.compile or a candidate was timed."""
-        return self.outcome is not None and any(one.evaluation.timings for one in self.outcome.proposals)
+        return self.outcome is not None and any(
+            one.evaluation.timings for one in self.outcome.proposals
+        )
 
 
 def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[ProgramTarget]:
-    """The recording's modules and functions in the order in which they are looked at: those with the most
-    time first, and an outermost one by what is not in the blocks that it repeats."""
+    """The recording's modules and functions in the order in which they are looked at: those with
+    the most time first, and an outermost one by what is not in the blocks that it repeats."""
     found: dict[tuple[Path, str], ProgramTarget] = {}
     for way in recorded.ways:
         path, qualname = recorded.path_of(way), recorded.qualname_of(way)
@@ -79,7 +82,9 @@ def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[Prog
     return sorted(found.values(), key=order)
 
 
-def skip_reason(one: ProgramTarget, before: Sequence[ProgramTarget], shares: Shares | None) -> str | None:
+def skip_reason(
+    one: ProgramTarget, before: Sequence[ProgramTarget], shares: Shares | None
+) -> str | None:
     """Why a target is not looked at, after those ``before`` it; None: it is."""
     if one.why_not is not None:
         return one.why_not
@@ -91,15 +96,18 @@ def skip_reason(one: ProgramTarget, before: Sequence[ProgramTarget], shares: Sha
 
 
 def looked_at(targets: Sequence[ProgramTarget], shares: Shares) -> float:
-    """Share of the step's device time in targets that were judged, or that are called by such a one."""
+    """Share of the step's device time in targets that were judged, or that are called by such a
+    one."""
     judged = {one.name for one in targets if one.is_judged}
     inside = sum(row.us for row in shares.rows if judged.intersection(row.ranges[-2:]))
     return inside / shares.total_us if shares.total_us else 0.0
 
 
-def covered_share(targets: Sequence[ProgramTarget], shares: Shares, *, has_optimizer: bool) -> float:
-    """Share of the step's device time whose target, or one around it, was judged, and optimizers with a fused
-    implementation that was timed."""
+def covered_share(
+    targets: Sequence[ProgramTarget], shares: Shares, *, has_optimizer: bool
+) -> float:
+    """Share of the step's device time whose target, or one around it, was judged, and optimizers
+    with a fused implementation that was timed."""
     share = shares.within([one.name for one in targets if one.is_judged])
     return share + (shares.of_kind(IN_OPTIMIZER) if has_optimizer else 0.0)
 

@@ -1,9 +1,9 @@
-"""Edits of a program that belong to no single target: fused optimizers, a compiled outermost module.
+"""Edits of a program that belong to no single target: fused optimizers, a compiled outermost
+module.
 
-Both are the smallest text edits of the file that constructs the thing, found by syntax. They are offered when
-the program's own step was measured with them, so that nothing here claims that they pay. Standard library
-only.
-"""
+Both are the smallest text edits of the file that constructs the thing, found by syntax. They are
+offered when the program's own step was measured with them, so that nothing here claims that they
+pay. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,13 +18,26 @@ FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 CHOSEN = frozenset({"fused", "foreach", "capturable", "differentiable"})
 """Arguments by which a program says which implementation it wants."""
 SAME = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float", "double", "requires_grad_", "apply"}
+    {
+        "to",
+        "cuda",
+        "cpu",
+        "train",
+        "eval",
+        "half",
+        "bfloat16",
+        "float",
+        "double",
+        "requires_grad_",
+        "apply",
+    }
 )
 """Methods of a module that return the module."""
 
 
 def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
-    """``running``: names of the optimizer classes that the program ran without a chosen implementation.
+    """``running``: names of the optimizer classes that the program ran without a chosen
+    implementation.
 
     The text itself where nothing is to be changed.
     """
@@ -42,12 +55,14 @@ def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
             end = script.file.offset(*_end(last))
             made.append((end, ", fused=True"))
     changed = _insert(text, made)
-    return changed if _script(changed) else text  # an argument in parentheses of its own ends earlier
+    return (
+        changed if _script(changed) else text
+    )  # an argument in parentheses of its own ends earlier
 
 
 def with_compiled(text: str, class_name: str, mode: str | None) -> str | None:
-    """A line after the statement that constructs the class: ``model.compile()``. None: it is not found, or
-    stands there more than once. ``mode``: None is torch.compile's default."""
+    """A line after the statement that constructs the class: ``model.compile()``. None: it is not
+    found, or stands there more than once. ``mode``: None is torch.compile's default."""
     script = _script(text)
     if script is None:
         return None
@@ -80,7 +95,11 @@ def _constructs(node: ast.AST, class_name: str) -> tuple[ast.stmt, str] | None:
     target, value = node.targets[0], node.value
     if not isinstance(target, ast.Name | ast.Attribute):
         return None
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SAME:
+    while (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in SAME
+    ):
         value = value.func.value
     if not isinstance(value, ast.Call):
         return None

@@ -1,9 +1,8 @@
 """Accepted rewrites and whether they still hold: guard.
 
-An `Acceptance` is one JSON file in a repository, ``.kernel-lsp/accepted/*.json``; guarding/store.py reads
-and writes it. It holds source text that the repository holds anyway, shapes and times, and no path or name
-of the machine that judged.
-"""
+An `Acceptance` is one JSON file in a repository, ``.kernel-lsp/accepted/*.json``;
+guarding/store.py reads and writes it. It holds source text that the repository holds anyway,
+shapes and times, and no path or name of the machine that judged."""
 
 from __future__ import annotations
 
@@ -68,7 +67,8 @@ class Guarded:
     evaluation: Evaluation | None = None
     """None: nothing was run."""
     revert: str | None = None
-    """Unified diff that takes the rewrite back; None where there is no need or it cannot be made."""
+    """Unified diff that takes the rewrite back; None where there is no need or it cannot be
+    made."""
 
     @property
     def failed(self) -> bool:

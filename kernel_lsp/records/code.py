@@ -69,7 +69,8 @@ class Home:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Statements of a module's ``forward`` that are a target of their own, by their lines in the file."""
+    """Statements of a module's ``forward`` that are a target of their own, by their lines in the
+    file."""
 
     first: int
     last: int
@@ -93,7 +94,8 @@ class Break:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """What is opened for one target: the smallest self-contained source, or (with a home) its whole file."""
+    """What is opened for one target: the smallest self-contained source, or (with a home) its
+    whole file."""
 
     source: str
     """A slice, which never runs the user's file; with a home the text of that file."""
@@ -105,9 +107,11 @@ class Program:
     kernel: str | None = None
     """The Triton kernel that is the target, where ``entry`` calls the function that launches it."""
     launcher: str | None = None
-    """That function: ``entry`` itself, or what ``entry`` calls on copies, because it works in place."""
+    """That function: ``entry`` itself, or what ``entry`` calls on copies, because it works in
+    place."""
     elsewhere: str | None = None
-    """A place besides this program that names the kernel, and may launch it; None: there is none."""
+    """A place besides this program that names the kernel, and may launch it; None: there is
+    none."""
     home: Home | None = None
     """None: the source stands by itself, and arguments come from the workload."""
     part: Part | None = None
@@ -122,10 +126,12 @@ class WorkloadOrigin(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueSummary:
-    """What a tensor held in a recorded run: rounded, over sampled calls, and never a value itself."""
+    """What a tensor held in a recorded run: rounded, over sampled calls, and never a value
+    itself."""
 
     low: float | None = None
-    """Nothing finite was below it: the next power of two outward, exact for integers. None: unknown."""
+    """Nothing finite was below it: the next power of two outward, exact for integers. None:
+    unknown."""
     high: float | None = None
     zeros: float | None = None
     """Share of exact zeros, in tenths."""
@@ -139,7 +145,8 @@ class ArgSpec:
     name: str | None
     """Keyword name; None for a positional argument."""
     dtype: str | None = None
-    """torch's name without the prefix (``float32``, ``int64``, ``bool``); None for a plain value."""
+    """torch's name without the prefix (``float32``, ``int64``, ``bool``); None for a plain
+    value."""
     shape: tuple[int, ...] | None = None
     stride: tuple[int, ...] | None = None
     """None means contiguous."""
@@ -158,7 +165,8 @@ class ArgSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """How a program had set torch when it called a target. None: nobody looked, torch's own default."""
+    """How a program had set torch when it called a target. None: nobody looked, torch's own
+    default."""
 
     autocast: str | None = None
     """dtype of torch.autocast on the target's device; None: it was off."""
@@ -213,12 +221,13 @@ class Finding:
     name: str
     """Rule name in words, e.g. ``unfused-pointwise-chain``."""
     target: str | None
-    """Qualified name of the target it belongs to; None: it is about the program (its loop, its loader …)."""
+    """Qualified name of the target it belongs to; None: it is about the program (its loop, its
+    loader …)."""
     span: Span
     message: str
     severity: str = "hint"
-    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile); settings may
-    choose another one, and also ``information``."""
+    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile);
+    settings may choose another one, and also ``information``."""
     unnecessary: bool = False
     """What is marked does nothing and can go: editors draw it faded."""
     data: Json = field(default_factory=dict)

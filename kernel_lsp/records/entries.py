@@ -25,7 +25,8 @@ class EntryPoint:
     folder: str
     """Where it is run."""
     path: str | None = None
-    """Of its file, from the workspace; None: a module that is not there, such as an installed one."""
+    """Of its file, from the workspace; None: a module that is not there, such as an installed
+    one."""
     uses_torch: bool = False
     """Its text names torch; what it imports was not looked at."""
     python: str | None = None

@@ -1,9 +1,8 @@
 """What a verdict rests on, complete enough to repeat it.
 
-An `Evaluation` is the verdict, small enough for an editor. An `Evidence` holds it together with what was
-asked, the secret seed, every trial and every raw sample; on disk it is one JSON document.
-Reading, writing and comparing it: evaluator/evidence.py and evaluator/repeat.py.
-"""
+An `Evaluation` is the verdict, small enough for an editor. An `Evidence` holds it together with
+what was asked, the secret seed, every trial and every raw sample; on disk it is one JSON document.
+Reading, writing and comparing it: evaluator/evidence.py and evaluator/repeat.py."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Samples:
-    """Every timed round of one provider, in the order they ran. Call i of all providers belongs together."""
+    """Every timed round of one provider, in the order they ran. Call i of all providers belongs
+    together."""
 
     provider: str
     call_ms: tuple[float, ...] = ()
@@ -46,7 +46,8 @@ class Samples:
     device_ms: tuple[float, ...] | None = None
     """Replays of CUDA graphs, a series of its own; None where there are none."""
     dropped_rounds: tuple[int, ...] = ()
-    """Rounds that the outlier rule left out of the statistics (they stand in call_ms all the same)."""
+    """Rounds that the outlier rule left out of the statistics (they stand in call_ms all the
+    same)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,8 @@ class Evidence:
     trials: tuple[Trial, ...] = ()
     samples: tuple[Samples, ...] = ()
     evaluation: Evaluation
-    """The verdict; ``environment`` holds versions, device, driver, clocks, temperature and sandbox layers,
-    ``checks`` what every guard said."""
+    """The verdict; ``environment`` holds versions, device, driver, clocks, temperature and sandbox
+    layers, ``checks`` what every guard said."""
     python: str | None = None
     """The interpreter that judged."""
     provenance: Provenance | None = None

@@ -1,7 +1,7 @@
 """A captured program as its operations: what a model reads that has no use for source text.
 
-Names are there to tell which operations a `Site` covers, and for nothing else: they are never shown.
-"""
+Names are there to tell which operations a `Site` covers, and for nothing else: they are never
+shown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Operation:
     name: str
     role: OperationRole
     op: str
-    """ATen's name without namespace and overload; ``kernel`` for generated code; "" unless a call."""
+    """ATen's name without namespace and overload; ``kernel`` for generated code; "" unless a
+    call."""
     reads: tuple[int, ...] = ()
     """Places of the operations that it reads, in the order of its arguments."""
     numbers: tuple[Any, ...] = ()
@@ -76,7 +77,8 @@ class GraphView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCost:
-    """Estimates for one call on a CUDA device, to be compared with each other (rewrite/cost/call_time.py)."""
+    """Estimates for one call on a CUDA device, to be compared with each other
+    (rewrite/cost/call_time.py)."""
 
     host_s: float
     device_s: float

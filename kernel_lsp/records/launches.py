@@ -1,8 +1,7 @@
 """A Triton kernel and how it is launched, as a model reads it that has no use for source text.
 
-What decides how long it takes on a given device: what it is handed, what it does in which loops, the blocks
-that it works in, and what the launch says. Names of constants are the author's own.
-"""
+What decides how long it takes on a given device: what it is handed, what it does in which loops,
+the blocks that it works in, and what the launch says. Names of constants are the author's own."""
 
 from __future__ import annotations
 
@@ -22,11 +21,13 @@ class KernelView:
     constants: dict[str, int]
     """Whole numbers among its constexprs that a launch passes."""
     options: dict[str, int]
-    """num_warps, num_stages and the like, as the launch says them; without what Triton chooses itself."""
+    """num_warps, num_stages and the like, as the launch says them; without what Triton chooses
+    itself."""
     programs: int | None
     """Of the grid; None: autotune decides."""
     loaded: int
-    """Elements of the largest block that one program loads or stores at once; 1: it knows of none."""
+    """Elements of the largest block that one program loads or stores at once; 1: it knows of
+    none."""
     consecutive: int
     """Of these, how many lie beside each other, as far as the address tells."""
     held: int

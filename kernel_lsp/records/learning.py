@@ -29,8 +29,8 @@ class Origin:
     """What a draft was learned from."""
 
     event: str
-    """kept (a person kept the rewrite), search (it clearly improved on its first attempt) or lineage (a step
-    of an expert's kernel)."""
+    """kept (a person kept the rewrite), search (it clearly improved on its first attempt) or
+    lineage (a step of an expert's kernel)."""
     fingerprint: str
     """Of the target; verification leaves it out."""
     qualname: str

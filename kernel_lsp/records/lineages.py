@@ -1,9 +1,9 @@
-"""Lineages: an expert kernel, the simplifications that were accepted on the way to a naive one, their skills.
+"""Lineages: an expert kernel, the simplifications that were accepted on the way to a naive one,
+their skills.
 
-Steps go from the expert to the naive kernel: ``parent`` is what a step began with, ``child`` the simpler
-one. A skill goes the other way. Effects are ratios of times, child over parent: 2 says that the expert's form
-takes half the time. None is unknown, never 1.
-"""
+Steps go from the expert to the naive kernel: ``parent`` is what a step began with, ``child`` the
+simpler one. A skill goes the other way. Effects are ratios of times, child over parent: 2 says
+that the expert's form takes half the time. None is unknown, never 1."""
 
 from __future__ import annotations
 

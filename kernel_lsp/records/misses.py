@@ -50,7 +50,8 @@ class NearMiss:
     remedy: str = ""
     """What would make it hold, where something would."""
     share: float = 0.0
-    """Estimated part of the target's time that these operations take (0..1); 0: nothing is estimated."""
+    """Estimated part of the target's time that these operations take (0..1); 0: nothing is
+    estimated."""
     places: int = 1
     """How often the same is missing; the place is the first one's."""
     line: int | None = None

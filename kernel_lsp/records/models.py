@@ -1,8 +1,8 @@
 """What is said to a language model and what comes back: agents and their backbones.
 
-A `Backbone` is anything that answers a `Prompt` with a `Reply`. What a reply means is agents/replies.py's,
-what a tool call does is the workshop's (records/searches.py). Not covered: prompts' words, training.
-"""
+A `Backbone` is anything that answers a `Prompt` with a `Reply`. What a reply means is
+agents/replies.py's, what a tool call does is the workshop's (records/searches.py). Not covered:
+prompts' words, training."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ class ToolSchema:
     name: str
     description: str
     parameters: Json
-    """JSON Schema of an object: closed, every string and array but source text bounded, so that the longest
-    valid reply is known (`agents.tools.longest_chars`) and constrained decoding ends in time."""
+    """JSON Schema of an object: closed, every string and array but source text bounded, so that
+    the longest valid reply is known (`agents.tools.longest_chars`) and constrained decoding ends
+    in time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,8 +128,8 @@ class Reply:
     finish: Finish = Finish.STOP
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    """Of the sampled tokens, natural logarithm; as many as token_ids where both are known. Under a schema
-    they are those of the masked distribution, not the model's own."""
+    """Of the sampled tokens, natural logarithm; as many as token_ids where both are known. Under a
+    schema they are those of the masked distribution, not the model's own."""
     usage: Usage = Usage()
     latency_s: float
     first_token_s: float | None = None
@@ -217,10 +218,12 @@ OnText = Callable[[str], None]
 
 
 class Backbone(Protocol):
-    """A language model, or what stands in for one. One per job; safe for ``max_in_flight`` tasks."""
+    """A language model, or what stands in for one. One per job; safe for ``max_in_flight``
+    tasks."""
 
     async def open(self, report: Report) -> ModelInfo:
-        """Start or find it, and wait until it is well. Asked again: what is known. Raises BackboneError."""
+        """Start or find it, and wait until it is well. Asked again: what is known. Raises
+        BackboneError."""
 
     async def count(self, prompt: Prompt) -> int:
         """Tokens of the prompt; an upper estimate where the server does not tell."""

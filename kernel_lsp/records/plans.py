@@ -1,4 +1,5 @@
-"""How far a search may go, what it has cost and why it ended: asked for in a `Job`, told in an `Outcome`."""
+"""How far a search may go, what it has cost and why it ended: asked for in a `Job`, told in an
+`Outcome`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ class SearchMode(StrEnum):
 
 class StopReason(StrEnum):
     ROOFLINE = "roofline"
-    """The best one takes at most `search.budget.AT_THE_ROOF` times the least that the device allows."""
+    """The best one takes at most `search.budget.AT_THE_ROOF` times the least that the device
+    allows."""
     STAGNATION = "stagnation"
     CANDIDATES = "candidates"
     SECONDS = "seconds"
@@ -66,7 +68,8 @@ class Cost:
     evaluations: int = 0
     evaluation_s: float = 0.0
     gpu_s: float = 0.0
-    """Wall time of evaluations on a GPU: an upper bound, because several share it while they compile."""
+    """Wall time of evaluations on a GPU: an upper bound, because several share it while they
+    compile."""
 
     @property
     def tokens(self) -> int:
@@ -111,4 +114,5 @@ class SearchSummary:
     """`Move` -> how it did."""
     archive: str | None = None
     notes: tuple[str, ...] = ()
-    """What went wrong on the way: a proposer that was lost, a disk that refused; cause and remedy."""
+    """What went wrong on the way: a proposer that was lost, a disk that refused; cause and
+    remedy."""

@@ -38,8 +38,8 @@ class Proposal:
     created: str
     """ISO 8601, UTC."""
     evidence: str | None = None
-    """File with everything the verdict rests on (`Evidence`); None: nothing was run, or it could not be
-    written. Old ones are deleted, so it may be gone."""
+    """File with everything the verdict rests on (`Evidence`); None: nothing was run, or it could
+    not be written. Old ones are deleted, so it may be gone."""
     inputs: tuple[ArgSpec, ...] = ()
     """The tensors that entered, without names, also where code makes them; empty: unknown."""
 
@@ -55,9 +55,8 @@ ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
 def rank(proposal: Proposal) -> tuple[int, float]:
     """Returns the key by which every list of proposals for one target is sorted, the best first.
 
-    Faster ones come first, by their speedup over eager, which all of them were timed against; at a tie
-    torch.compile comes first, since it is the simpler edit.
-    """
+    Faster ones come first, by their speedup over eager, which all of them were timed against; at a
+    tie torch.compile comes first, since it is the simpler edit."""
     eager = proposal.evaluation.speedups.get(EAGER)
     favor = TIE[1] if proposal.candidate.compiles else 1.0
     return ORDER.index(proposal.verdict), -favor * (eager.mid if eager else 0.0)

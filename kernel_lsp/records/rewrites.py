@@ -8,7 +8,8 @@ from typing import Any
 from kernel_lsp.records.common import Json
 
 SEMANTIC_PARAMETERS = ("nonfinite",)
-"""Parameters that change what is computed: neither searched nor offered to a model, a person chooses them."""
+"""Parameters that change what is computed: neither searched nor offered to a model, a person
+chooses them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +33,8 @@ class Site:
     parameters: dict[str, list[Any]] = field(default_factory=dict)
     """Finite search space: parameter name -> choices, default first."""
     kind: str = ""
-    """Under what the parameters that won here are remembered: skill, its choices, operations, dtypes and
-    shapes up to powers of two; empty: nothing is."""
+    """Under what the parameters that won here are remembered: skill, its choices, operations,
+    dtypes and shapes up to powers of two; empty: nothing is."""
     benefit: float | None = None
     """Estimated share of the target's time that is saved (0..1), from bytes and operations."""
     plain: bool = True
@@ -111,7 +112,8 @@ class Candidate:
     steps: tuple[Step, ...] = ()
     proofs: tuple[Proof, ...] = ()
     summary: str = ""
-    """One line for the title of a code action, e.g. ``fuse linear+sum into a matrix-vector product``."""
+    """One line for the title of a code action, e.g. ``fuse linear+sum into a matrix-vector
+    product``."""
     caveats: tuple[str, ...] = ()
     """What can differ from the original, for the evidence."""
     proposer: str = "plan"

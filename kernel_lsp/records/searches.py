@@ -1,8 +1,8 @@
 """A search for one target: what is tried, from where, at which cost, and when it ends.
 
-One loop (search/loop.py) asks a `Strategy` where to go on, a `Proposer` for a draft and the `SearchJudge` for a
-verdict, and keeps every `Attempt` in an `Archive`. Not covered: how any of them decides.
-"""
+One loop (search/loop.py) asks a `Strategy` where to go on, a `Proposer` for a draft and the
+`SearchJudge` for a verdict, and keeps every `Attempt` in an `Archive`. Not covered: how any of
+them decides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class ArchiveCell:
     """Where a candidate stands in the map: one elite per island and cell."""
 
     complexity: int
-    """0..9: ``min(9, int(log2(1 + characters of the edit / 200)))``. Fixed bins, so that cells never move."""
+    """0..9: ``min(9, int(log2(1 + characters of the edit / 200)))``. Fixed bins, so that cells
+    never move."""
     strategy: str
     """torch, compile, graph, triton, triton-dot or triton-many (several kernels)."""
 
@@ -97,7 +98,8 @@ class Attempt:
     feedback: Json = field(default_factory=dict)
     """What a next turn is told (agents/feedback.py); small enough to keep."""
     fitness: float | None = None
-    """Lower bound of the speedup over the best baseline that took part; None unless right and timed."""
+    """Lower bound of the speedup over the best baseline that took part; None unless right and
+    timed."""
     cell: ArchiveCell | None = None
     island: int = 0
     rollout: int | None = None
@@ -121,7 +123,8 @@ class Context:
     number: int
     """Of the attempt to come."""
     seed: int
-    """All of its randomness; from the search's seed and the number, so a resumed search goes on alike."""
+    """All of its randomness; from the search's seed and the number, so a resumed search goes on
+    alike."""
     move: Move
     parent: Attempt | None = None
     history: tuple[Attempt, ...] = ()
@@ -169,7 +172,8 @@ class ArmStats:
     wins: int = 0
     """Of them, those with a verified speedup."""
     gain_sum: float = 0.0
-    """Of max(0, ln fitness), 0 where there is none; shared equally among the skills of a candidate."""
+    """Of max(0, ln fitness), 0 where there is none; shared equally among the skills of a
+    candidate."""
     gain_squares: float = 0.0
 
     @property
@@ -178,7 +182,8 @@ class ArmStats:
 
 
 class Proposer(Protocol):
-    """Makes drafts. One that fails for good raises BackboneError; the loop then goes on with the others."""
+    """Makes drafts. One that fails for good raises BackboneError; the loop then goes on with the
+    others."""
 
     @property
     def name(self) -> str:
@@ -202,8 +207,8 @@ class Workshop(Protocol):
         """By the engine, with proofs. Raises RewriteError."""
 
     async def write(self, code: str, parent: Candidate | None) -> Candidate:
-        """A whole replacement of the target (definitions beside it), or edit blocks against the parent's
-        marked region. Raises RewriteError: cause and remedy are for the model."""
+        """A whole replacement of the target (definitions beside it), or edit blocks against the
+        parent's marked region. Raises RewriteError: cause and remedy are for the model."""
 
     def marked(self, parent: Candidate | None) -> str:
         """The program as a model sees it, its region between two marker comments."""
@@ -223,7 +228,8 @@ class Archive(Protocol):
 
     @property
     def attempts(self) -> Sequence[Attempt]:
-        """Finished ones, in order of number; one per number, the complete judgement where there are two."""
+        """Finished ones, in order of number; one per number, the complete judgement where there
+        are two."""
 
     @property
     def unfinished(self) -> Sequence[tuple[Attempt, Candidate]]:
@@ -247,15 +253,20 @@ class Archive(Protocol):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> Attempt | None:
-        """Note that it is about to be judged, and how it was made; ``attempt`` has no proposal yet.
+        """Note that it is about to be judged, and how it was made; ``attempt`` has no proposal
+        yet.
 
-        Returns the earlier attempt with this candidate, if any (finished or not): then nothing was noted.
-        """
+        Returns the earlier attempt with this candidate, if any (finished or not): then nothing was
+        noted."""
 
     def add(
-        self, attempt: Attempt, exchanges: Sequence[Exchange] = (), drafts: Sequence[SkillDraft] = ()
+        self,
+        attempt: Attempt,
+        exchanges: Sequence[Exchange] = (),
+        drafts: Sequence[SkillDraft] = (),
     ) -> None:
-        """One transaction, synced. A disk that refuses: kept in memory, said once through `problems`."""
+        """One transaction, synced. A disk that refuses: kept in memory, said once through
+        `problems`."""
 
     def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]: ...
 
@@ -269,7 +280,8 @@ class Strategy(Protocol):
     """Where to go on. Pure: the same archive and number give the same answer."""
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
-        """For a slow or a quick proposer; None: nowhere (the loop tries the others, then stops EXHAUSTED)."""
+        """For a slow or a quick proposer; None: nowhere (the loop tries the others, then stops
+        EXHAUSTED)."""
 
 
 class SkillArms(Protocol):
@@ -278,6 +290,7 @@ class SkillArms(Protocol):
     def stats(self) -> tuple[ArmStats, ...]: ...
 
     def order(self, skills: Sequence[str], bottleneck: Bottleneck, device: str) -> list[str]:
-        """Most promising first, optimistically: untried before tried, then mean gain plus a UCB1 bonus."""
+        """Most promising first, optimistically: untried before tried, then mean gain plus a UCB1
+        bonus."""
 
     def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None: ...

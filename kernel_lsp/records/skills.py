@@ -41,7 +41,8 @@ class Requirements:
     """At least this version; so too ``triton``."""
     triton: str | None = None
     planned: tuple[str, ...] = ()
-    """Skills that are part of what would be suggested first without it: it was shown instead of them."""
+    """Skills that are part of what would be suggested first without it: it was shown instead of
+    them."""
     unplanned: tuple[str, ...] = ()
     """Skills that are not."""
 
@@ -58,13 +59,14 @@ class RecipeStep:
     every: bool = False
     """At every such site, not only at the one that saves most."""
     planned: bool = False
-    """No step of its own: these parameters wherever what plans without the skill takes such a step. All steps
-    of a recipe are, or none."""
+    """No step of its own: these parameters wherever what plans without the skill takes such a
+    step. All steps of a recipe are, or none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skill:
-    """A named optimization technique: ``skills/<name>/SKILL.md`` and, when executable, rewrite.py."""
+    """A named optimization technique: ``skills/<name>/SKILL.md`` and, when executable,
+    rewrite.py."""
 
     name: str
     description: str
@@ -80,7 +82,8 @@ class Skill:
     """built-in, user, workspace, configured or learned."""
     requires: Requirements | None = None
     recipe: tuple[RecipeStep, ...] = ()
-    """Executable skills to apply in this order; empty: it rewrites by itself or advises in words."""
+    """Executable skills to apply in this order; empty: it rewrites by itself or advises in
+    words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -99,26 +99,34 @@ class Evaluation:
     numerics: Numerics | None = None
     kernels: tuple[CompiledKernel, ...] = ()
     peak_bytes: dict[str, int] = field(default_factory=dict)
-    """provider -> device memory that a call takes beyond its inputs and parameters; where it can be read."""
+    """provider -> device memory that a call takes beyond its inputs and parameters; where it can
+    be read."""
     environment: Json = field(default_factory=dict)
     """Versions, threads, clocks, driver, date, sandbox."""
     seconds: float | None = None
     runs_as: str = "eager"
     """How the program runs the target now: eager or compile."""
     least_ms: float | None = None
-    """What moving the workload's bytes takes at least on this device; None: unknown, or judged quickly."""
+    """What moving the workload's bytes takes at least on this device; None: unknown, or judged
+    quickly."""
 
     @property
     def roofline_share(self) -> float | None:
-        """``least_ms`` over the candidate's device time, else its call time; None unless it passed."""
+        """``least_ms`` over the candidate's device time, else its call time; None unless it
+        passed."""
         found = {t.provider: t.median_ms for t in (*self.timings, *self.device_timings)}
-        if self.status is not EvalStatus.PASSED or self.least_ms is None or "candidate" not in found:
+        if (
+            self.status is not EvalStatus.PASSED
+            or self.least_ms is None
+            or "candidate" not in found
+        ):
             return None
         return self.least_ms / found["candidate"]
 
     @property
     def baseline(self) -> str | None:
-        """The provider that a claim is told against: how the target runs now. None: nothing was timed."""
+        """The provider that a claim is told against: how the target runs now. None: nothing was
+        timed."""
         known = [self.runs_as, EAGER, *self.speedups]
         return next((name for name in known if name in self.speedups), None)
 
@@ -136,9 +144,12 @@ class Evaluation:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
-    def faster(self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True) -> bool:
-        """A claim of speed: the interval's lower bound clears the threshold against how the target runs now,
-        and torch.compile is not faster where it can be used. ``compiles``: the candidate is torch.compile."""
+    def faster(
+        self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True
+    ) -> bool:
+        """A claim of speed: the interval's lower bound clears the threshold against how the target
+        runs now, and torch.compile is not faster where it can be used. ``compiles``: the candidate
+        is torch.compile."""
         speedup, compiled = self.speedup, self.speedups.get(COMPILE)
         if speedup is None or speedup.low < threshold:
             return False

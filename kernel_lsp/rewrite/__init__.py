@@ -1,1 +1,2 @@
-"""The rewrite engine: a graph in, readable source out. Only `edit` and `client` are free of torch."""
+"""The rewrite engine: a graph in, readable source out. Only `edit` and `client` are free of
+torch."""

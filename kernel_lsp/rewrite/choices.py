@@ -1,9 +1,10 @@
-"""Which combinations of a site's parameters are worth a look, in which order. Standard library only.
+"""Which combinations of a site's parameters are worth a look, in which order. Standard library
+only.
 
-A space that fits into the limit is taken whole. Of a larger one a skill's own estimate chooses, where it
-has one; else the neighbors of what is best so far: one parameter changed, then two. Asked again around a new
-best, that is a coordinate descent. Not covered: measuring (evaluator/tuning.py).
-"""
+A space that fits into the limit is taken whole. Of a larger one a skill's own estimate chooses,
+where it has one; else the neighbors of what is best so far: one parameter changed, then two. Asked
+again around a new best, that is a coordinate descent. Not covered: measuring
+(evaluator/tuning.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def combinations(
     size = math.prod(len(choices) for choices in space.values())
     if estimate is not None and size <= MOST_COMBINATIONS:
         costs = [(estimate(choice), i, choice) for i, choice in enumerate(_product(space, start))]
-        found: Iterable[Choice] = (choice for cost, _, choice in sorted(costs, key=_cost) if cost < math.inf)
+        found: Iterable[Choice] = (
+            choice for cost, _, choice in sorted(costs, key=_cost) if cost < math.inf
+        )
     elif size <= limit:
         found = _product(space, start)
     else:
@@ -57,7 +60,9 @@ def _product(space: Mapping[str, Sequence[Any]], start: Choice) -> Iterable[Choi
         yield {**start, **dict(zip(space, values, strict=True))}
 
 
-def _neighbors(space: Mapping[str, Sequence[Any]], start: Choice, distance: int) -> Iterable[Choice]:
+def _neighbors(
+    space: Mapping[str, Sequence[Any]], start: Choice, distance: int
+) -> Iterable[Choice]:
     """``start`` with exactly ``distance`` parameters changed."""
     for names in itertools.combinations(space, distance):
         others = [[value for value in space[name] if value != start[name]] for name in names]

@@ -5,8 +5,8 @@
     candidate, left = await engine.propose([Step(skill=…, site=…)])
     await engine.close()
 
-One engine holds one program. `open` may be called again; a dead engine is started afresh, with its program.
-"""
+One engine holds one program. `open` may be called again; a dead engine is started afresh, with its
+program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from kernel_lsp.records import (
     Workload,
 )
 
-OPEN_SECONDS = 120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
+OPEN_SECONDS = (
+    120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
+)
 PROPOSE_SECONDS = 60.0
 
 
@@ -110,10 +112,11 @@ class Engine:
         *,
         gpu: tuple[str | None, str | None] = (None, None),
     ) -> Capture:
-        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs.
+        """Capture a program. Raises CaptureError, also when the user's code kills the engine or
+        hangs.
 
-        ``gpu``: capability and name of the GPU that costs are estimated for, as far as known (`Probe.gpu`).
-        """
+        ``gpu``: capability and name of the GPU that costs are estimated for, as far as known
+        (`Probe.gpu`)."""
         request = {
             "op": "open",
             "program": program,
@@ -129,10 +132,13 @@ class Engine:
             return capture
         except errors.WorkerLost as lost:
             remedy = "look for an endless loop or a crash in the constructor or get_inputs()"
-            raise errors.CaptureError(f"the program could not be read: {lost.cause}", remedy) from lost
+            raise errors.CaptureError(
+                f"the program could not be read: {lost.cause}", remedy
+            ) from lost
 
     async def survey(self, program: Program, workload: Workload, device: str) -> Surveyed:
-        """Where a recorded module breaks, and its parts that do not; runs the recorded call on the CPU.
+        """Where a recorded module breaks, and its parts that do not; runs the recorded call on the
+        CPU.
 
         Raises CaptureError, also when the user's code kills the engine or hangs.
         """
@@ -163,13 +169,14 @@ class Engine:
         return wire.from_json(Viewed, answer)
 
     async def launched(self, steps: Sequence[Step]) -> KernelView:
-        """A Triton kernel and its launch after these steps. Raises RewriteError, also for a graph."""
+        """A Triton kernel and its launch after these steps. Raises RewriteError, also for a
+        graph."""
         answer = await self._ask({"op": "launched", "steps": list(steps)}, PROPOSE_SECONDS)
         return wire.from_json(KernelView, answer)
 
     async def weigh(self, steps: Sequence[Step]) -> float:
-        """Estimated seconds of a call after these steps, without what they wrap around it; for a CUDA
-        device and a graph only, to be compared with each other. Raises RewriteError."""
+        """Estimated seconds of a call after these steps, without what they wrap around it; for a
+        CUDA device and a graph only, to be compared with each other. Raises RewriteError."""
         answer = await self._ask({"op": "weigh", "steps": list(steps)}, PROPOSE_SECONDS)
         return wire.from_json(float, answer)
 
@@ -179,7 +186,8 @@ class Engine:
         return wire.from_json(Candidate, answer)
 
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
-        """The same steps with other parameters at place ``at``, the given ones first, at most ``limit``.
+        """The same steps with other parameters at place ``at``, the given ones first, at most
+        ``limit``.
 
         For a comparison: what wins is made again by :meth:`propose`. Raises RewriteError.
         """
@@ -210,7 +218,9 @@ class Engine:
                 await self._answer(self._child, self._opened, self._open_seconds)
         return await self._answer(self._child, request, seconds)
 
-    async def _answer(self, child: process.Child, request: dict[str, object], seconds: float) -> object:
+    async def _answer(
+        self, child: process.Child, request: dict[str, object], seconds: float
+    ) -> object:
         with phases.phase(f"engine.{request['op']}"):
             answer, _ = await child.ask(wire.to_json(request), timeout_s=seconds)
         if (failure := answer.get("error")) is not None:

@@ -1,11 +1,12 @@
-"""Put a rewritten target into a file with the smallest change. Standard library only: the server uses it.
+"""Put a rewritten target into a file with the smallest change. Standard library only: the server
+uses it.
 
 `apply_edit(text, span, edit) -> str` and `changes(text, span, edit) -> list[TextChange]`.
 
-Lines that the rewrite leaves alone keep their bytes: comments, indentation, line endings, tabs, form
-feeds. New lines take the file's line ending and the target's indentation. A result that does not
-compile is never returned. Not covered: mixed line endings inside the *new* lines (the first one wins).
-"""
+Lines that the rewrite leaves alone keep their bytes: comments, indentation, line endings, tabs,
+form feeds. New lines take the file's line ending and the target's indentation. A result that does
+not compile is never returned. Not covered: mixed line endings inside the *new* lines (the first
+one wins)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import SourceEdit, Span
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LINE_END = re.compile(r"\r\n|\r|\n")  # what Python calls a line; str.splitlines also splits at \f and U+2028
+LINE_END = re.compile(
+    r"\r\n|\r|\n"
+)  # what Python calls a line; str.splitlines also splits at \f and U+2028
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +52,11 @@ def changes(text: str, span: Span, edit: SourceEdit) -> list[TextChange]:
         *_import_changes(file, home, edit.imports),
         *_definition_changes(file, home, definitions),
         *_target_changes(file, span, target),
-        *(change for name, new in edit.others for change in _target_changes(file, file.span_of(name), new)),
+        *(
+            change
+            for name, new in edit.others
+            for change in _target_changes(file, file.span_of(name), new)
+        ),
     ]
     made = [change for change in made if change.new != text[change.start : change.end]]
     made.sort(key=lambda change: (change.start, change.end))
@@ -96,17 +103,22 @@ class _File:
         for node in self.body:
             if _first_line(node) <= line <= (node.end_lineno or node.lineno):
                 return node
-        raise RewriteError("the target is no longer where it was", "wait until the file is analyzed again")
+        raise RewriteError(
+            "the target is no longer where it was", "wait until the file is analyzed again"
+        )
 
     def span_of(self, qualname: str) -> Span:
-        """Decorators through the last line of a function or method; of two with one name the last."""
+        """Decorators through the last line of a function or method; of two with one name the
+        last."""
         body, node = self.body, None
         for part in qualname.split("."):
             named = [n for n in body if isinstance(n, DEFINITIONS) and n.name == part]
             node = named[-1] if named else None
             body = node.body if node is not None else []
         if node is None:
-            raise RewriteError(f"{qualname} is no longer in the file", "wait until it is analyzed again")
+            raise RewriteError(
+                f"{qualname} is no longer in the file", "wait until it is analyzed again"
+            )
         first = self.start_of(_first_line(node))
         indent = len(self.line(_first_line(node))) - len(self.line(_first_line(node)).lstrip(" \t"))
         return Span(start=first + indent, end=self.start_of((node.end_lineno or node.lineno) + 1))
@@ -114,7 +126,11 @@ class _File:
     def insertion(self, line: int, block: str) -> TextChange:
         """Whole lines before a 1-based line, also when the text lacks a final line end."""
         at = self.start_of(line)
-        glue = self.eol if at == len(self.text) and at and not LINE_END.fullmatch(self.text[-1]) else ""
+        glue = (
+            self.eol
+            if at == len(self.text) and at and not LINE_END.fullmatch(self.text[-1])
+            else ""
+        )
         return TextChange(start=at, end=at, new=glue + block.replace("\n", self.eol))
 
 
@@ -144,14 +160,21 @@ def _import_changes(file: _File, home: ast.stmt, wanted: tuple[str, ...]) -> lis
 
 
 def _import_line(file: _File, before: list[ast.stmt]) -> int:
-    """The line that new imports go before: behind the imports, else behind docstring or first comments."""
-    anchors: list[ast.stmt] = [node for node in before if isinstance(node, ast.Import | ast.ImportFrom)]
+    """The line that new imports go before: behind the imports, else behind docstring or first
+    comments."""
+    anchors: list[ast.stmt] = [
+        node for node in before if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     if not anchors:
-        docstring = [n for n in before[:1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
+        docstring = [
+            n for n in before[:1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+        ]
         anchors.extend(docstring)
     if anchors:
         end = anchors[-1].end_lineno or anchors[-1].lineno
-        shared = [n.end_lineno or 0 for n in before if n.lineno <= end]  # `import a; b = 1` on one line
+        shared = [
+            n.end_lineno or 0 for n in before if n.lineno <= end
+        ]  # `import a; b = 1` on one line
         return max([end, *shared]) + 1
     line = 1
     while line <= 2 and re.match(r"\ufeff?#(!|.*coding[:=])", file.line(line)):
@@ -181,10 +204,14 @@ def _without_collisions(file: _File, edit: SourceEdit) -> tuple[str, str]:
     if not definitions or definitions.strip("\n") in LINE_END.sub("\n", file.text):
         return definitions, target
     taken = {name for node in file.body for name in _defined_names(node)}
-    for name in [name for node in parsing.parse_text(definitions).body for name in _defined_names(node)]:
+    for name in [
+        name for node in parsing.parse_text(definitions).body for name in _defined_names(node)
+    ]:
         if name in taken:
             fresh = next(n for i in range(2, 10_000) if (n := f"{name}_{i}") not in taken)
-            definitions, target = (re.sub(rf"\b{name}\b", fresh, text) for text in (definitions, target))
+            definitions, target = (
+                re.sub(rf"\b{name}\b", fresh, text) for text in (definitions, target)
+            )
     return definitions, target
 
 
@@ -218,7 +245,10 @@ def _target_changes(file: _File, span: Span, target: str) -> list[TextChange]:
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [
         _line_change(
-            file, first + a, first + b, [indent + line if line.strip() else line for line in new[c:d]]
+            file,
+            first + a,
+            first + b,
+            [indent + line if line.strip() else line for line in new[c:d]],
         )
         for tag, a, b, c, d in matcher.get_opcodes()
         if tag != "equal"

@@ -2,13 +2,13 @@
 
     python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
 
-Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
-``view`` (that, and the graph), ``launched`` (a kernel and its launch), ``weigh`` (about how long a call
-takes), ``make`` (the program), ``propose`` (program and what could follow), ``variants`` (other parameters),
-``explain`` (why not more is offered). ``survey`` stands by itself: which parts of a module can be opened.
-A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
-that one bad skill never ends the engine. Never runs the target on real data.
-"""
+Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could
+follow), ``view`` (that, and the graph), ``launched`` (a kernel and its launch), ``weigh`` (about
+how long a call takes), ``make`` (the program), ``propose`` (program and what could follow),
+``variants`` (other parameters), ``explain`` (why not more is offered). ``survey`` stands by
+itself: which parts of a module can be opened. A failure that a user may read travels as kind,
+cause and remedy; anything else is labeled RewriteError, so that one bad skill never ends the
+engine. Never runs the target on real data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ Rewrites: TypeAlias = dict[str, ModuleType]
 Applied: TypeAlias = tuple[Graph, list[Proof], list[str]]
 """A graph after some steps, their proofs, what they did. Never changed once it is remembered."""
 MAX_PREFIXES = 200
-"""Graphs after the first steps of a chain that are kept at once; a graph of 1000 nodes takes about 2 MB."""
+"""Graphs after the first steps of a chain that are kept at once; a graph of 1000 nodes takes about
+2 MB."""
 
 
 class EngineSession:
@@ -75,7 +76,8 @@ class EngineSession:
         *,
         hardware: Device | None = None,
     ) -> None:
-        """``hardware``: by which costs are estimated; None: what is known of ``device`` without a GPU."""
+        """``hardware``: by which costs are estimated; None: what is known of ``device`` without a
+        GPU."""
         text = LINE_END.sub("\n", program.source)
         self.program, self.workload, self.device = replace(program, source=text), workload, device
         self.rewrites, self.notes = load_skills(skills, "graph")
@@ -105,31 +107,36 @@ class EngineSession:
         )
 
     def sites(self, graph: Graph, seen: MatchObserver | None = None) -> tuple[Site, ...]:
-        """Every place where a skill applies with all preconditions proved, most saving first; ``seen``
-        collects why the others are none."""
+        """Every place where a skill applies with all preconditions proved, most saving first;
+        ``seen`` collects why the others are none."""
         if graph.wrapper is not None:  # its definitions hold for what it was put around
             return ()
         seen = seen or MatchObserver()
-        found = [site for name in self._fitting(graph) for site in self._sites_of(name, graph, seen)]
+        found = [
+            site for name in self._fitting(graph) for site in self._sites_of(name, graph, seen)
+        ]
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
     def _fitting(self, graph: Graph) -> list[str]:
-        """Skills that are asked. Of loops one step after the other, only those that are about loops: nobody
-        reads 128 kernels, and matching takes minutes."""
+        """Skills that are asked. Of loops one step after the other, only those that are about
+        loops: nobody reads 128 kernels, and matching takes minutes."""
         names = list(self.rewrites)
         if is_unrolled(graph):
             return [name for name in names if getattr(self.rewrites[name], "handles_loops", False)]
         return names
 
     def explain(self) -> Explained:
-        """Why not more is offered: where skills nearly apply, and what the device leaves to gain."""
+        """Why not more is offered: where skills nearly apply, and what the device leaves to
+        gain."""
         asked = [miss for name in self._fitting(self.graph) for miss in self._misses_of(name)]
         return explain_misses(self.graph, [*asked, *self._seen.declined], self._seen.covered)
 
     def _misses_of(self, name: str) -> list[Declined]:
         misses = getattr(self.rewrites[name], "misses", None)
         try:
-            return [Declined(skill=name, miss=miss) for miss in misses(self.graph)] if misses else []
+            return (
+                [Declined(skill=name, miss=miss) for miss in misses(self.graph)] if misses else []
+            )
         except Exception as error:  # a skill that cannot explain itself must not hide the others
             self.notes.append(f"misses of {name} failed: {type(error).__name__}: {error}")
             return []
@@ -138,7 +145,12 @@ class EngineSession:
         return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
 
     def _candidate(
-        self, graph: Graph, steps: list[Step], proofs: list[Proof], summaries: list[str], made: Emission
+        self,
+        graph: Graph,
+        steps: list[Step],
+        proofs: list[Proof],
+        summaries: list[str],
+        made: Emission,
     ) -> Candidate:
         edit = SourceEdit(
             qualname=self.program.entry,
@@ -170,7 +182,8 @@ class EngineSession:
         return self.sites(self._replay(self.graph, steps)[0])
 
     def view(self, steps: list[Step]) -> Viewed:
-        """The graph after these steps, where another could follow, and about how long a call takes."""
+        """The graph after these steps, where another could follow, and about how long a call
+        takes."""
         graph = self._replay(self.graph, steps)[0]
         cost = call_time.call_cost(self._applied(self.graph, steps)[0])
         return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
@@ -188,16 +201,19 @@ class EngineSession:
         return self._candidate(graph, steps, proofs, summaries, self._emit(graph, steps))
 
     def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
-        """The same steps with other parameters at place ``at``, the given ones first; for a comparison only.
+        """The same steps with other parameters at place ``at``, the given ones first; for a
+        comparison only.
 
-        What is judged is made by :meth:`propose`, which also finds out whether the batch stays free.
-        """
+        What is judged is made by :meth:`propose`, which also finds out whether the batch stays
+        free."""
         before, _, _ = self._applied(self.graph, steps[:at])
         module, step = self._rewrite(steps[at].skill), steps[at]
         with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
             match = next((m for m in module.match(before) if m.label == step.site), None)
             if match is None:
-                raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+                raise RewriteError(
+                    f"{step.skill} does not apply at {step.site}", "choose one of the sites"
+                )
             space = _parameters(module, before, match)
             cost = getattr(module, "estimate", None)
             weigh = (lambda choice: float(cost(before, match, choice))) if cost else None
@@ -210,7 +226,9 @@ class EngineSession:
         changed[at] = replace(steps[at], parameters=choice)
         try:
             graph, proofs, summaries = self._replay(self.graph, changed)
-            return self._candidate(graph, changed, proofs, summaries, emit(graph, generic_batch=False))
+            return self._candidate(
+                graph, changed, proofs, summaries, emit(graph, generic_batch=False)
+            )
         except RewriteError:  # a combination that a skill refuses takes no part
             return None
 
@@ -244,11 +262,17 @@ class EngineSession:
         with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
             match = next((m for m in module.match(graph) if m.label == step.site), None)
             if match is None:
-                raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+                raise RewriteError(
+                    f"{step.skill} does not apply at {step.site}", "choose one of the sites"
+                )
             proved = list(module.preconditions(graph, match))
             if broken := [proof for proof in proved if not proof.holds]:
-                raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
-            defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
+                raise RewriteError(
+                    f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})"
+                )
+            defaults = {
+                name: choices[0] for name, choices in _parameters(module, graph, match).items()
+            }
             before = call_time.work(graph)
             module.apply(graph, match, {**defaults, **step.parameters})
             graph.drop_unused()
@@ -314,10 +338,14 @@ def words(graph: Graph) -> list[str]:
     found: dict[str, None] = {}
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
-        found.update(dict.fromkeys(schema.name.split("::")[1].strip("_").split("_") if schema else ()))
+        found.update(
+            dict.fromkeys(schema.name.split("::")[1].strip("_").split("_") if schema else ())
+        )
         if graph.fact(node).singleton_dims:
             found["singleton"] = None
-    for path, part in graph.origin.module.named_modules() if graph.origin.module is not None else ():
+    for path, part in (
+        graph.origin.module.named_modules() if graph.origin.module is not None else ()
+    ):
         if path and type(part).__module__.startswith("torch.nn"):
             found[type(part).__name__.lower()] = None
     found["training" if graph.training else "eval"] = None
@@ -330,7 +358,11 @@ def _parameters(module: ModuleType, graph: Graph, match: GraphMatch) -> dict[str
 
 
 def _site(
-    skill: str, match: GraphMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]], kind: str
+    skill: str,
+    match: GraphMatch,
+    proofs: tuple[Proof, ...],
+    parameters: dict[str, list[Any]],
+    kind: str,
 ) -> Site:
     return Site(
         skill=skill,
@@ -398,7 +430,8 @@ def main() -> None:
 
 
 def _survey(request: dict[str, Any]) -> Any:
-    """Imported here, because it needs torch's bytecode capture: half a second that few targets need."""
+    """Imported here, because it needs torch's bytecode capture: half a second that few targets
+    need."""
     from kernel_lsp.rewrite.parts import survey
 
     program = wire.from_json(Program, request["program"])

@@ -11,7 +11,8 @@ class GeneratedSource:
     """A piece of generated source: Triton kernels and the Python function that launches them."""
 
     name: str
-    """The launcher: called with the arguments given to `Graph.call_generated`, returns its result."""
+    """The launcher: called with the arguments given to `Graph.call_generated`, returns its
+    result."""
     imports: tuple[str, ...] = ()
     """Import lines the definitions need, e.g. ``import triton.language as tl``."""
     definitions: str = ""
@@ -23,11 +24,13 @@ class GeneratedSource:
     launches: int = 1
     """How many kernels one call runs, to know whether launching them is what takes long."""
     numbers: tuple[float, ...] = ()
-    """Numbers of the program that the source contains: one of them may be a size of this workload."""
+    """Numbers of the program that the source contains: one of them may be a size of this
+    workload."""
     supports_autograd: bool = False
     """False: the fast path is guarded so that it is never taken while gradients are recorded."""
     has_effect: bool = False
-    """The launcher changes more than its result (running statistics): kept when nobody reads that."""
+    """The launcher changes more than its result (running statistics): kept when nobody reads
+    that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +60,8 @@ class GraphMatch:
     plain: bool = True
     """True when the result is plain PyTorch, False when it is a Triton kernel."""
     differentiable: bool = False
-    """A kernel that brings its backward; one without is not for a workload that records gradients."""
+    """A kernel that brings its backward; one without is not for a workload that records
+    gradients."""
     wraps: bool = False
     """It goes around the whole target (`Graph.wrap`): no other rewrite can follow."""
     data: dict[str, Any] = field(default_factory=dict)
@@ -66,15 +70,17 @@ class GraphMatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Miss:
-    """A place where a skill nearly applies: what it looks for is there, and one condition does not hold.
+    """A place where a skill nearly applies: what it looks for is there, and one condition does not
+    hold.
 
-    A skill's optional ``misses(graph) -> Iterable[Miss]`` yields them. It is asked when nothing can be
-    offered, so `match` stays what it is.
-    """
+    A skill's optional ``misses(graph) -> Iterable[Miss]`` yields them. It is asked when nothing
+    can be offered, so `match` stays what it is."""
 
     nodes: tuple[Any, ...]
-    """The fx nodes that a rewrite would have covered; the one that a person would name comes first."""
+    """The fx nodes that a rewrite would have covered; the one that a person would name comes
+    first."""
     missing: str
-    """As the end of a sentence: ``a dropout draws random numbers between softmax and the product``."""
+    """As the end of a sentence: ``a dropout draws random numbers between softmax and the
+    product``."""
     remedy: str = ""
     """What the person could write or choose instead, where there is something."""

@@ -37,9 +37,16 @@ from kernel_lsp.rewrite.printing.naming import Statements
 
 aten = torch.ops.aten
 
-# Calls that draw random numbers only while they drop something; what else draws has torch's own tag.
+# Calls that draw random numbers only while they drop something; what else draws has torch's own
+# tag.
 DROPOUTS = (aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
-DROPPING_INSIDE = (aten.scaled_dot_product_attention, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+DROPPING_INSIDE = (
+    aten.scaled_dot_product_attention,
+    aten.lstm,
+    aten.gru,
+    aten.rnn_tanh,
+    aten.rnn_relu,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +93,8 @@ class CaptureOrigin:
     reads: tuple[tuple[str, Any], ...] = ()
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
     hides_gradients: bool = False
-    """A part has another derivative than its operations: no_grad inside, or an autograd.Function."""
+    """A part has another derivative than its operations: no_grad inside, or an
+    autograd.Function."""
     may_decide_by_batch: bool | None = None
     """A branch may depend on the size of dimension 0; None: ask the program's text."""
     nodes: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
@@ -132,7 +140,8 @@ class Graph:
         self.gradients = False
         """The workload records gradients: kernels need a backward (see `trained` and `carries`)."""
         self.autocast: str | None = None
-        """dtype of the autocast under which the target is called, whose casts are nodes; None: it is off."""
+        """dtype of the autocast under which the target is called, whose casts are nodes; None: it
+        is off."""
         self.requirements: dict[str, str] = {}
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
@@ -146,11 +155,14 @@ class Graph:
         return [node for node in self.fx.nodes if node.op == "call_function"]
 
     def named(self, name: str) -> fx.Node:
-        """The call of this name: what a match remembers it by. Raises RewriteError when it is gone."""
+        """The call of this name: what a match remembers it by. Raises RewriteError when it is
+        gone."""
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise RewriteError(f"{name} is no longer in the graph", "apply this rewrite before what removes it")
+        raise RewriteError(
+            f"{name} is no longer in the graph", "apply this rewrite before what removes it"
+        )
 
     def ordered(self, some: Collection[fx.Node]) -> list[fx.Node]:
         """The calls among them, in graph order: sets have none, and sources must stay the same."""
@@ -198,7 +210,8 @@ class Graph:
         return self._facts[node]
 
     def trained(self, node: fx.Node) -> bool:
-        """A placeholder that requires a gradient in the workload: a parameter, or an input that says so."""
+        """A placeholder that requires a gradient in the workload: a parameter, or an input that
+        says so."""
         if (path := self.state.get(node)) is not None and self.origin.module is not None:
             found = operator.attrgetter(path)(self.origin.module)
             return isinstance(found, torch.Tensor) and found.requires_grad
@@ -247,7 +260,8 @@ class Graph:
         before: fx.Node,
         name: str | None = None,
     ) -> fx.Node:
-        """Insert ``op(*args)``; ``name`` is its variable (without one, a short call is written inline).
+        """Insert ``op(*args)``; ``name`` is its variable (without one, a short call is written
+        inline).
 
         Raises RewriteError when the op refuses these shapes.
         """
@@ -274,7 +288,9 @@ class Graph:
     ) -> fx.Node:
         """Insert a launch of ``kernel``; ``like`` is the fake value (or tuple) that it returns."""
         with self.fx.inserting_before(before):
-            node = self.fx.create_node("call_function", launch, tuple(args), {}, name or kernel.name)
+            node = self.fx.create_node(
+                "call_function", launch, tuple(args), {}, name or kernel.name
+            )
         node.meta["val"] = like
         node.meta["generated"] = kernel
         if name is not None:
@@ -311,9 +327,12 @@ class Graph:
         self.requirements[condition] = because
 
     def wrap(self, wrapper: Wrapper) -> None:
-        """Call the whole target through ``wrapper``. Raises RewriteError when something else does already."""
+        """Call the whole target through ``wrapper``. Raises RewriteError when something else does
+        already."""
         if self.wrapper is not None:
-            raise RewriteError(f"{self.wrapper.name} is around the target already", "choose one of them")
+            raise RewriteError(
+                f"{self.wrapper.name} is around the target already", "choose one of them"
+            )
         self.wrapper = wrapper
 
     def note(self, node: fx.Node, text: str) -> None:
@@ -351,7 +370,10 @@ class Graph:
         stale = {changed}
         for node in self.nodes:
             if stale & set(node.all_input_nodes) and "generated" not in node.meta:
-                node.meta = {**node.meta, "val": self._propagate(node.target, node.args, node.kwargs)}
+                node.meta = {
+                    **node.meta,
+                    "val": self._propagate(node.target, node.args, node.kwargs),
+                }
                 self._facts.pop(node, None)
                 stale.add(node)
 
@@ -379,7 +401,8 @@ def is_op(node: Any, *ops: Any) -> bool:
 
 
 def _packet(op: Any) -> Any:
-    """Asked by its type: a packet looks for an attribute that it lacks among its overloads, for 14 us."""
+    """Asked by its type: a packet looks for an attribute that it lacks among its overloads, for 14
+    us."""
     return op.overloadpacket if isinstance(op, torch._ops.OpOverload) else op
 
 
@@ -419,16 +442,24 @@ def is_random(node: fx.Node) -> bool:
 
 
 def drops(node: fx.Node) -> bool:
-    """Whether a dropout, or one inside of the operation, drops anything: in eval mode, and with a probability
-    of 0, torch draws nothing."""
+    """Whether a dropout, or one inside of the operation, drops anything: in eval mode, and with a
+    probability of 0, torch draws nothing."""
     probability = argument(node, "p", argument(node, "dropout_p", argument(node, "dropout")))
     return argument(node, "train") is not False and bool(probability)
 
 
 def _calls(graph: Graph) -> list[tuple[Any, ...]]:
-    """Every call with nodes replaced by their names, and what is returned: equal for equal graphs."""
-    named = ((n, fx.map_arg((n.args, dict(n.kwargs)), lambda arg: f"%{arg.name}")) for n in graph.fx.nodes)
-    return [(n.name, n.target, arguments) for n, arguments in named if n.op in ("call_function", "output")]
+    """Every call with nodes replaced by their names, and what is returned: equal for equal
+    graphs."""
+    named = (
+        (n, fx.map_arg((n.args, dict(n.kwargs)), lambda arg: f"%{arg.name}"))
+        for n in graph.fx.nodes
+    )
+    return [
+        (n.name, n.target, arguments)
+        for n, arguments in named
+        if n.op in ("call_function", "output")
+    ]
 
 
 def _move_input(item: Input, at: dict[fx.Node, fx.Node]) -> Input:

@@ -1,9 +1,9 @@
 """Whether a tensor of a capture would require gradients in the program's own call.
 
-A capture runs without gradients. `Histories` repeats every operation that it makes on shadows: meta tensors
-without memory, with gradients, so that torch itself says what requires them, what is a leaf, and what has
-none. Where a part of the program switches gradients, nothing is known from then on.
-"""
+A capture runs without gradients. `Histories` repeats every operation that it makes on shadows:
+meta tensors without memory, with gradients, so that torch itself says what requires them, what is
+a leaf, and what has none. Where a part of the program switches gradients, nothing is known from
+then on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class Histories:
         """One operation that was made, on the shadows of its arguments."""
         leaves = pytree.tree_leaves((args, kwargs))
         made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        if self.is_switched or not made or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        if (
+            self.is_switched
+            or not made
+            or not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
+        ):
             return
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             before = IS_ENABLED()
@@ -72,7 +76,9 @@ class Histories:
             if not needs:
                 self._shadows[id(leaf)] = made
                 return made
-            return made.requires_grad_().view_as(made)  # may be written to, and is asked for by nobody
+            return made.requires_grad_().view_as(
+                made
+            )  # may be written to, and is asked for by nobody
         return self._shadows[id(leaf)]
 
     @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """Under which name the parameters that won at a site are remembered: its kind.
 
-Two sites are of one kind when the same skill, with the same templates and the same choices, meets the same
-operations on tensors of the same dtypes, ranks, layouts and sizes up to the next power of two. Names, numbers
-and everything about the rest of the program are left out. Not in it: device and Triton's version (the
-planner's side adds them, evaluator and engine may be different interpreters).
-"""
+Two sites are of one kind when the same skill, with the same templates and the same choices, meets
+the same operations on tensors of the same dtypes, ranks, layouts and sizes up to the next power of
+two. Names, numbers and everything about the rest of the program are left out. Not in it: device
+and Triton's version (the planner's side adds them, evaluator and engine may be different
+interpreters)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ TEMPLATES = Path(__file__).with_name("codegen")
 
 
 def kind_of(
-    graph: Graph, match: GraphMatch, skill: str, parameters: dict[str, list[Any]], source: str | None
+    graph: Graph,
+    match: GraphMatch,
+    skill: str,
+    parameters: dict[str, list[Any]],
+    source: str | None,
 ) -> str:
     """A hash; "" for a site without parameters."""
     if not parameters:

@@ -1,11 +1,11 @@
-"""A network of 2-D convolutions moved to channels-last memory, from the first convolution to the results.
+"""A network of 2-D convolutions moved to channels-last memory, from the first convolution to the
+results.
 
-`to_channels_last(graph)` keeps for each 4-D value a twin of shape (N, H, W, C) that is contiguous: pointwise
-operations and concatenations run on the twins, pools and convolutions on their NCHW views. Whatever reads a
-value in another way, and every result, gets a contiguous NCHW copy, so strides are what they were.
-Batch norm in eval mode is written out, so that it can share a kernel with what follows.
-Not covered: 1-D and 3-D convolutions, norms in train mode.
-"""
+`to_channels_last(graph)` keeps for each 4-D value a twin of shape (N, H, W, C) that is contiguous:
+pointwise operations and concatenations run on the twins, pools and convolutions on their NCHW
+views. Whatever reads a value in another way, and every result, gets a contiguous NCHW copy, so
+strides are what they were. Batch norm in eval mode is written out, so that it can share a kernel
+with what follows. Not covered: 1-D and 3-D convolutions, norms in train mode."""
 
 from __future__ import annotations
 
@@ -39,23 +39,34 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def convolutions(graph: Graph) -> list[fx.Node]:
-    return [node for node in graph.nodes if is_op(node, *CONVOLUTIONS) and graph.val(node).dim() == 4]
+    return [
+        node for node in graph.nodes if is_op(node, *CONVOLUTIONS) and graph.val(node).dim() == 4
+    ]
 
 
 def seconds(graph: Graph, node: fx.Node) -> float:
-    """Time of a convolution. On a GPU they run in TF32, three times as fast as float32 products and more."""
+    """Time of a convolution. On a GPU they run in TF32, three times as fast as float32 products
+    and more."""
     if graph.device != "cuda":
         return cost.seconds(graph, node)
-    return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.rates(graph).bytes_per_s)
+    return max(
+        cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.rates(graph).bytes_per_s
+    )
 
 
 def copied_values(graph: Graph) -> list[fx.Node]:
-    """Values that have to be laid out anew when the network moves: what enters it, and what leaves it."""
+    """Values that have to be laid out anew when the network moves: what enters it, and what leaves
+    it."""
     inside = _movable_nodes(graph)
     enters = {
-        arg for node in inside for arg in node.all_input_nodes if arg not in inside and _is_image(graph, arg)
+        arg
+        for node in inside
+        for arg in node.all_input_nodes
+        if arg not in inside and _is_image(graph, arg)
     }
-    leaves = {n for n in inside if graph.is_output(n) or any(user not in inside for user in n.users)}
+    leaves = {
+        n for n in inside if graph.is_output(n) or any(user not in inside for user in n.users)
+    }
     weights = {node.args[1] for node in convolutions(graph)}
     return [n for n in graph.fx.nodes if n in (enters | leaves) - weights and _is_image(graph, n)]
 
@@ -91,7 +102,9 @@ def _can_follow(graph: Graph, node: fx.Node) -> bool:
     if is_op(node, *POOLS):
         return True
     if is_op(node, aten.cat):
-        return argument(node, "dim", 0) % 4 == 1 and all(_is_image(graph, arg) for arg in node.args[0])
+        return argument(node, "dim", 0) % 4 == 1 and all(
+            _is_image(graph, arg) for arg in node.args[0]
+        )
     plain = all(graph.val(arg).dim() <= 4 for arg in node.all_input_nodes)
     return is_pointwise(node) and op_name(node) not in CHANNELS_MATTER and plain
 
@@ -146,8 +159,8 @@ class _Mover:
         return self.back[node]
 
     def _channels_first(self, twin: fx.Node, before: fx.Node) -> fx.Node:
-        """A contiguous NCHW copy. With one channel, or one pixel, it is a view: contiguous() would leave
-        strides that only count as contiguous because the dimension has size 1."""
+        """A contiguous NCHW copy. With one channel, or one pixel, it is a view: contiguous() would
+        leave strides that only count as contiguous because the dimension has size 1."""
         _, height, width, channels = self.graph.val(twin).shape
         if channels == 1:
             flat = self.graph.call(aten.squeeze.dim, (twin, 3), before=before)
@@ -161,7 +174,9 @@ class _Mover:
     def _convolution(self, node: fx.Node) -> fx.Node:
         options = {"memory_format": torch.channels_last}
         weight = self.graph.call(aten.contiguous.default, (node.args[1],), options, before=node)
-        return self._call(node, (self._view(node.args[0], node), weight, *node.args[2:]), node.kwargs)
+        return self._call(
+            node, (self._view(node.args[0], node), weight, *node.args[2:]), node.kwargs
+        )
 
     def _batch_norm(self, node: fx.Node) -> fx.Node:
         """The library's formula for running statistics, in its order."""
@@ -179,7 +194,9 @@ class _Mover:
         return value
 
     def _pointwise(self, node: fx.Node) -> fx.Node:
-        args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda arg: self._aligned(arg, node))
+        args, kwargs = fx.map_arg(
+            (node.args, dict(node.kwargs)), lambda arg: self._aligned(arg, node)
+        )
         return self._named(self.graph.call(node.target, args, kwargs, before=node), node)
 
     def _aligned(self, arg: fx.Node, user: fx.Node) -> fx.Node:

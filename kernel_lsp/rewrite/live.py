@@ -1,11 +1,11 @@
-"""A recorded call that really runs, on the CPU and with drawn numbers: what it hands to a part of itself.
+"""A recorded call that really runs, on the CPU and with drawn numbers: what it hands to a part of
+itself.
 
-A graph of a part needs to know what flows in, which only the statements before it say, and these may
-decide by values: on fake tensors they cannot run. `values_at(program, method, …)` opens the recorded call
-with memory, runs it until it calls the method that `outlining.py` has made of the part, and stops there.
-`open_with_memory` is the call itself; `numbers_that_vary` compares two. Confined like the rest of the
-engine; calls that would take more than `MAX_BYTES` are refused.
-"""
+A graph of a part needs to know what flows in, which only the statements before it say, and these
+may decide by values: on fake tensors they cannot run. `values_at(program, method, …)` opens the
+recorded call with memory, runs it until it calls the method that `outlining.py` has made of the
+part, and stops there. `open_with_memory` is the call itself; `numbers_that_vary` compares two.
+Confined like the rest of the engine; calls that would take more than `MAX_BYTES` are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from kernel_lsp.snapshots import making, sources
 from kernel_lsp.snapshots.opening import Spec, dtype_of, header_of, open_call
 
 MAX_BYTES = 4 * 2**30
-"""Parameters and arguments of a call that is run: activations come on top, and the machine is the user's."""
+"""Parameters and arguments of a call that is run: activations come on top, and the machine is the
+user's."""
 SEED = 0
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
@@ -47,8 +48,11 @@ class Live:
     """As torch is set where the part begins."""
 
 
-def values_at(program: Program, method: str, setting: Setting, device: str, seed: int = SEED) -> Live:
-    """The call until it comes to ``self.method(…)``. Raises CaptureError with what is in the way."""
+def values_at(
+    program: Program, method: str, setting: Setting, device: str, seed: int = SEED
+) -> Live:
+    """The call until it comes to ``self.method(…)``. Raises CaptureError with what is in the
+    way."""
     target, (args, kwargs) = open_with_memory(program, seed)
     seen: list[Live] = []
     autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
@@ -57,7 +61,10 @@ def values_at(program: Program, method: str, setting: Setting, device: str, seed
         dtype = str(autocast.dtype).removeprefix("torch.") if autocast.dtype is not None else None
         gradients = None if setting.gradients is None else torch.is_grad_enabled()
         now = replace(
-            setting, autocast=dtype, gradients=gradients, inference=torch.is_inference_mode_enabled()
+            setting,
+            autocast=dtype,
+            gradients=gradients,
+            inference=torch.is_inference_mode_enabled(),
         )
         seen.append(Live(values=values, setting=now))
         raise _Reached
@@ -86,8 +93,8 @@ def values_at(program: Program, method: str, setting: Setting, device: str, seed
 
 
 def numbers_that_vary(program: Program, part: Part, setting: Setting, device: str) -> list[str]:
-    """Names of plain numbers that a part is called with and that depend on the data: a rewrite holds for one
-    value, and would never be taken. Raises CaptureError."""
+    """Names of plain numbers that a part is called with and that depend on the data: a rewrite
+    holds for one value, and would never be taken. Raises CaptureError."""
     outlined = outline(program.source, program.entry, part)
     whole = replace(program, source=outlined.text, part=None)
     first, second = (
@@ -101,7 +108,11 @@ def numbers_that_vary(program: Program, part: Part, setting: Setting, device: st
 
 
 def _numbers_in(value: Any) -> list[str]:
-    return [repr(leaf) for leaf in pytree.tree_leaves(value) if isinstance(leaf, (bool, int, float, complex))]
+    return [
+        repr(leaf)
+        for leaf in pytree.tree_leaves(value)
+        if isinstance(leaf, (bool, int, float, complex))
+    ]
 
 
 def open_with_memory(program: Program, seed: int = SEED) -> tuple[Any, Arguments]:
@@ -160,5 +171,8 @@ def _bytes(specs: list[Spec]) -> int:
 
 @contextlib.contextmanager
 def _set(setting: Setting) -> Iterator[None]:
-    with torch.set_grad_enabled(setting.gradients is not False), torch.inference_mode(setting.inference):
+    with (
+        torch.set_grad_enabled(setting.gradients is not False),
+        torch.inference_mode(setting.inference),
+    ):
         yield

@@ -1,15 +1,16 @@
-"""A run of statements of a module's ``forward`` as a method of its own, with the text around it untouched.
+"""A run of statements of a module's ``forward`` as a method of its own, with the text around it
+untouched.
 
-`outline(text, entry, part) -> Outlined` puts one call in the place of the statements and a method with these
-very lines behind ``forward``: its parameters are the locals that they read, its results the locals that are
-read after them. The program computes what it did. `runs(text, entry, lines)` lists the runs between lines
-that cannot be in one, `readers` the lines that read a name.
+`outline(text, entry, part) -> Outlined` puts one call in the place of the statements and a method
+with these very lines behind ``forward``: its parameters are the locals that they read, its results
+the locals that are read after them. The program computes what it did. `runs(text, entry, lines)`
+lists the runs between lines that cannot be in one, `readers` the lines that read a name.
 
-What a method could not do for its caller is refused with a reason: names that may be unbound, a variable that
-a closure shares, ``return`` in the middle, ``del``, ``global``, ``nonlocal``, ``yield``, ``locals()``.
-Standard library only. Not covered: statements inside of loops, ``with`` and ``if`` (a run is of ``forward``'s
-own level), frames that are looked at from outside (sys._getframe).
-"""
+What a method could not do for its caller is refused with a reason: names that may be unbound, a
+variable that a closure shares, ``return`` in the middle, ``del``, ``global``, ``nonlocal``,
+``yield``, ``locals()``. Standard library only. Not covered: statements inside of loops, ``with``
+and ``if`` (a run is of ``forward``'s own level), frames that are looked at from outside
+(sys._getframe)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from kernel_lsp.records import Part
 
 NAME = "_forward_part"
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
-"""Their bodies run later, or see names otherwise: what they use of the function they share with it."""
+"""Their bodies run later, or see names otherwise: what they use of the function they share with
+it."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 LOOKS_AROUND = frozenset({"locals", "vars", "dir", "eval", "exec"})
 ADVICE = "optimize the modules that it calls"
@@ -51,7 +53,8 @@ def outline(text: str, entry: str, part: Part) -> Outlined:
 
 
 def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
-    """The longest runs of ``forward``'s statements that hold none of these lines and compute something.
+    """The longest runs of ``forward``'s statements that hold none of these lines and compute
+    something.
 
     Raises CaptureError when the function cannot be taken apart at all.
     """
@@ -90,9 +93,13 @@ class _Forward:
         self.text, self.entry = text, entry
         self.lines = text.split("\n")
         self.owner = _class_of(parsing.parse(text), entry)
-        named = [n for n in self.owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+        named = [
+            n for n in self.owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward"
+        ]
         if len(named) != 1:
-            raise CaptureError(f"{entry} has no forward of its own", "optimize the class that defines it")
+            raise CaptureError(
+                f"{entry} has no forward of its own", "optimize the class that defines it"
+            )
         self.function = named[0]
         parameters = self.function.args
         every = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
@@ -109,7 +116,8 @@ class _Forward:
         self.locals = {*self.parameters, *stored}
 
     def separates(self, statement: ast.stmt) -> bool:
-        """Whether the statement can be in no run: it leaves the function early, imports or deletes."""
+        """Whether the statement can be in no run: it leaves the function early, imports or
+        deletes."""
         if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Delete)):
             return True
         is_last = statement is self.body[-1] and isinstance(statement, ast.Return)
@@ -121,7 +129,9 @@ class _Forward:
     def _require_movable(self) -> None:
         for node in ast.walk(self.function):
             if isinstance(node, (ast.Global, ast.Nonlocal)):
-                raise self._refusal(f"declares {', '.join(node.names)} {type(node).__name__.lower()}")
+                raise self._refusal(
+                    f"declares {', '.join(node.names)} {type(node).__name__.lower()}"
+                )
             if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
                 raise self._refusal("is a generator or a coroutine")
             called = node.func if isinstance(node, ast.Call) else None
@@ -150,7 +160,9 @@ class _Forward:
         )
 
     def _unmovable(self, first: int, last: int, why: str) -> CaptureError:
-        return CaptureError(f"lines {first} to {last} of {self.entry} cannot be a target: {why}", ADVICE)
+        return CaptureError(
+            f"lines {first} to {last} of {self.entry} cannot be a target: {why}", ADVICE
+        )
 
     def _require_own_text(self, run: Sequence[ast.stmt], first: int, last: int) -> None:
         for statement in run:
@@ -162,9 +174,16 @@ class _Forward:
                 if isinstance(node, ast.Attribute) and node.attr.startswith(NAME):
                     raise self._unmovable(first, last, "they were rewritten before")
 
-    def _returns(self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int) -> bool:
+    def _returns(
+        self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int
+    ) -> bool:
         """Whether the run ends with the function's only way out from within it."""
-        found = [node for statement in run for node in _own_nodes(statement) if isinstance(node, ast.Return)]
+        found = [
+            node
+            for statement in run
+            for node in _own_nodes(statement)
+            if isinstance(node, ast.Return)
+        ]
         if not found:
             return False
         if found != [run[-1]] or found[0].value is None or after:
@@ -181,10 +200,14 @@ class _Forward:
                 continue
             later = set(_stored_names(after)) if id(statement) in mine else set(_stored_names(run))
             for scope in (node for node in ast.walk(statement) if isinstance(node, SCOPES)):
-                shared = {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & later & self.locals
+                shared = (
+                    {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & later & self.locals
+                )
                 if shared:
                     name = min(shared)
-                    raise self._unmovable(first, last, f"a function or generator inside shares {name}")
+                    raise self._unmovable(
+                        first, last, f"a function or generator inside shares {name}"
+                    )
 
     def _flow(
         self,
@@ -206,7 +229,10 @@ class _Forward:
         order = [*self.parameters, *_stored_names(self.body)]
         wanted = used.read_before | used.read_unsure
         outputs = set() if returns else set(_stored_names(run)) & wanted
-        kept = {*(outputs - inside.surely), *inside.read_unsure} & {*self.parameters, *_stored_names(before)}
+        kept = {*(outputs - inside.surely), *inside.read_unsure} & {
+            *self.parameters,
+            *_stored_names(before),
+        }
         inputs = (inside.read_before & self.locals) | kept
         if unbound := sorted(inputs - known.bound):
             raise self._unmovable(first, last, f"{unbound[0]} may be unbound before them")
@@ -217,7 +243,9 @@ class _Forward:
 
     def _method(self) -> str:
         """A name that neither the class nor another one of the program has."""
-        plain = all(ast.unparse(b) in ("nn.Module", "torch.nn.Module", "Module") for b in self.owner.bases)
+        plain = all(
+            ast.unparse(b) in ("nn.Module", "torch.nn.Module", "Module") for b in self.owner.bases
+        )
         stem = NAME if plain else f"{NAME}_{self.owner.name.lower()}"
         number, name = 1, stem
         while re.search(rf"\b_?{name.lstrip('_')}\w*\b", self.text) and number < 100:
@@ -245,7 +273,14 @@ class _Forward:
         own = [f"{outer}def {method}({', '.join(['self', *inputs])}):", *body]
         own += [] if returns else [f"{inner}return {results}"]
         end = self.function.end_lineno or last
-        lines = [*self.lines[: first - 1], *made, *self.lines[last:end], "", *own, *self.lines[end:]]
+        lines = [
+            *self.lines[: first - 1],
+            *made,
+            *self.lines[last:end],
+            "",
+            *own,
+            *self.lines[end:],
+        ]
         return "\n".join(lines)
 
 
@@ -318,7 +353,9 @@ class _NameFlow:
 
     def _branches(self, branches: list[list[ast.stmt]]) -> None:
         ends = [self._branch(branch) for branch in branches]
-        going_on = [one for branch, one in zip(branches, ends, strict=True) if not _leaves(branch)] or ends
+        going_on = [
+            one for branch, one in zip(branches, ends, strict=True) if not _leaves(branch)
+        ] or ends
         self.bound = set.intersection(*(one.bound for one in going_on))
         self.surely = set.intersection(*(one.surely for one in going_on))
 
@@ -391,7 +428,11 @@ def _loaded_names(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def _bound_by(target: ast.AST) -> list[str]:
-    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+    return [
+        n.id
+        for n in ast.walk(target)
+        if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+    ]
 
 
 def _bound_by_the_way(node: ast.AST) -> Iterator[str]:

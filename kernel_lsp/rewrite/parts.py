@@ -1,9 +1,10 @@
 """Where a recorded module cannot be one graph, and which runs of its statements can.
 
-`survey(program, workload, device) -> Surveyed`. PyTorch's own bytecode capture runs the recorded call (with
-drawn numbers, on the CPU) and says where it breaks, each place once; the runs of ``forward``'s statements
-between these places are captured as `capture.py` does it, and those that it takes are the parts. What that
-refuses and the bytecode capture bears (an attribute that is set) is a break like the others.
+`survey(program, workload, device) -> Surveyed`. PyTorch's own bytecode capture runs the recorded
+call (with drawn numbers, on the CPU) and says where it breaks, each place once; the runs of
+``forward``'s statements between these places are captured as `capture.py` does it, and those that
+it takes are the parts. What that refuses and the bytecode capture bears (an attribute that is set)
+is a break like the others.
 
 Not covered: breaks that only other values or other shapes would show.
 """
@@ -56,14 +57,16 @@ MEANINGS = (
     (
         ("dynamic shape operator", "nonzero", "masked_select", "unique"),
         "makes a tensor whose size depends on values",
-        "keep every element, and give those that do not count no weight: torch.where(condition, value, 0)",
+        "keep every element, and give those that do not count no weight: torch.where(condition, "
+        "value, 0)",
     ),
     (("`print`", "variable(print)"), "prints", "print after the step, or while debugging alone"),
     (("logg",), "writes to a log", "log after the step"),
     (("profiler",), "opens a range of a profiler", "keep it out of what runs every step"),
     (("packed", "pack_padded"), "packs sequences by their lengths", "mask what is padding"),
     (("skip",), "calls a function that is kept out of graphs", "call it outside of forward"),
-    (("random.", "generator"), "draws with a generator of its own", "pass what was drawn as an argument"),
+    (("random.", "generator"), "draws with a generator of its own", "pass what was drawn as an "
+                                                                    "argument"),
 )  # fmt: skip
 """Words of torch's reasons -> what the line does, and what would remove the break."""
 
@@ -72,14 +75,18 @@ def survey(program: Program, workload: Workload, device: str) -> Surveyed:
     """Raises CaptureError when there is no part, and nothing to say about why."""
     assert program.home is not None
     path = os.path.realpath(program.home.path)
-    breaks = {(one.place, one.line, one.code): (one, at) for one, at in _breaks(program, workload, path)}
+    breaks = {
+        (one.place, one.line, one.code): (one, at) for one, at in _breaks(program, workload, path)
+    }
     for one in _kept_state(program):
         breaks.setdefault((one.place, one.line, one.code), (one, one.line))
     trial = _Trial(program, workload, device, path, {one.code for one, _ in breaks.values()})
     lines = {at for _, at in breaks.values() if at is not None}
     parts = trial.parts(lines)
     found = [one for one, _ in breaks.values()] + trial.breaks
-    return Surveyed(breaks=tuple(_unique(found)), parts=tuple(sorted(parts, key=lambda p: -p.operations)))
+    return Surveyed(
+        breaks=tuple(_unique(found)), parts=tuple(sorted(parts, key=lambda p: -p.operations))
+    )
 
 
 def _unique(breaks: list[Break]) -> list[Break]:
@@ -93,7 +100,9 @@ def _unique(breaks: list[Break]) -> list[Break]:
 class _Trial:
     """Captures runs of statements until those that are left are graphs."""
 
-    def __init__(self, program: Program, workload: Workload, device: str, path: str, known: set[str]) -> None:
+    def __init__(
+        self, program: Program, workload: Workload, device: str, path: str, known: set[str]
+    ) -> None:
         self.program, self.workload, self.device, self.path = program, workload, device, path
         self.breaks: list[Break] = []
         self._known = known
@@ -107,7 +116,9 @@ class _Trial:
             self._left -= 1
             part = todo.pop(0)
             try:
-                count = len(capture(replace(self.program, part=part), self.workload, self.device).nodes)
+                count = len(
+                    capture(replace(self.program, part=part), self.workload, self.device).nodes
+                )
                 varying = numbers_that_vary(self.program, part, self.workload.setting, self.device)
             except CaptureError as error:
                 todo = [*self._split(part, lines, error), *todo]
@@ -136,7 +147,8 @@ class _Trial:
         return self._within(part, lines)
 
     def _break_at(self, line: int, error: CaptureError) -> Break:
-        """``line``: of forward's statement. The code is the one that the error quotes, wherever it stands."""
+        """``line``: of forward's statement. The code is the one that the error quotes, wherever it
+        stands."""
         code = self.program.source.split("\n")[line - 1].strip()
         cause, _, rest = error.cause.removeprefix(f"{self.program.entry} ").partition(": `")
         quoted = rest.partition("`")[0]
@@ -203,7 +215,9 @@ def _break_of(reason: Any, path: str) -> tuple[Break, int | None] | None:
     cause, remedy = _meaning(str(reason.reason))
     code = (last.line or linecache.getline(last.filename, last.lineno or 0)).strip()
     place = "" if here else f"{Path(last.filename).name}:{last.lineno}"
-    return Break(line=last.lineno if here else at, code=code, cause=cause, remedy=remedy, place=place), at
+    return Break(
+        line=last.lineno if here else at, code=code, cause=cause, remedy=remedy, place=place
+    ), at
 
 
 def _meaning(reason: str) -> tuple[str, str]:
@@ -213,7 +227,9 @@ def _meaning(reason: str) -> tuple[str, str]:
         if any(word in said for word in words):
             return cause, remedy
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
-    explained = next((line for line in lines if line.startswith("Explanation:")), lines[0] if lines else "")
+    explained = next(
+        (line for line in lines if line.startswith("Explanation:")), lines[0] if lines else ""
+    )
     what = explained.removeprefix("Explanation:").strip().rstrip(".")
     return f"stops a graph ({what[:160]})", "move it out of forward"
 
@@ -233,7 +249,8 @@ def _silence() -> Iterator[None]:
 
 
 def _kept_state(program: Program) -> Iterator[Break]:
-    """Statements of ``forward`` that set an attribute: bytecode capture bears them, a graph does not."""
+    """Statements of ``forward`` that set an attribute: bytecode capture bears them, a graph does
+    not."""
     lines = program.source.split("\n")
     node: ast.AST = parsing.parse(program.source)
     for name in [*program.entry.split("."), "forward"]:

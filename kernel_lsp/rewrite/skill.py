@@ -82,7 +82,8 @@ def dims_of(node: fx.Node, name: str = "dim") -> tuple[int, ...] | None:
 
 
 def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
-    """(tensor, ``mul`` or ``div``, number) when the node multiplies or divides a tensor by a number."""
+    """(tensor, ``mul`` or ``div``, number) when the node multiplies or divides a tensor by a
+    number."""
     if is_op(node, aten.neg):
         return node.args[0], "mul", -1
     if not is_op(node, aten.mul, aten.div) or node.kwargs or len(node.args) != 2:
@@ -96,7 +97,8 @@ def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
 
 
 def nonfinite(parameters: dict[str, Any]) -> bool:
-    """True when the caller chose to let infinite and NaN values behave differently (default: keep them)."""
+    """True when the caller chose to let infinite and NaN values behave differently (default: keep
+    them)."""
     return parameters.get("nonfinite", "keep") == "ignore"
 
 

@@ -1,4 +1,5 @@
-"""A graph as `records.GraphView`: what leaves the engine about it, without values and without source."""
+"""A graph as `records.GraphView`: what leaves the engine about it, without values and without
+source."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ KERNEL = "kernel"
 
 def view_of(graph: Graph) -> GraphView:
     """Every operation that the graph still has, in its order."""
-    nodes = [node for node in graph.fx.nodes if node.op in ("placeholder", "get_attr", "call_function")]
+    nodes = [
+        node for node in graph.fx.nodes if node.op in ("placeholder", "get_attr", "call_function")
+    ]
     nodes = [node for node in nodes if node.users or node.op == "call_function"]
     places = {node: place for place, node in enumerate(nodes)}
     return GraphView(
@@ -33,7 +36,9 @@ def _operation(graph: Graph, node: fx.Node, places: dict[fx.Node, int]) -> Opera
         name=node.name,
         role=_role(graph, node),
         op=_name(node) if node.op == "call_function" else "",
-        reads=tuple(places[leaf] for leaf in leaves if isinstance(leaf, fx.Node) and leaf in places),
+        reads=tuple(
+            places[leaf] for leaf in leaves if isinstance(leaf, fx.Node) and leaf in places
+        ),
         numbers=tuple(leaf for leaf in leaves if isinstance(leaf, (bool, int, float))),
         words=tuple(_word(leaf) for leaf in leaves if isinstance(leaf, (str, torch.dtype))),
         forms=tuple(_form(value) for value in _tensors(node.meta.get("val"))),
@@ -54,7 +59,11 @@ def _name(node: fx.Node) -> str:
     if "generated" in node.meta:
         return KERNEL
     schema = getattr(node.target, "_schema", None)
-    return str(schema.name).rpartition("::")[2] if schema else str(getattr(node.target, "__name__", "other"))
+    return (
+        str(schema.name).rpartition("::")[2]
+        if schema
+        else str(getattr(node.target, "__name__", "other"))
+    )
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -77,7 +86,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _form(value: torch.Tensor) -> Form:
     return Form(
-        dtype=_word(value.dtype), shape=tuple(int(size) for size in value.shape), layout=_layout(value)
+        dtype=_word(value.dtype),
+        shape=tuple(int(size) for size in value.shape),
+        layout=_layout(value),
     )
 
 
@@ -89,7 +100,9 @@ def _layout(value: torch.Tensor) -> Layout:
         return Layout.CONTIGUOUS
     if fact.channels_last:
         return Layout.CHANNELS_LAST
-    sizes = [(stride, size) for size, stride in zip(fact.shape, fact.stride, strict=True) if size != 1]
+    sizes = [
+        (stride, size) for size, stride in zip(fact.shape, fact.stride, strict=True) if size != 1
+    ]
     if any(stride == 0 for stride, _ in sizes):
         return Layout.EXPANDED
     expected = 1

@@ -1,11 +1,12 @@
-"""Every attempt of one search in one SQLite file: resumed after any kill, copied like any other file.
+"""Every attempt of one search in one SQLite file: resumed after any kill, copied like any other
+file.
 
-An attempt is written twice: `begun` with how it was made before it is judged, `done` with its verdict. Each
-is one synced transaction, so what a killed process had paid for is found again (`unfinished`). A disk that
-refuses costs nothing of the running search: what could not be written is kept in memory, tried again with
-the next write, and said once. Holds source text, like the cache; may be deleted with its search.
-Not covered: what an unfinished attempt's judgement was (search/loop.py asks for its evidence).
-"""
+An attempt is written twice: `begun` with how it was made before it is judged, `done` with its
+verdict. Each is one synced transaction, so what a killed process had paid for is found again
+(`unfinished`). A disk that refuses costs nothing of the running search: what could not be written
+is kept in memory, tried again with the next write, and said once. Holds source text, like the
+cache; may be deleted with its search. Not covered: what an unfinished attempt's judgement was
+(search/loop.py asks for its evidence)."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ Row = tuple[str, tuple[Any, ...]]
 class SqliteArchive(MemoryArchive):
     """Open it with :meth:`open`; one process at a time has it."""
 
-    def __init__(self, database: sqlite3.Connection, lock: FileLock, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, lock: FileLock, notes: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self._database, self._lock = database, lock
         self._unwritten: list[Row] = []
@@ -70,10 +73,10 @@ class SqliteArchive(MemoryArchive):
     def open(path: Path, identity: Json, *, fresh: bool = False) -> SqliteArchive:
         """The archive in this file, begun if there is none.
 
-        ``identity`` says what is searched (program, workload, device …). An archive that is damaged or of
-        another schema is moved aside and named in `problems`; so is any when ``fresh``. Raises ArchiveError:
-        another process has it, it cannot be written, it is no archive, or it belongs to another search.
-        """
+        ``identity`` says what is searched (program, workload, device …). An archive that is
+        damaged or of another schema is moved aside and named in `problems`; so is any when
+        ``fresh``. Raises ArchiveError: another process has it, it cannot be written, it is no
+        archive, or it belongs to another search."""
         lock = _lock(path)
         try:
             notes = []
@@ -88,7 +91,9 @@ class SqliteArchive(MemoryArchive):
             return SqliteArchive(_open_database(path, identity), lock, (note,))
         except (sqlite3.Error, OSError) as error:
             lock.release()
-            raise ArchiveError(f"the search archive {path} cannot be used: {error}", REMEDY) from error
+            raise ArchiveError(
+                f"the search archive {path} cannot be used: {error}", REMEDY
+            ) from error
         except BaseException:  # our own errors and KeyboardInterrupt: somebody else may search it
             lock.release()
             raise
@@ -108,7 +113,10 @@ class SqliteArchive(MemoryArchive):
         return None
 
     def add(
-        self, attempt: Attempt, exchanges: Sequence[Exchange] = (), drafts: Sequence[SkillDraft] = ()
+        self,
+        attempt: Attempt,
+        exchanges: Sequence[Exchange] = (),
+        drafts: Sequence[SkillDraft] = (),
     ) -> None:
         super().add(attempt)
         name = attempt.candidate.id if attempt.candidate else None
@@ -132,7 +140,10 @@ class SqliteArchive(MemoryArchive):
         except sqlite3.ProgrammingError:  # closed already
             return
         except sqlite3.Error as error:
-            cause = f"the search archive cannot be written ({error}): what was found since is only in memory"
+            cause = (
+                f"the search archive cannot be written ({error}): what was found since is only "
+                f"in memory"
+            )
             self._complain(f"{cause} (make room on the disk; it is tried again with every attempt)")
         else:
             self._unwritten.clear()
@@ -155,14 +166,17 @@ class SqliteArchive(MemoryArchive):
 
 
 class _UnusableArchive(Exception):
-    """An archive of ours that cannot be read on; ``suffix`` is for the name under which it is kept."""
+    """An archive of ours that cannot be read on; ``suffix`` is for the name under which it is
+    kept."""
 
     def __init__(self, suffix: str, problem: str) -> None:
         super().__init__(problem)
         self.suffix = suffix
 
 
-def _exchange_rows(number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraft]) -> list[Row]:
+def _exchange_rows(
+    number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraft]
+) -> list[Row]:
     said = [(INSERT_EXCHANGE, (number, one.agent, wire.dumps(one))) for one in exchanges]
     return [*said, *((INSERT_DRAFT, (number, wire.dumps(one))) for one in drafts)]
 
@@ -184,7 +198,8 @@ def _lock(path: Path) -> FileLock:
 
 
 def _open_database(path: Path, identity: Json) -> sqlite3.Connection:
-    """A connection to an archive of our schema and this identity. Raises _Unusable or ArchiveError."""
+    """A connection to an archive of our schema and this identity. Raises _Unusable or
+    ArchiveError."""
     _refuse_foreign(path)
     database = sqlite3.connect(path, isolation_level=None)
     try:
@@ -210,7 +225,9 @@ def _prepare(database: sqlite3.Connection, path: Path, identity: Json) -> None:
     if ours != APPLICATION:  # nothing was written yet: _refuse_foreign has looked
         _begin(database, identity)
     elif schema != SCHEMA:
-        raise _UnusableArchive(f"v{schema}", f"has schema {schema}, and this kernel-lsp writes {SCHEMA}")
+        raise _UnusableArchive(
+            f"v{schema}", f"has schema {schema}, and this kernel-lsp writes {SCHEMA}"
+        )
     ((state,), *_) = database.execute("PRAGMA quick_check(1)").fetchall()
     if state != "ok":
         raise _UnusableArchive("damaged", f"is damaged ({state})")
@@ -224,7 +241,11 @@ def _prepare(database: sqlite3.Connection, path: Path, identity: Json) -> None:
 
 def _begin(database: sqlite3.Connection, identity: Json) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    meta = {"identity": _text(identity), "id": secrets.token_hex(6), "seed": str(secrets.randbits(32))}
+    meta = {
+        "identity": _text(identity),
+        "id": secrets.token_hex(6),
+        "seed": str(secrets.randbits(32)),
+    }
     with _transaction(database):
         database.execute(f"PRAGMA application_id = {APPLICATION}")
         database.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -239,7 +260,8 @@ def _text(identity: Json) -> str:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """What somebody named by mistake is left alone; what is called like ours may be a damaged one."""
+    """What somebody named by mistake is left alone; what is called like ours may be a damaged
+    one."""
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return
     if path.is_file():
@@ -253,7 +275,8 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _aside(path: Path, suffix: str) -> Path:
-    """Move it where nothing is yet. With what an interrupted write left: only both are the archive."""
+    """Move it where nothing is yet. With what an interrupted write left: only both are the
+    archive."""
     tries = (f"{path}.{suffix}" + (f"-{n}" if n else "") for n in range(1000))
     kept = next(Path(name) for name in tries if not Path(name).exists())
     for part in ("", "-journal"):

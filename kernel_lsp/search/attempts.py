@@ -42,7 +42,9 @@ def begin_attempt(proposer: str, context: Context, draft: ProposedDraft) -> Atte
     )
 
 
-def stamp_candidate(candidate: Candidate, attempt: Attempt, context: Context, search: str) -> Candidate:
+def stamp_candidate(
+    candidate: Candidate, attempt: Attempt, context: Context, search: str
+) -> Candidate:
     """With where it comes from: evidence, cards and the journal show it."""
     parent = context.parent.candidate if context.parent else None
     return replace(
@@ -56,7 +58,13 @@ def stamp_candidate(candidate: Candidate, attempt: Attempt, context: Context, se
 
 
 def finish_attempt(
-    attempt: Attempt, found: SearchJudgement, digest: Digest, *, full: bool, seconds: float, gpu: bool
+    attempt: Attempt,
+    found: SearchJudgement,
+    digest: Digest,
+    *,
+    full: bool,
+    seconds: float,
+    gpu: bool,
 ) -> Attempt:
     """With its verdict, and what that has cost: ``seconds`` of wall time."""
     spent = Cost(evaluations=1, evaluation_s=seconds, gpu_s=seconds if gpu else 0.0)
@@ -72,7 +80,8 @@ def finish_attempt(
 
 
 def enter(archive: MemoryArchive, seeds: Sequence[Proposal], digest: Digest) -> None:
-    """The initial population: what the quick search has judged. What is known already is passed over."""
+    """The initial population: what the quick search has judged. What is known already is passed
+    over."""
     known = {attempt.candidate.id for attempt in archive.attempts if attempt.candidate}
     known |= {candidate.id for _, candidate in archive.unfinished}
     for proposal in seeds:

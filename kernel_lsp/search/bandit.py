@@ -1,10 +1,10 @@
-"""Which skills have paid, by what limits the target and by device: a bandit over all of a user's searches.
+"""Which skills have paid, by what limits the target and by device: a bandit over all of a user's
+searches.
 
-Optimistic (UCB1-Tuned, Auer, Cesa-Bianchi and Fischer 2002): what was never tried comes first, then mean gain
-plus a bonus that shrinks with tries and with how much the gains agree. One small SQLite file that any number
-of processes add to. It only orders; a disk that refuses, or a damaged file, costs the statistics and nothing
-else. Not covered: whether a skill applies or is right.
-"""
+Optimistic (UCB1-Tuned, Auer, Cesa-Bianchi and Fischer 2002): what was never tried comes first,
+then mean gain plus a bonus that shrinks with tries and with how much the gains agree. One small
+SQLite file that any number of processes add to. It only orders; a disk that refuses, or a damaged
+file, costs the statistics and nothing else. Not covered: whether a skill applies or is right."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from kernel_lsp.tallies import Tallies
 
 FILE = "skill-arms.db"
 TABLE = (
-    "CREATE TABLE IF NOT EXISTS arms (skill TEXT, bottleneck TEXT, device TEXT, tries INTEGER NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS arms (skill TEXT, bottleneck TEXT, device TEXT, tries INTEGER "
+    "NOT NULL,"
     " wins INTEGER NOT NULL, gain_sum REAL NOT NULL, gain_squares REAL NOT NULL,"
     " PRIMARY KEY (skill, bottleneck, device))"
 )
 LEARN = (
-    "INSERT INTO arms VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT (skill, bottleneck, device) DO UPDATE SET"
+    "INSERT INTO arms VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT (skill, bottleneck, device) DO "
+    "UPDATE SET"
     " tries = tries + 1, wins = wins + excluded.wins, gain_sum = gain_sum + excluded.gain_sum,"
     " gain_squares = gain_squares + excluded.gain_squares"
 )
 QUARTER = 0.25
-"""The largest variance of gains between 0 and 1 (UCB1-Tuned's bound); gains here are logs, mostly below 1."""
+"""The largest variance of gains between 0 and 1 (UCB1-Tuned's bound); gains here are logs, mostly
+below 1."""
 
 
 class BanditArms:
@@ -57,7 +60,9 @@ class BanditArms:
         )
 
     def order(self, skills: Sequence[str], bottleneck: Bottleneck, device: str) -> list[str]:
-        known = {s.skill: s for s in self.stats() if (s.bottleneck, s.device) == (bottleneck, device)}
+        known = {
+            s.skill: s for s in self.stats() if (s.bottleneck, s.device) == (bottleneck, device)
+        }
         total = sum(arm.tries for arm in known.values())
         worth = {name: upper(known[name], total) if name in known else math.inf for name in skills}
         return sorted(skills, key=lambda name: -worth[name])  # stable: of equals the caller's order

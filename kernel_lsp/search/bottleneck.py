@@ -1,8 +1,8 @@
-"""What limits a target as it is: memory, computing or launching. Decides under which name the bandit learns.
+"""What limits a target as it is: memory, computing or launching. Decides under which name the
+bandit learns.
 
-From what the eager target took and from the bytes that a call must move at least. A rough classification, for
-statistics: it proves nothing and no rewrite rests on it.
-"""
+From what the eager target took and from the bytes that a call must move at least. A rough
+classification, for statistics: it proves nothing and no rewrite rests on it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,28 @@ from kernel_lsp.records import Bottleneck, Evaluation, SearchTask
 LAUNCH_SHARE = 0.5
 """Of a call's time that is gone when its kernels are replayed without launches."""
 NEAR_MEMORY = 0.4
-"""Least time that memory allows, over the time taken: from here on even products count as memory bound."""
+"""Least time that memory allows, over the time taken: from here on even products count as memory
+bound."""
 PRODUCTS = frozenset(
     (
-        *("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "einsum", "attention", "lstm", "gru"),
+        *(
+            "mm",
+            "bmm",
+            "addmm",
+            "baddbmm",
+            "matmul",
+            "linear",
+            "einsum",
+            "attention",
+            "lstm",
+            "gru",
+        ),
         *("conv", "conv1d", "conv2d", "conv3d", "convolution"),
     )
 )
 SMALL_BYTES = 2**20
-"""What moves less than this on a GPU takes less than launching one kernel (5 us at 3 TB/s are 15 MB)."""
+"""What moves less than this on a GPU takes less than launching one kernel (5 us at 3 TB/s are 15
+MB)."""
 EAGER = "eager"
 
 

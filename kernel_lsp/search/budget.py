@@ -1,9 +1,9 @@
 """Why a search stops: at the roofline, when nothing better comes any more, or at a limit. Pure.
 
-Every limit but stagnation counts from the search's beginning, resumed parts included, because everything is
-read from the archive. Stagnation counts from where this run began: who asks again after "nothing better
-came", perhaps in another mode, wants more. Seeds were judged by the quick search and count for nothing.
-"""
+Every limit but stagnation counts from the search's beginning, resumed parts included, because
+everything is read from the archive. Stagnation counts from where this run began: who asks again
+after "nothing better came", perhaps in another mode, wants more. Seeds were judged by the quick
+search and count for nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from kernel_lsp.records import Archive, Attempt, Move, SearchBudget, StopReason
 from kernel_lsp.search.fitness import best
 
 AT_THE_ROOF = 1.1
-"""Times the least that the device's memory allows. Good kernels reach 90 to 98 % of a copy on an H200
-(benchmarks/results/kernels-h200-2026-11-21.txt), so little is left to win."""
+"""Times the least that the device's memory allows. Good kernels reach 90 to 98 % of a copy on an
+H200 (benchmarks/results/kernels-h200-2026-11-21.txt), so little is left to win."""
 REPEATED = 0.25
 """What an attempt that is the same as an earlier one counts for stagnation."""
 WASTED = 12
-"""Attempts in a row with nothing to judge that count as stagnation, too: three rollouts of four turns. A
-model that answered faster than the gate and repeated itself made 97 attempts in a search of 12 candidates."""
+"""Attempts in a row with nothing to judge that count as stagnation, too: three rollouts of four
+turns. A model that answered faster than the gate and repeated itself made 97 attempts in a search
+of 12 candidates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,9 @@ class SpentBudget:
 
     def seconds_left(self, archive: Archive) -> float | None:
         """None: no limit."""
-        return None if self.limits.seconds is None else max(0.0, self.limits.seconds - archive.seconds)
+        return (
+            None if self.limits.seconds is None else max(0.0, self.limits.seconds - archive.seconds)
+        )
 
 
 def count_judged(attempts: Sequence[Attempt]) -> int:
@@ -62,8 +65,8 @@ def was_judged(attempt: Attempt) -> bool:
 
 
 def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
-    """Candidates judged since the best one, attempts from number ``begun`` on; repeated ones and useless
-    replies count for `REPEATED`."""
+    """Candidates judged since the best one, attempts from number ``begun`` on; repeated ones and
+    useless replies count for `REPEATED`."""
     leader = best(attempts)
     first = max(begun, leader.number + 1 if leader else 0)
     later = [a for a in attempts if a.number >= first and a.move is not Move.SEED]
@@ -73,7 +76,8 @@ def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
 def count_wasted(attempts: Sequence[Attempt], begun: int = 0) -> int:
     """The newest attempts, from number ``begun`` on, that had nothing to judge."""
     useless = itertools.takewhile(
-        lambda a: a.number >= begun and a.move is not Move.SEED and not was_judged(a), reversed(attempts)
+        lambda a: a.number >= begun and a.move is not Move.SEED and not was_judged(a),
+        reversed(attempts),
     )
     return sum(1 for _ in useless)
 

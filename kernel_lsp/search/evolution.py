@@ -1,8 +1,8 @@
 """MAP-Elites with islands: whom to start from next, and what a model is shown beside it.
 
-Parents as in OpenEvolve: with 0.2 any occupied cell, with 0.7 one of the best tenth of the island, else in
-proportion to speed. The target itself is one of the cells: from there a model begins afresh. Pure: the same
-archive and number give the same answer, so a resumed search goes on alike.
+Parents as in OpenEvolve: with 0.2 any occupied cell, with 0.7 one of the best tenth of the island,
+else in proportion to speed. The target itself is one of the cells: from there a model begins
+afresh. Pure: the same archive and number give the same answer, so a resumed search goes on alike.
 """
 
 from __future__ import annotations

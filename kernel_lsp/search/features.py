@@ -1,8 +1,8 @@
-"""Where a candidate stands in the map of kinds: how much code it is, and what it is made of. Pure, text only.
+"""Where a candidate stands in the map of kinds: how much code it is, and what it is made of. Pure,
+text only.
 
-The bins are fixed (OpenEvolve's are scaled to what it has seen), so that a cell never moves and an archive
-that is resumed or shared means the same. Not covered: how good a candidate is.
-"""
+The bins are fixed (OpenEvolve's are scaled to what it has seen), so that a cell never moves and an
+archive that is resumed or shared means the same. Not covered: how good a candidate is."""
 
 from __future__ import annotations
 

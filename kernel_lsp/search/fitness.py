@@ -1,8 +1,8 @@
-"""How good an attempt is, in two scales: what may be claimed, and what quick and full verdicts share.
+"""How good an attempt is, in two scales: what may be claimed, and what quick and full verdicts
+share.
 
-A quick judgement knows eager alone, a full one also torch.compile, so their `fitness` answers two questions.
-`speed` asks both the same one. Pure.
-"""
+A quick judgement knows eager alone, a full one also torch.compile, so their `fitness` answers two
+questions. `speed` asks both the same one. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from collections.abc import Iterable
 from kernel_lsp.records import Attempt, EvalStatus, Evaluation
 
 LOOKS_BETTER = 1.03
-"""A quick verdict must beat the best full one by this factor to be judged in full: the best of several noisy
-results is over-estimated by a few percent."""
+"""A quick verdict must beat the best full one by this factor to be judged in full: the best of
+several noisy results is over-estimated by a few percent."""
 EAGER = "eager"
 
 
 def fitness(evaluation: Evaluation) -> float | None:
-    """Lower bound of the speedup over every baseline that took part; None unless right and timed."""
+    """Lower bound of the speedup over every baseline that took part; None unless right and
+    timed."""
     if evaluation.status is not EvalStatus.PASSED or not evaluation.speedups:
         return None
     return min(interval.low for interval in evaluation.speedups.values())
 
 
 def speed(attempt: Attempt) -> float:
-    """Lower bound of the speedup over eager, which takes part in every judgement; 0: not right or timed."""
+    """Lower bound of the speedup over eager, which takes part in every judgement; 0: not right or
+    timed."""
     if attempt.fitness is None or attempt.proposal is None:
         return attempt.fitness or 0.0
     over_eager = attempt.proposal.evaluation.speedups.get(EAGER)

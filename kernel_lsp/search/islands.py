@@ -1,9 +1,9 @@
 """Populations that evolve apart and now and then hand their best to a neighbor.
 
-Everything follows from the attempts alone, so a resumed search has the same islands. An attempt belongs to
-the island that it was made on, a seed to all. Migration goes around a ring (OpenEvolve's): the best natives
-of an island become members of the next one; migrants do not migrate again. Pure.
-"""
+Everything follows from the attempts alone, so a resumed search has the same islands. An attempt
+belongs to the island that it was made on, a seed to all. Migration goes around a ring
+(OpenEvolve's): the best natives of an island become members of the next one; migrants do not
+migrate again. Pure."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def elites(members: Sequence[Attempt]) -> Mapping[ArchiveCell, Attempt]:
     """The fastest of every cell; of equals the older keeps its place."""
     found: dict[ArchiveCell, Attempt] = {}
     for attempt in members:
-        if attempt.cell and (attempt.cell not in found or speed(attempt) > speed(found[attempt.cell])):
+        if attempt.cell and (
+            attempt.cell not in found or speed(attempt) > speed(found[attempt.cell])
+        ):
             found[attempt.cell] = attempt
     return found

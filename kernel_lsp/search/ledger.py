@@ -1,4 +1,5 @@
-"""Every attempt of one search, in memory: an archive while it is open. Not covered: disks (archive.py)."""
+"""Every attempt of one search, in memory: an archive while it is open. Not covered: disks
+(archive.py)."""
 
 from __future__ import annotations
 
@@ -76,7 +77,10 @@ class MemoryArchive:
         return None
 
     def add(
-        self, attempt: Attempt, exchanges: Sequence[Exchange] = (), drafts: Sequence[SkillDraft] = ()
+        self,
+        attempt: Attempt,
+        exchanges: Sequence[Exchange] = (),
+        drafts: Sequence[SkillDraft] = (),
     ) -> None:
         again = attempt.number in self._done
         self._begun.pop(attempt.number, None)

@@ -1,10 +1,11 @@
-"""The one loop of every search: where to go on, a draft, a verdict, into the archive, until the budget ends.
+"""The one loop of every search: where to go on, a draft, a verdict, into the archive, until the
+budget ends.
 
-Language models are asked ahead of the device, several at a time, into a short queue; a judge lane that finds
-the queue empty asks the quick proposers. Nothing is decided from what is not in the archive yet. Cancelling
-the task ends every prompt and judgement; what was begun is found again when the search goes on.
-Not covered: how anything is decided (strategies, proposers), what a verdict is (the judge).
-"""
+Language models are asked ahead of the device, several at a time, into a short queue; a judge lane
+that finds the queue empty asks the quick proposers. Nothing is decided from what is not in the
+archive yet. Cancelling the task ends every prompt and judgement; what was begun is found again
+when the search goes on. Not covered: how anything is decided (strategies, proposers), what a
+verdict is (the judge)."""
 
 from __future__ import annotations
 
@@ -45,14 +46,17 @@ RETRY_S = (2.0, 10.0, 30.0)
 MOST_DRAWS = 16
 """Starting points that quick proposers are asked about before they count as having nothing more."""
 MOST_LOST = 3
-"""Judgements in a row that may fail (lost processes, a device that stays busy) once others have not."""
+"""Judgements in a row that may fail (lost processes, a device that stays busy) once others have
+not."""
 AT_ONCE = (StopReason.SECONDS, StopReason.GPU_SECONDS)
 """Reasons that do not wait for the judgements in progress."""
 Job = tuple[Attempt, Candidate]
 
 
 class Recall(Protocol):
-    async def __call__(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
+    async def __call__(
+        self, attempt: Attempt, candidate: Candidate, *, full: bool
+    ) -> SearchJudgement | None:
         """The verdict that a killed process had reached; None: it had not."""
 
 
@@ -107,10 +111,13 @@ class SearchLoop:
         """Attempts with smaller numbers are of an earlier run."""
 
     async def run(self) -> StopReason:
-        """Until something of the budget is used up. Raises what the judge raises: EvaluationError."""
+        """Until something of the budget is used up. Raises what the judge raises:
+        EvaluationError."""
         self._queue.extend(await self._left())
         self._check()
-        asking = [functools.partial(self._generate, one) for one in self.proposers] * self.lanes.samples
+        asking = [
+            functools.partial(self._generate, one) for one in self.proposers
+        ] * self.lanes.samples
         slow = [asyncio.create_task(self._worker(work)) for work in asking]
         lanes = [asyncio.create_task(self._worker(self._lane)) for _ in range(self.lanes.judges)]
         self._workers = len(slow) + len(lanes)
@@ -129,8 +136,8 @@ class SearchLoop:
     async def _left(self) -> list[Job]:
         """What an earlier run had begun, and quick verdicts that it did not come to judge in full.
 
-        A full verdict may lie there that did not come into the archive: it was killed, or the disk was full.
-        """
+        A full verdict may lie there that did not come into the archive: it was killed, or the disk
+        was full."""
         for attempt, candidate in [*self._quick_ones(), *self.archive.unfinished]:
             if found := await self.recall(attempt, candidate, full=True):
                 self.archive.add(self._done(attempt, found, full=True))
@@ -225,7 +232,9 @@ class SearchLoop:
     def _chosen(self, *, slow: bool) -> Context | None:
         return self.strategy.choose(self.archive, self.archive.reserve(), slow=slow)
 
-    async def _asked(self, proposer: Proposer, context: Context, health: _Health) -> ProposedDraft | None:
+    async def _asked(
+        self, proposer: Proposer, context: Context, health: _Health
+    ) -> ProposedDraft | None:
         """None: it has nothing to propose, or failed."""
         before = health.failures
         async with self.lanes.generating():
@@ -250,7 +259,9 @@ class SearchLoop:
             self._say(f"{proposer.name}: {error}; asked again in {wait:.0f} s")
         else:
             health.out = True
-            self.notes.append(f"{proposer.name} failed {health.failures + 1} times and was left out: {error}")
+            self.notes.append(
+                f"{proposer.name} failed {health.failures + 1} times and was left out: {error}"
+            )
             self._say(self.notes[-1])
         health.failures += 1
 
@@ -308,7 +319,8 @@ class SearchLoop:
                 self._notify()
 
     async def _judgement(self, attempt: Attempt, candidate: Candidate) -> None:
-        """Again later when it failed and others did not: a busy device must not end a long search."""
+        """Again later when it failed and others did not: a busy device must not end a long
+        search."""
         try:
             await self._verdict(attempt, candidate)
         except EvaluationError as error:
@@ -332,7 +344,9 @@ class SearchLoop:
         self._tell(attempt)
 
     async def _judged(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> Attempt:
-        if attempt.number < self._before and (found := await self.recall(attempt, candidate, full=full)):
+        if attempt.number < self._before and (
+            found := await self.recall(attempt, candidate, full=full)
+        ):
             return self._done(attempt, found, full=full)
         async with self.lanes.judging():
             start = time.monotonic()
@@ -345,19 +359,25 @@ class SearchLoop:
         """``seconds``: of wall time; None: as the verdict says."""
         taken = found.proposal.evaluation.seconds or 0.0 if seconds is None else seconds
         gpu = self.task.device == "cuda"
-        return attempts.finish_attempt(attempt, found, self.digest, full=full, seconds=taken, gpu=gpu)
+        return attempts.finish_attempt(
+            attempt, found, self.digest, full=full, seconds=taken, gpu=gpu
+        )
 
     # --- words ------------------------------------------------------------------------------
 
     def _tell(self, attempt: Attempt) -> None:
         self.learn(attempt)
         leads = attempt.complete and best(self.archive.attempts) == attempt
-        faster = leads and attempt.proposal is not None and attempt.proposal.verdict is Verdict.FASTER
+        faster = (
+            leads and attempt.proposal is not None and attempt.proposal.verdict is Verdict.FASTER
+        )
         self._say(self._state(), attempt.proposal if faster else None)
 
     def _say(self, message: str, proposal: Proposal | None = None) -> None:
         done, total = count_judged(self.archive.attempts), self.budget.limits.candidates
-        self.report(Progress(phase="search", message=message, done=done, total=total, proposal=proposal))
+        self.report(
+            Progress(phase="search", message=message, done=done, total=total, proposal=proposal)
+        )
 
     def _state(self) -> str:
         """``round 12 · 4 generating, 1 judging · best 1.83x (1.79–1.87) · 41k tokens``"""
@@ -367,7 +387,9 @@ class SearchLoop:
         parts = (
             f"round {count_judged(known)}",
             f"{self._generating} generating, {self._judging} judging" if self.proposers else "",
-            f"best {shown.mid:.2f}x ({shown.low:.2f}–{shown.high:.2f})" if shown else "nothing faster yet",
+            f"best {shown.mid:.2f}x ({shown.low:.2f}–{shown.high:.2f})"
+            if shown
+            else "nothing faster yet",
             f"{tokens / 1000:.0f}k tokens" if tokens else "",
         )
         return " · ".join(part for part in parts if part)

@@ -1,9 +1,9 @@
-"""Proposers that need no language model: other parameters for a step, and a step more, less or instead.
+"""Proposers that need no language model: other parameters for a step, and a step more, less or
+instead.
 
-Both take a candidate that the engine made, change its steps and let the engine make it anew, with proofs.
-What a person or a model wrote has no steps: nothing is proposed for it. Deterministic: the same archive and
-context give the same draft. Not covered: whether it is right or faster.
-"""
+Both take a candidate that the engine made, change its steps and let the engine make it anew, with
+proofs. What a person or a model wrote has no steps: nothing is proposed for it. Deterministic: the
+same archive and context give the same draft. Not covered: whether it is right or faster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Archive, Context, ProposedDraft, SearchTask, Site, Step, Workshop
 from kernel_lsp.rewrite.choices import free_parameters
-from kernel_lsp.search.space import MOST_LISTED, Point, SearchAxis, SearchSpace, judged_speeds, promises
+from kernel_lsp.search.space import (
+    MOST_LISTED,
+    Point,
+    SearchAxis,
+    SearchSpace,
+    judged_speeds,
+    promises,
+)
 
 MOST_REFUSED = 12
 """Combinations that the engine may refuse before a proposer gives up on this starting point."""
@@ -74,10 +81,15 @@ class Mutate:
         """Untried combinations, near ones before far ones, the most promising first."""
         known = judged_speeds(space, self._archive.attempts)
         for points in (space.near(center, 2), space.all() if space.size <= MOST_LISTED else ()):
-            fresh = [p for p in points if p not in known and wire.dumps(space.at(p)) not in self._asked]
+            fresh = [
+                p for p in points if p not in known and wire.dumps(space.at(p)) not in self._asked
+            ]
             if fresh:
                 scores = promises(fresh, known)
-                order = [(-score, draw.random(), point) for score, point in zip(scores, fresh, strict=True)]
+                order = [
+                    (-score, draw.random(), point)
+                    for score, point in zip(scores, fresh, strict=True)
+                ]
                 return [point for _, _, point in sorted(order)]
         return []
 
@@ -98,9 +110,15 @@ class ChainProposer:
             return None
         steps = parent.steps if parent else ()
         draw, tried = random.Random(context.seed), self._known()
-        options = [chain for chain in await self._options(task, steps) if wire.dumps(chain) not in tried]
-        keys = [(place + 1) * draw.random() for place in range(len(options))]  # the first more often
-        for _, chain in sorted(zip(keys, options, strict=True), key=lambda pair: pair[0])[:MOST_REFUSED]:
+        options = [
+            chain for chain in await self._options(task, steps) if wire.dumps(chain) not in tried
+        ]
+        keys = [
+            (place + 1) * draw.random() for place in range(len(options))
+        ]  # the first more often
+        for _, chain in sorted(zip(keys, options, strict=True), key=lambda pair: pair[0])[
+            :MOST_REFUSED
+        ]:
             self._asked.add(wire.dumps(chain))
             try:
                 return ProposedDraft(candidate=await self._workshop.apply(chain))
@@ -124,7 +142,8 @@ class ChainProposer:
         return [chain for chain in (*more, *instead, *without) if chain and _once(chain)]
 
     async def _open(self, task: SearchTask, steps: Sequence[Step]) -> list[Site]:
-        """What may follow these steps, by the bandit's order of skills and then by estimated saving."""
+        """What may follow these steps, by the bandit's order of skills and then by estimated
+        saving."""
         try:
             found = rank_sites(await self._workshop.sites(steps))
         except RewriteError:

@@ -1,10 +1,11 @@
-"""The combinations of parameters of one chain of steps: what is near, what was seen, what promises most.
+"""The combinations of parameters of one chain of steps: what is near, what was seen, what promises
+most.
 
-What a combination promises is its expected improvement under a Gaussian process over the log speeds seen in
-this search (Jones, Schonlau and Welch 1998). Its covariance says what is known of such spaces: most of a
-combination's time is a sum over its parameters, each value with an effect of its own; a smaller part is
-their interplay; choices that stand beside each other are somewhat alike. Pure.
-"""
+What a combination promises is its expected improvement under a Gaussian process over the log
+speeds seen in this search (Jones, Schonlau and Welch 1998). Its covariance says what is known of
+such spaces: most of a combination's time is a sum over its parameters, each value with an effect
+of its own; a smaller part is their interplay; choices that stand beside each other are somewhat
+alike. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from kernel_lsp.search.fitness import speed
 MOST_LISTED = 20_000
 """Combinations of a whole chain. Of a larger space only what is near a parent is looked at."""
 ALONE, TOGETHER, NOISE = 1.0, 0.3, 0.01
-"""Variances: of what the parameters do each by itself, of their interplay, of a measurement; in units of what
-was seen, so that a space with small differences is searched like one with large ones."""
+"""Variances: of what the parameters do each by itself, of their interplay, of a measurement; in
+units of what was seen, so that a space with small differences is searched like one with large
+ones."""
 BESIDE = 0.3
 """Correlation of two neighboring choices of a parameter; its powers for those farther apart."""
 FAILED = math.log(2)
@@ -71,7 +73,9 @@ class SearchSpace:
         chosen: list[dict[str, Any]] = [dict(step.parameters) for step in self.steps]
         for axis, place in zip(self.axes, point, strict=True):
             chosen[axis.step][axis.name] = axis.choices[place]
-        return tuple(replace(step, parameters=new) for step, new in zip(self.steps, chosen, strict=True))
+        return tuple(
+            replace(step, parameters=new) for step, new in zip(self.steps, chosen, strict=True)
+        )
 
     def near(self, center: Point, most: int) -> Iterator[Point]:
         """Where up to ``most`` parameters of one step differ."""
@@ -108,13 +112,16 @@ def judged_speeds(space: SearchSpace, attempts: Sequence[Attempt]) -> dict[Point
 
 
 def promises(points: Sequence[Point], known: Mapping[Point, float]) -> list[float]:
-    """Expected improvement over the best of ``known``; the same for all where nothing can be learned yet."""
+    """Expected improvement over the best of ``known``; the same for all where nothing can be
+    learned yet."""
     if len(known) < 2 or not points:
         return [0.0] * len(points)
     values = np.array(list(known.values()))
     scale = float(values.std()) or 1.0
     seen_, asked = np.array(list(known)), np.array(points)
-    weights = np.linalg.solve(_alike(seen_, seen_) + NOISE * np.eye(len(seen_)), _alike(seen_, asked))
+    weights = np.linalg.solve(
+        _alike(seen_, seen_) + NOISE * np.eye(len(seen_)), _alike(seen_, asked)
+    )
     mean = weights.T @ ((values - values.mean()) / scale)
     variance = ALONE + TOGETHER - np.einsum("ij,ij->j", weights, _alike(seen_, asked))
     best = (values.max() - values.mean()) / scale
@@ -129,7 +136,9 @@ def _improvement(above: float, deviation: float) -> float:
     z = above / deviation
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     found = above * (1 + math.erf(z / math.sqrt(2))) / 2 + deviation * density
-    return max(0.0, found)  # the two cancel where nothing is left to expect, and rounding may be below
+    return max(
+        0.0, found
+    )  # the two cancel where nothing is left to expect, and rounding may be below
 
 
 def _alike(one: Matrix, other: Matrix) -> Matrix:

@@ -1,10 +1,10 @@
 """Rollouts of several turns with feedback, in which fresh starts compete with refinement.
 
-A rollout is a model's attempts in a row, each of which sees what the gate said of those before. Models cling
-to their first idea, so whether to begin afresh or to go on is itself learned: Thompson sampling over how
-often either has given a new best in this search. Rollouts do not see each other. Pure: the same archive and
-number give the same answer. Not covered: what is asked and how (agents/policy.py).
-"""
+A rollout is a model's attempts in a row, each of which sees what the gate said of those before.
+Models cling to their first idea, so whether to begin afresh or to go on is itself learned:
+Thompson sampling over how often either has given a new best in this search. Rollouts do not see
+each other. Pure: the same archive and number give the same answer. Not covered: what is asked and
+how (agents/policy.py)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ MOST_TURNS = 4
 PATIENCE = 2
 """Turns of a rollout in a row without a new best of its own, after which it is finished."""
 SPREAD = 0.5
-"""Chance to go on with the best unfinished rollout; else with the next one, by the same chance. Several
-prompts are in flight at once, and all of the best one would be one turn sampled several times."""
+"""Chance to go on with the best unfinished rollout; else with the next one, by the same chance.
+Several prompts are in flight at once, and all of the best one would be one turn sampled several
+times."""
 
 
 def is_single(plan: SearchPlan) -> bool:
@@ -29,7 +30,8 @@ def is_single(plan: SearchPlan) -> bool:
 
 
 class TurnsStrategy:
-    """A `Strategy` for models alone. A turn begins when the one before it in its rollout was judged."""
+    """A `Strategy` for models alone. A turn begins when the one before it in its rollout was
+    judged."""
 
     def __init__(self, plan: SearchPlan, seed: int) -> None:
         self._seed, self._single = seed, is_single(plan)
@@ -42,8 +44,14 @@ class TurnsStrategy:
         if self._single:
             if busy:
                 return None
-            return self._going_on([*rollouts.values()], number, draw) if rollouts else _fresh(number, draw)
-        idle = [turns for name, turns in rollouts.items() if name not in busy and not is_finished(turns)]
+            return (
+                self._going_on([*rollouts.values()], number, draw)
+                if rollouts
+                else _fresh(number, draw)
+            )
+        idle = [
+            turns for name, turns in rollouts.items() if name not in busy and not is_finished(turns)
+        ]
         if idle and _refine(archive.attempts, draw):
             return self._going_on(idle, number, draw)
         return _fresh(number, draw)
@@ -64,7 +72,9 @@ class TurnsStrategy:
 
 
 def _fresh(number: int, draw: random.Random) -> Context:
-    return Context(number=number, seed=draw.getrandbits(32), move=Move.RESTART, rollout=number, turn=1)
+    return Context(
+        number=number, seed=draw.getrandbits(32), move=Move.RESTART, rollout=number, turn=1
+    )
 
 
 def start(turns: Sequence[Attempt]) -> Attempt | None:
@@ -79,7 +89,8 @@ def _is_right(turn: Attempt) -> bool:
 
 
 def is_finished(turns: Sequence[Attempt]) -> bool:
-    """It has had its turns, or the last ones brought nothing. The first is what others are compared with."""
+    """It has had its turns, or the last ones brought nothing. The first is what others are
+    compared with."""
     if len(turns) >= MOST_TURNS:
         return True
     best, since = speed(turns[0]), 0

@@ -1,8 +1,8 @@
-"""Who works at the same time: prompts in flight, candidates under judgement, and whether both may be.
+"""Who works at the same time: prompts in flight, candidates under judgement, and whether both may
+be.
 
-A model on the device that judges would disturb every timing, so there the two kinds take turns in batches.
-Elsewhere they overlap freely.
-"""
+A model on the device that judges would disturb every timing, so there the two kinds take turns in
+batches. Elsewhere they overlap freely."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class SearchWorkers:
 
     @property
     def most(self) -> int:
-        """Prompts in flight and candidates that wait for a judge, together. Were only the waiting ones
-        counted, replies that come at once would stop all asking until most of them are judged."""
+        """Prompts in flight and candidates that wait for a judge, together. Were only the waiting
+        ones counted, replies that come at once would stop all asking until most of them are
+        judged."""
         return self.samples + 2 * self.judges
 
     def generating(self) -> AbstractAsyncContextManager[None]:
@@ -58,7 +59,8 @@ class Signal:
 
 
 class _Room:
-    """Any number of one kind, never two kinds. While the other waits, a ``batch`` may come in at most."""
+    """Any number of one kind, never two kinds. While the other waits, a ``batch`` may come in at
+    most."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch

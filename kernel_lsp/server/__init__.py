@@ -1,4 +1,5 @@
-"""The language server: LSP in, LSP out, answers from memory. Nothing here runs user code or imports torch.
+"""The language server: LSP in, LSP out, answers from memory. Nothing here runs user code or
+imports torch.
 
 framing.py    bytes to messages and back
 protocol.py   what each message means: order, errors, cancellation, the end
@@ -17,9 +18,9 @@ lifecycle.py  start and end of the process
 
 import gc
 
-# lsprotocol is a thousand classes, each made twice. Collecting at Python's usual pace while they are made
-# costs a tenth of the start-up; not collecting at all costs 9 MB that never come back. What is left when
-# they are made stays for good, so later collections need not look at it.
+# lsprotocol is a thousand classes, each made twice. Collecting at Python's usual pace while they
+# are made costs a tenth of the start-up; not collecting at all costs 9 MB that never come back.
+# What is left when they are made stays for good, so later collections need not look at it.
 _usual = gc.get_threshold()
 gc.set_threshold(10_000)
 try:

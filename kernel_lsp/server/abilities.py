@@ -1,4 +1,5 @@
-"""What a client announced, reduced to the questions we ask. Nothing is sent that was not announced."""
+"""What a client announced, reduced to the questions we ask. Nothing is sent that was not
+announced."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def of(params: types.InitializeParams) -> Abilities:
     experimental = caps.experimental if isinstance(caps.experimental, dict) else {}
     info = params.client_info
     return Abilities(
-        resolve="edit" in resolvable and bool(_get(action, "data_support")) and not _is_lsp_mode(info),
+        resolve="edit" in resolvable
+        and bool(_get(action, "data_support"))
+        and not _is_lsp_mode(info),
         disabled=bool(_get(action, "disabled_support")),
         preferred=bool(_get(action, "is_preferred_support")),
         literals=_get(action, "code_action_literal_support") is not None,
@@ -55,7 +58,8 @@ def of(params: types.InitializeParams) -> Abilities:
         diagnostic_data=bool(_get(published, "data_support")),
         diagnostic_version=bool(_get(published, "version_support")),
         diagnostic_link=bool(_get(published, "code_description_support")),
-        diagnostic_tags=types.DiagnosticTag.Unnecessary in (_get(published, "tag_support.value_set") or []),
+        diagnostic_tags=types.DiagnosticTag.Unnecessary
+        in (_get(published, "tag_support.value_set") or []),
         lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
         inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
         progress=bool(_get(caps, "window.work_done_progress")),
@@ -69,8 +73,11 @@ def of(params: types.InitializeParams) -> Abilities:
 
 
 def _is_lsp_mode(info: types.ClientInfo | None) -> bool:
-    """Emacs's lsp-mode announces that it resolves actions, but runs one with a command without its edit."""
-    return info is not None and info.name == "emacs" and (info.version or "").startswith("GNU Emacs")
+    """Emacs's lsp-mode announces that it resolves actions, but runs one with a command without its
+    edit."""
+    return (
+        info is not None and info.name == "emacs" and (info.version or "").startswith("GNU Emacs")
+    )
 
 
 def _get(root: Any, path: str) -> Any:

@@ -1,8 +1,7 @@
 """What one server holds, and the way from a changed text to published hints.
 
-Analysis runs on a thread of its own, never in pygls's pool: the reader of stdin lives there, and with
-that pool full the server is deaf.
-"""
+Analysis runs on a thread of its own, never in pygls's pool: the reader of stdin lives there, and
+with that pool full the server is deaf."""
 
 from __future__ import annotations
 
@@ -77,7 +76,9 @@ class KernelServer(LanguageServer):
         self.watch = documents.DiskWatch(self._disk_changed)
         self.on_disk: Callable[[frozenset[Path]], None] = lambda paths: None
         self.on_reconfigured: Callable[[], None] = lambda: None
-        self.actions_in_cells: Callable[[types.CodeActionParams], list[types.CodeAction]] = lambda params: []
+        self.actions_in_cells: Callable[[types.CodeActionParams], list[types.CodeAction]] = (
+            lambda params: []
+        )
         self.on_analyzed: Callable[[str], None] = lambda uri: None
         self.searching: Callable[[str, str], bool] = lambda uri, qualname: False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -119,7 +120,9 @@ class KernelServer(LanguageServer):
 
     # --- folders and settings ----------------------------------------------------------------
 
-    def start(self, abilities: Abilities, editor_settings: dict[str, Any], *, trusted: bool) -> None:
+    def start(
+        self, abilities: Abilities, editor_settings: dict[str, Any], *, trusted: bool
+    ) -> None:
         """Once the client has introduced itself."""
         self.abilities, self.editor_settings, self.trusted = abilities, editor_settings, trusted
         self.session = EditorSession(client=abilities.name, name=uuid.uuid4().hex)
@@ -135,12 +138,16 @@ class KernelServer(LanguageServer):
         return roots[0] if roots else str(Path.cwd())
 
     def roots(self) -> list[str]:
-        uris = [*self.workspace.folders, *([self.workspace.root_uri] if self.workspace.root_uri else [])]
+        uris = [
+            *self.workspace.folders,
+            *([self.workspace.root_uri] if self.workspace.root_uri else []),
+        ]
         paths = [documents.path_of(uri) for uri in uris]
         return list(dict.fromkeys(str(path) for path in paths if path is not None))
 
     def place(self, uri: str) -> tuple[str, str]:
-        """(folder, path relative to it) of a document: the innermost workspace folder, or its own."""
+        """(folder, path relative to it) of a document: the innermost workspace folder, or its
+        own."""
         path = documents.path_of(uri)
         if path is None:
             return self.root, f"{uri.rpartition('/')[2].rpartition(':')[2]}.py"
@@ -156,10 +163,14 @@ class KernelServer(LanguageServer):
 
     def are_stale(self, folder: str) -> bool:
         """Whether the folder's settings are others by now than what counts."""
-        return folder in self._known_folders and self._load(folder)[0] != self.session.settings(folder)
+        return folder in self._known_folders and self._load(folder)[0] != self.session.settings(
+            folder
+        )
 
     def _load(self, folder: str) -> tuple[Settings, list[ConfigError]]:
-        return config.load(folder, editor={**self.editor_settings, **self.folder_settings.get(folder, {})})
+        return config.load(
+            folder, editor={**self.editor_settings, **self.folder_settings.get(folder, {})}
+        )
 
     def reconfigure(self, folder: str) -> None:
         self._known_folders.add(folder)
@@ -179,8 +190,9 @@ class KernelServer(LanguageServer):
     # --- from text to hints ------------------------------------------------------------------
 
     def schedule(self, uri: str, *, delay_s: float = DEBOUNCE_S, how: How = "change") -> None:
-        """Analyze soon; a burst of changes is analyzed once, also where an analysis takes longer than the
-        pause between two keys: there each key would cost one, on cores that the editor needs."""
+        """Analyze soon; a burst of changes is analyzed once, also where an analysis takes longer
+        than the pause between two keys: there each key would cost one, on cores that the editor
+        needs."""
         if delay_s:
             delay_s = max(delay_s, min(self._took_s.get(uri, 0.0), MAX_DEBOUNCE_S))
         if self._how.get(uri) != "save":  # a save says more than the changes around it
@@ -234,7 +246,9 @@ class KernelServer(LanguageServer):
         before = document.unmeasurable
         data_dir = str(self.settings(document.folder).data_dir)
         for target in document.analysis.targets[:MAX_WORKLOAD_TARGETS]:
-            known = await self.off_loop(session.has_workload, snapshot, target, document.folder, data_dir)
+            known = await self.off_loop(
+                session.has_workload, snapshot, target, document.folder, data_dir
+            )
             (having if known else missing).add(target.qualname)
             if document.snapshot is not snapshot:
                 return False
@@ -280,7 +294,9 @@ class KernelServer(LanguageServer):
     def withdraw(self, uri: str) -> None:
         """The document was closed."""
         if self._published.pop(uri, None):
-            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+            self.text_document_publish_diagnostics(
+                types.PublishDiagnosticsParams(uri=uri, diagnostics=[])
+            )
         self._took_s.pop(uri, None)
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
@@ -339,7 +355,9 @@ class KernelServer(LanguageServer):
         except KernelLspError as error:
             self._noticed(f"what was offered and dismissed before is not known: {error}")
             return
-        self.session.restore(folder, wire.from_json(list[Dismissal], memory["dismissals"]), memory["tracker"])
+        self.session.restore(
+            folder, wire.from_json(list[Dismissal], memory["dismissals"]), memory["tracker"]
+        )
         for uri in self.session.documents:
             self.record(self.session.observe(uri, "open"))
             self.publish(uri)
@@ -353,7 +371,9 @@ class KernelServer(LanguageServer):
 
     async def keep_tracker(self) -> None:
         """Store the states of offers, so that their fate is followed in the next session too."""
-        with contextlib.suppress(KernelLspError):  # the events themselves are sent again by the host client
+        with contextlib.suppress(
+            KernelLspError
+        ):  # the events themselves are sent again by the host client
             await self.host.ask("keep", tracker=self.session.tracker.export())
 
     def job(self, uri: str, qualname: str) -> Job:
@@ -376,7 +396,8 @@ class KernelServer(LanguageServer):
         self._ask_again()
 
     def answering(self, document: Document) -> None:
-        """Lenses or inlay hints are answered from memory; what is outdated there is asked for again."""
+        """Lenses or inlay hints are answered from memory; what is outdated there is asked for
+        again."""
         if not document.current:
             self._answered_early.add(document.snapshot.uri)
 
@@ -428,7 +449,9 @@ def count_time(name: str) -> Callable[[F], F]:
                 return handler(ls, *arguments)
             finally:
                 taken_ms = (time.perf_counter() - started) * 1000
-                bucket = next((f"<= {b} ms" for b in BUCKETS_MS if taken_ms <= b), f"> {BUCKETS_MS[-1]} ms")
+                bucket = next(
+                    (f"<= {b} ms" for b in BUCKETS_MS if taken_ms <= b), f"> {BUCKETS_MS[-1]} ms"
+                )
                 ls.latencies[f"{name} {bucket}"] += 1
 
         return run  # type: ignore[return-value]

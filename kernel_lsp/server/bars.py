@@ -63,7 +63,9 @@ class ProgressBar:
         self._begun = True
         loop = asyncio.get_running_loop()
         progress.tokens[self._token].add_done_callback(
-            lambda future: loop.call_soon_threadsafe(self._task.cancel) if future.cancelled() else None
+            lambda future: (
+                loop.call_soon_threadsafe(self._task.cancel) if future.cancelled() else None
+            )
         )
         message = _words(self._last) if self._last else None
         begin = types.WorkDoneProgressBegin(title=self._title, cancellable=True, message=message)

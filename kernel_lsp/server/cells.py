@@ -70,7 +70,9 @@ class Notebooks:
         return [
             self._fix(uri, document.version, finding, positions, params)
             for finding in shown.findings
-            if "fix" in finding.data and finding.span.start <= where.end and where.start <= finding.span.end
+            if "fix" in finding.data
+            and finding.span.start <= where.end
+            and where.start <= finding.span.end
         ]
 
     def _fix(
@@ -85,7 +87,11 @@ class Notebooks:
         edits = [TextEdit(**edit) for edit in fix["edits"]]
         versioned = self._ls.abilities.versioned
         edit = lsp.workspace_edit(uri, version, edits, positions, versioned=versioned)
-        mine = [d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == finding.rule]
+        mine = [
+            d
+            for d in params.context.diagnostics
+            if d.source == lsp.SOURCE and d.code == finding.rule
+        ]
         return lsp.fix_action(f"{fix['title']} ({finding.rule})", edit, mine)
 
     async def _analyze(self, uri: str, delay_s: float) -> None:
@@ -95,8 +101,13 @@ class Notebooks:
             return
         code = [cell for cell in notebook.cells if cell.kind is types.NotebookCellKind.Code]
         numbers = {cell.document: number for number, cell in enumerate(notebook.cells, 1)}
-        sources = {cell.document: self._ls.workspace.get_text_document(cell.document).source for cell in code}
-        given = [notebooks.Cell(number=numbers[name], source=source) for name, source in sources.items()]
+        sources = {
+            cell.document: self._ls.workspace.get_text_document(cell.document).source
+            for cell in code
+        }
+        given = [
+            notebooks.Cell(number=numbers[name], source=source) for name, source in sources.items()
+        ]
         program = notebooks.program(given)
         if len(program.text) > documents.MAX_CHARS:
             return

@@ -1,8 +1,7 @@
 """The commands kernel-lsp.*: what a click on an action or a lens does, and what a script may call.
 
-Each takes one object and answers at once; what takes time runs as a job. Palette commands of an editor
-extension need names of their own, because clients register every command of the server.
-"""
+Each takes one object and answers at once; what takes time runs as a job. Palette commands of an
+editor extension need names of their own, because clients register every command of the server."""
 
 from __future__ import annotations
 
@@ -34,32 +33,41 @@ def register(ls: KernelServer, jobs: ServerJobs) -> None:
 
 
 def _adapter(ls: KernelServer, jobs: ServerJobs, handler: Handler) -> Callable[..., Any]:
-    """Clients send one object, nothing at all, or positional rubbish: only the first is an argument."""
+    """Clients send one object, nothing at all, or positional rubbish: only the first is an
+    argument."""
 
     async def run(*arguments: Any) -> Any:
         first = arguments[0] if arguments and isinstance(arguments[0], dict) else {}
         try:
             result = handler(ls, jobs, first)
             return await result if hasattr(result, "__await__") else result
-        except (KernelLspError, OSError) as error:  # a path of the client's may be none of this machine
+        except (
+            KernelLspError,
+            OSError,
+        ) as error:  # a path of the client's may be none of this machine
             raise RequestFailed(str(error)) from error
 
     return run
 
 
 async def apply(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
-    """Applies a rewrite, for clients that cannot resolve code actions: checks again, then asks for the edit.
+    """Applies a rewrite, for clients that cannot resolve code actions: checks again, then asks for
+    the edit.
 
     Arguments: `uri`, `proposal`, as the code action holds them.
     """
     uri, proposal = _text(arguments, "uri"), _text(arguments, "proposal")
     edit = edit_for(ls, uri, proposal)
     if not ls.abilities.apply_edit:
-        raise RequestFailed("this editor can neither resolve code actions nor apply edits of a server")
+        raise RequestFailed(
+            "this editor can neither resolve code actions nor apply edits of a server"
+        )
     ls.record(ls.session.chosen(uri, proposal))
     label = f"kernel-lsp: rewrite {arguments.get('qualname', '')}".strip()
     try:
-        reply = await ls.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label))
+        reply = await ls.workspace_apply_edit_async(
+            types.ApplyWorkspaceEditParams(edit=edit, label=label)
+        )
     except Exception as error:  # Eglot answers a stale edit with a JSON-RPC error
         ls.session.tracker.client_said(proposal, False, str(error))
         raise RequestFailed(f"the editor refused the edit: {error}") from error
@@ -89,9 +97,9 @@ def optimize(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
 def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """Searches on in the background, or goes on where a search ended.
 
-    Arguments: `uri`, `qualname`; optional `mode` (`evolve`, `turns`, `best`), the limits `candidates`,
-    `seconds`, `tokens`, `gpu_seconds` (unset: the settings of these names), and `fresh` (true: anew).
-    """
+    Arguments: `uri`, `qualname`; optional `mode` (`evolve`, `turns`, `best`), the limits
+    `candidates`, `seconds`, `tokens`, `gpu_seconds` (unset: the settings of these names), and
+    `fresh` (true: anew)."""
     uri, qualname = _target(ls, arguments)
     settings = ls.settings(ls.session.documents[uri].folder)
     budget = SearchBudget(
@@ -104,7 +112,9 @@ def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
         mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
     except ValueError as error:
         raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
-    jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True))
+    jobs.search(
+        uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True)
+    )
     ls.shown_changed(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 
@@ -124,7 +134,9 @@ async def show_prompt(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Js
     Arguments: `uri`, `qualname`.
     """
     uri, qualname = _target(ls, arguments)
-    await jobs.require_consent(ls.session.documents[uri].folder, asked=True)  # reading it runs its code
+    await jobs.require_consent(
+        ls.session.documents[uri].folder, asked=True
+    )  # reading it runs its code
     return await prompts.show(ls, uri, qualname)
 
 
@@ -142,11 +154,11 @@ def allow_remote(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
 
 
 def status(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
-    """Returns which interpreter, settings and consent each folder has, what runs, and how fast we answered.
+    """Returns which interpreter, settings and consent each folder has, what runs, and how fast we
+    answered.
 
-    Takes no arguments. `problems` are settings that could not be used; `device` is what measured last,
-    null before that.
-    """
+    Takes no arguments. `problems` are settings that could not be used; `device` is what measured
+    last, null before that."""
     folders = []
     for folder in ls.roots() or [ls.root]:
         settings = ls.settings(folder)
@@ -190,7 +202,9 @@ async def show_evidence(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> 
         ls.say(f"{path} cannot be written: {error}", types.MessageType.Warning)
         return {"title": card.title, "report": card.report}
     if ls.abilities.show_document:
-        await ls.window_show_document_async(types.ShowDocumentParams(uri=path.as_uri(), take_focus=True))
+        await ls.window_show_document_async(
+            types.ShowDocumentParams(uri=path.as_uri(), take_focus=True)
+        )
     else:
         ls.say(card.report)
     return {"title": card.title, "report": card.report, "path": str(path)}
@@ -217,8 +231,8 @@ def dismiss(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> None:
 
 
 def list_kernels(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> list[Json]:
-    """Returns all targets of the open documents, also those beyond the number of hints per file; first
-    what takes most of a recorded run.
+    """Returns all targets of the open documents, also those beyond the number of hints per file;
+    first what takes most of a recorded run.
 
     Arguments: `uri`, optional.
     """
@@ -238,12 +252,12 @@ def list_kernels(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> list[Js
 
 
 async def entry_points(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
-    """Returns the workspace's programs, each with the lines that record and optimize it in a terminal; runs
-    nothing.
+    """Returns the workspace's programs, each with the lines that record and optimize it in a
+    terminal; runs nothing.
 
-    Arguments, all optional: `uri` of the file at hand, which comes first; `folder`; `configurations`, the
-    debug configurations of VS Code as the editor has read them (else `.vscode/launch.json` is read).
-    """
+    Arguments, all optional: `uri` of the file at hand, which comes first; `folder`;
+    `configurations`, the debug configurations of VS Code as the editor has read them (else
+    `.vscode/launch.json` is read)."""
     uri, configurations = arguments.get("uri"), arguments.get("configurations")
     if uri is not None and not isinstance(uri, str):
         raise BadArguments(f"uri {uri!r} is no text")

@@ -20,18 +20,24 @@ from kernel_lsp.server.app import KernelServer
 from kernel_lsp.server.protocol import RequestFailed
 
 OURS = (sys.executable, "-P", "-m", "kernel_lsp")
-"""kernel-lsp as this process is one. -P: or a kernel_lsp/ of the workspace would be imported instead."""
+"""kernel-lsp as this process is one. -P: or a kernel_lsp/ of the workspace would be imported
+instead."""
 
 OPTIMIZE = (*OURS, "optimize", "--")
 
 
-async def list_entries(ls: KernelServer, folder: str, uri: str | None, debug: Sequence[Any] | None) -> Json:
-    """The entry points of a workspace, each with its lines, and how lines begin. Raises RequestFailed.
+async def list_entries(
+    ls: KernelServer, folder: str, uri: str | None, debug: Sequence[Any] | None
+) -> Json:
+    """The entry points of a workspace, each with its lines, and how lines begin. Raises
+    RequestFailed.
 
     ``debug``: configurations that the editor has read.
     """
     if not ls.trusted:
-        raise RequestFailed(f"{folder} is not trusted: trust it in the editor before its programs are run")
+        raise RequestFailed(
+            f"{folder} is not trusted: trust it in the editor before its programs are run"
+        )
     root = Path(folder)
     open_file = documents.path_of(uri) if uri is not None else None
     found: EntryPoints = await asyncio.to_thread(entries.find_entries, root, debug, open_file)
@@ -51,10 +57,15 @@ def advice(found: Json) -> str:
     """For a person who has to run it."""
     points = found["points"]
     if not points:
-        return f"run your program in a terminal with this before it: {found['record']} {found['python']}"
+        return (
+            f"run your program in a terminal with this before it: {found['record']} "
+            f"{found['python']}"
+        )
     first, others = points[0], len(points) - 1
     more = f" (and {others} others: the command kernel-lsp.entryPoints)" if others else ""
-    return f"to record {first['name']}{more}, run in a terminal in {first['path']}: {first['record']}"
+    return (
+        f"to record {first['name']}{more}, run in a terminal in {first['path']}: {first['record']}"
+    )
 
 
 def _entry_json(one: EntryPoint, root: Path, python: str) -> Json:
@@ -76,7 +87,9 @@ def _record(root: Path) -> Sequence[str]:
 
 def _setting(one: EntryPoint) -> Sequence[str]:
     """Around all of it: the recorder reaches a program by a variable of its own."""
-    return ("env", *(f"{name}={value}" for name, value in one.environment)) if one.environment else ()
+    return (
+        ("env", *(f"{name}={value}" for name, value in one.environment)) if one.environment else ()
+    )
 
 
 def line(words: Sequence[str]) -> str:

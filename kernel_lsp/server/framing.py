@@ -1,10 +1,9 @@
 """Bytes of a client to messages and messages to bytes, each on a thread of its own.
 
-The base protocol is a header, an empty line and a body of that length. A client may lie about the length,
-send no header, or stop in the middle: each such place is one `Damaged`, and reading goes on at the next
-header that can be found. The reader waits while a client does not read what it was sent, so that no
-backlog fills the memory. Not covered: what a message means (protocol.py).
-"""
+The base protocol is a header, an empty line and a body of that length. A client may lie about the
+length, send no header, or stop in the middle: each such place is one `Damaged`, and reading goes
+on at the next header that can be found. The reader waits while a client does not read what it was
+sent, so that no backlog fills the memory. Not covered: what a message means (protocol.py)."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ class Damaged:
 
 
 def frames(read: Callable[[int], bytes]) -> Iterator[Any]:
-    """JSON values, and `Damaged` for what is none, until ``read`` (at most n bytes) gives nothing more."""
+    """JSON values, and `Damaged` for what is none, until ``read`` (at most n bytes) gives nothing
+    more."""
     buffer = bytearray()
     lost = False
     """Between a damaged place and the next message: it is told once."""
@@ -89,11 +89,14 @@ def frames(read: Callable[[int], bytes]) -> Iterator[Any]:
 
 
 def _length_of(header: bytes) -> tuple[int | None, str]:
-    """(length of the body, what is wrong); without a length the stream goes on behind the header."""
+    """(length of the body, what is wrong); without a length the stream goes on behind the
+    header."""
     lengths, fault = set[int](), ""
     for line in header.split(b"\n"):
         line = line.strip(b"\r")
-        if (found := _LENGTH.search(line)) is not None:  # behind the rest of a body that was longer than said
+        if (
+            found := _LENGTH.search(line)
+        ) is not None:  # behind the rest of a body that was longer than said
             lengths.add(int(found[1]))
         elif line.lower().startswith(b"content-length"):
             return None, "a Content-Length that is no number"
@@ -113,7 +116,9 @@ def _length_of(header: bytes) -> tuple[int | None, str]:
 
 def _begins_with_a_body(header: bytes) -> bool:
     return any(
-        found.start() > 0 for line in header.split(b"\n") if (found := _LENGTH.search(line.strip(b"\r")))
+        found.start() > 0
+        for line in header.split(b"\n")
+        if (found := _LENGTH.search(line.strip(b"\r")))
     )
 
 
@@ -127,7 +132,9 @@ def _decode(body: bytes) -> tuple[Any, bytes | None]:
         reason = f"no JSON in UTF-8: {str(error)[:200]}"
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             return Damaged(reason), body[len(error.doc[: error.pos].encode()) :]
-        if (found := _HEADER_IN_BODY.search(body)) is not None:  # a line break is no part of a JSON text
+        if (
+            found := _HEADER_IN_BODY.search(body)
+        ) is not None:  # a line break is no part of a JSON text
             return Damaged(reason), body[found.start() :]
         return Damaged(reason), None
 
@@ -137,8 +144,8 @@ def _refuse(constant: str) -> Any:
 
 
 def _plain_text(value: Any, body: bytes) -> Any:
-    """Halves of surrogate pairs become U+FFFD, which has the same length in each encoding of positions:
-    nothing else of this program need be afraid of text that has no UTF-8."""
+    """Halves of surrogate pairs become U+FFFD, which has the same length in each encoding of
+    positions: nothing else of this program need be afraid of text that has no UTF-8."""
     if _ESCAPED_SURROGATE.search(body) is None:
         return value
     if isinstance(value, dict) and isinstance(value.get("id"), str):
@@ -176,7 +183,8 @@ class FrameWriter:
         self._queue.put(data)
 
     def wait_for_room(self) -> None:
-        """Called by the reader: returns when the client has read most of what it was sent, or has gone."""
+        """Called by the reader: returns when the client has read most of what it was sent, or has
+        gone."""
         with self._room:
             self._room.wait_for(lambda: self.broken or self._backlog <= MAX_BACKLOG_BYTES)
 
@@ -200,8 +208,8 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Reads on a thread of its own; ``deliver`` is called for each value, and whoever has dealt with it calls
-    `done`; ``ended`` is called once, when nothing more comes."""
+    """Reads on a thread of its own; ``deliver`` is called for each value, and whoever has dealt
+    with it calls `done`; ``ended`` is called once, when nothing more comes."""
 
     def __init__(
         self,
@@ -221,7 +229,9 @@ class FrameReader:
         self._waiting.release()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the loop was closed meanwhile
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # RuntimeError: the loop was closed meanwhile
             for value in frames(self._read):
                 self._outbox.wait_for_room()
                 self._waiting.acquire()

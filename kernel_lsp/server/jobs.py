@@ -1,10 +1,10 @@
-"""Measurements and searches: whether they may run, in which order, how the user sees and stops them.
+"""Measurements and searches: whether they may run, in which order, how the user sees and stops
+them.
 
-A job outlives the request that started it. Background jobs run one after another, once the folder has
-consent and the editor has been idle, and again later when the machine was too busy (retries.py); a job that
-the user asked for runs at once and says why it failed.
-A deeper search of a target runs beside its other jobs. The host sees to it that a device runs one at a time.
-"""
+A job outlives the request that started it. Background jobs run one after another, once the folder
+has consent and the editor has been idle, and again later when the machine was too busy
+(retries.py); a job that the user asked for runs at once and says why it failed. A deeper search of
+a target runs beside its other jobs. The host sees to it that a device runs one at a time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ class Key:
     kind: JobKind = JobKind.QUICK
 
     def matches(self, uri: str | None, qualname: str | None, kind: str | None) -> bool:
-        return uri in (None, self.uri) and qualname in (None, self.qualname) and kind in (None, self.kind)
+        return (
+            uri in (None, self.uri)
+            and qualname in (None, self.qualname)
+            and kind in (None, self.kind)
+        )
 
 
 class ServerJobs:
@@ -61,7 +65,8 @@ class ServerJobs:
         self._retries = Retries(ls.spawn, self._try_again)
         self._idle: asyncio.Task[None] | None = None
         self._rest: tuple[str, str | None] = ("ok", None)
-        """Health and message while nothing runs: what went wrong last, until something else runs."""
+        """Health and message while nothing runs: what went wrong last, until something else
+        runs."""
         ls.on_analyzed, ls.searching = self.consider, self.searching
 
     @property
@@ -73,13 +78,18 @@ class ServerJobs:
         return self._start(Key(uri=uri, qualname=qualname), asked=True)
 
     def search(self, uri: str, qualname: str, plan: SearchPlan) -> asyncio.Task[Outcome | None]:
-        """Go on where the quick search ends; a second request joins the first, whatever its plan."""
-        return self._start(Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH), asked=True, plan=plan)
+        """Go on where the quick search ends; a second request joins the first, whatever its
+        plan."""
+        return self._start(
+            Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH), asked=True, plan=plan
+        )
 
     def searching(self, uri: str, qualname: str) -> bool:
         return Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH) in self._running
 
-    def cancel(self, uri: str | None = None, qualname: str | None = None, kind: str | None = None) -> int:
+    def cancel(
+        self, uri: str | None = None, qualname: str | None = None, kind: str | None = None
+    ) -> int:
         """Cancel the jobs that match; returns how many."""
         matching = [task for key, task in self._running.items() if key.matches(uri, qualname, kind)]
         for task in matching:
@@ -133,9 +143,14 @@ class ServerJobs:
             ls.set_status("ok", f"{doing} {key.qualname}, {len(self._running) - 1} waiting")
             bar.start()
             job = replace(
-                ls.job(key.uri, key.qualname), background=not asked, search=plan, allowed_origin=origin
+                ls.job(key.uri, key.qualname),
+                background=not asked,
+                search=plan,
+                allowed_origin=origin,
             )
-            outcome = await self._outcome(job, key, await self._fingerprint(document, key.qualname), bar)
+            outcome = await self._outcome(
+                job, key, await self._fingerprint(document, key.qualname), bar
+            )
             bar.end(_words(outcome))
             if outcome.cut_short and not asked:
                 self._later(key)
@@ -149,7 +164,9 @@ class ServerJobs:
         finally:
             bar.end("stopped")
 
-    async def _outcome(self, job: Job, key: Key, fingerprint: str | None, bar: ProgressBar) -> Outcome:
+    async def _outcome(
+        self, job: Job, key: Key, fingerprint: str | None, bar: ProgressBar
+    ) -> Outcome:
         ls = self._ls
 
         def report(progress: Progress) -> None:
@@ -198,9 +215,15 @@ class ServerJobs:
         pause_s = self._retries.later(self._background[key])
         cut = f"{key.qualname} was not measured: the machine was too busy"
         if pause_s is None:
-            self._rest = ("warning", f"{cut}, and it is not tried again; ask for it when it is quieter")
+            self._rest = (
+                "warning",
+                f"{cut}, and it is not tried again; ask for it when it is quieter",
+            )
         else:
-            self._rest = ("ok", f"{cut}; it is tried again in {pause_s / 60:.0f} min, when it is quieter")
+            self._rest = (
+                "ok",
+                f"{cut}; it is tried again in {pause_s / 60:.0f} min, when it is quieter",
+            )
         self._ls.say(str(self._rest[1]))
 
     def _try_again(self, fingerprint: str) -> None:
@@ -216,10 +239,13 @@ class ServerJobs:
         document = self._ls.session.documents.get(uri)
         if document is None or not self._ls.settings(document.folder).background:
             return
-        targets = [target for target in document.analysis.targets if self._unknown(document, target)]
+        targets = [
+            target for target in document.analysis.targets if self._unknown(document, target)
+        ]
         if (
             not targets
-            or await self.questions.consent(document.folder, document.path) is not ConsentAnswer.ALLOW
+            or await self.questions.consent(document.folder, document.path)
+            is not ConsentAnswer.ALLOW
         ):
             return
         for target in sorted(targets, key=lambda one: -document.shares.get(one.qualname, 0.0)):
@@ -249,15 +275,21 @@ class ServerJobs:
     # --- consent -----------------------------------------------------------------------------
 
     async def require_consent(self, folder: str, *, asked: bool, path: str | None = None) -> None:
-        """Raises ConsentRequired when code of the folder may not run, or not for this, or not this file's."""
+        """Raises ConsentRequired when code of the folder may not run, or not for this, or not this
+        file's."""
         answer = await self.questions.consent(folder, path)
         if answer is ConsentAnswer.ALLOW or (asked and answer is ConsentAnswer.ON_REQUEST):
             return
-        cause = f"code of {folder} may not be run" if answer else f"nobody allowed to run code of {folder}"
+        cause = (
+            f"code of {folder} may not be run"
+            if answer
+            else f"nobody allowed to run code of {folder}"
+        )
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder}")
 
     async def _allowed_origin(self, folder: str, key: Key) -> str | None:
-        """Where prompts of this job may go beyond this machine; asks, because somebody waits for the job."""
+        """Where prompts of this job may go beyond this machine; asks, because somebody waits for
+        the job."""
         try:
             origin = remote_origin(self._ls.settings(folder))
         except ConfigError:  # the host says so where it matters

@@ -1,4 +1,5 @@
-"""Start and end of the server's process: who may write to stdout, exit codes, never staying behind."""
+"""Start and end of the server's process: who may write to stdout, exit codes, never staying
+behind."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from kernel_lsp.server.protocol import RequestFailed
 
 PARENT_POLL_S = 2.0
 SWITCH_S = 0.0005
-"""How long an analysis may hold the interpreter against a request; Python's default is ten times that."""
+"""How long an analysis may hold the interpreter against a request; Python's default is ten times
+that."""
 KEEP_TIMEOUT_S = 0.3
 CANCEL_S = 0.5
 
@@ -68,8 +70,11 @@ def make_server() -> KernelServer:
 
 
 def serve(tcp: tuple[str, int] | None = None) -> None:
-    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging: one client."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging: one
+    client."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
+    )
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PlainLines("%(levelname)s %(message)s"))
     logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
@@ -82,7 +87,10 @@ def serve(tcp: tuple[str, int] | None = None) -> None:
             client, _ = listening.accept()
         given = taken = client.detach()
     else:
-        given, taken = 0, os.dup(1)  # from here on a stray print() is a log line and never a broken message
+        given, taken = (
+            0,
+            os.dup(1),
+        )  # from here on a stray print() is a log line and never a broken message
         os.dup2(2, 1)
         sys.stdout = sys.stderr
     ls = make_server()
@@ -158,7 +166,8 @@ def _options(options: Any) -> tuple[dict[str, Any], bool]:
 
 
 async def _die_with(process_id: int) -> None:
-    """Nobody else watches the editor's process id; without this a crashed editor leaves us behind."""
+    """Nobody else watches the editor's process id; without this a crashed editor leaves us
+    behind."""
     while True:
         try:
             os.kill(process_id, 0)

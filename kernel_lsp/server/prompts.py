@@ -12,7 +12,8 @@ from kernel_lsp.server.app import KernelServer
 
 
 async def show(ls: KernelServer, uri: str, qualname: str) -> Json:
-    """Shown where the client can show a document, and returned in any case. Raises KernelLspError."""
+    """Shown where the client can show a document, and returned in any case. Raises
+    KernelLspError."""
     document = ls.session.documents[uri]
     settings = ls.settings(document.folder)
     text: str = await ls.host.ask("prompts", job=ls.job(uri, qualname), settings=settings)
@@ -24,7 +25,9 @@ async def show(ls: KernelServer, uri: str, qualname: str) -> Json:
         ls.say(f"{path} cannot be written: {error}", types.MessageType.Warning)
         return {"qualname": qualname, "prompt": text}
     if ls.abilities.show_document:
-        await ls.window_show_document_async(types.ShowDocumentParams(uri=path.as_uri(), take_focus=True))
+        await ls.window_show_document_async(
+            types.ShowDocumentParams(uri=path.as_uri(), take_focus=True)
+        )
     else:
         ls.say(text)
     return {"qualname": qualname, "prompt": text, "path": str(path)}

@@ -1,10 +1,11 @@
-"""What each message of a client means, exactly as LSP 3.17 says: order, errors, cancellation, the end.
+"""What each message of a client means, exactly as LSP 3.17 says: order, errors, cancellation, the
+end.
 
-pygls dispatches, lsprotocol knows the types. What is added here: nothing is served before `initialize` or
-after `shutdown`; every request is answered once, with the code that the specification names; values are not
-turned into other types ("3" is no line number); no answer holds a traceback; nothing is kept of what was
-answered. Texts of documents are the session's (sync.py): pygls keeps none. Not covered: bytes (framing.py).
-"""
+pygls dispatches, lsprotocol knows the types. What is added here: nothing is served before
+`initialize` or after `shutdown`; every request is answered once, with the code that the
+specification names; values are not turned into other types ("3" is no line number); no answer
+holds a traceback; nothing is kept of what was answered. Texts of documents are the session's
+(sync.py): pygls keeps none. Not covered: bytes (framing.py)."""
 
 from __future__ import annotations
 
@@ -88,7 +89,9 @@ class Protocol(LanguageServerProtocol):
         except Exception as error:
             log.error("a message could not be handled: %s", error)
             if isinstance(data, dict) and "method" in data and "id" in data:
-                self._refuse(data["id"], ErrorCode.InternalError, "the message could not be handled")
+                self._refuse(
+                    data["id"], ErrorCode.InternalError, "the message could not be handled"
+                )
 
     def _receive(self, data: Any) -> None:
         if isinstance(data, Damaged):
@@ -104,7 +107,9 @@ class Protocol(LanguageServerProtocol):
         elif "id" in data and ("result" in data or "error" in data):
             self._receive_response(data)
         else:
-            self._refuse(data.get("id"), ErrorCode.InvalidRequest, "a message has a method, or a result")
+            self._refuse(
+                data.get("id"), ErrorCode.InvalidRequest, "a message has a method, or a result"
+            )
 
     def _receive_call(self, data: dict[str, Any]) -> None:
         method, msg_id = data["method"], data.get("id", _ABSENT)
@@ -127,7 +132,9 @@ class Protocol(LanguageServerProtocol):
         elif method != types.INITIALIZE and not self._initialized:
             self._refuse(msg_id, ErrorCode.ServerNotInitialized, "initialize comes first")
         elif kind is not None and not _has_id(kind):
-            self._refuse(msg_id, ErrorCode.InvalidRequest, f"{method} is a notification: it has no id")
+            self._refuse(
+                msg_id, ErrorCode.InvalidRequest, f"{method} is a notification: it has no id"
+            )
         elif kind is None or not self._serves(method):
             self._refuse(msg_id, ErrorCode.MethodNotFound, f"{method[:200]} is not served")
         else:
@@ -161,7 +168,8 @@ class Protocol(LanguageServerProtocol):
             self.handle_message(message)
 
     def _receive_response(self, data: dict[str, Any]) -> None:
-        """Of the client, to what we have asked; a malformed one is a failed one: whoever waits goes on."""
+        """Of the client, to what we have asked; a malformed one is a failed one: whoever waits
+        goes on."""
         msg_id = data["id"]
         if not _is_id(msg_id) or msg_id not in self._ours:
             return
@@ -193,7 +201,9 @@ class Protocol(LanguageServerProtocol):
                 reasons = [str(line) for line in transform_error(error)]
             except Exception:
                 reasons = []
-            return "; ".join(reasons)[:MAX_ERROR_CHARS] or "the params are not what the method takes"
+            return (
+                "; ".join(reasons)[:MAX_ERROR_CHARS] or "the params are not what the method takes"
+            )
 
     def _serves(self, method: str) -> bool:
         return method in self.fm.builtin_features or method in self.fm.features
@@ -233,10 +243,13 @@ class Protocol(LanguageServerProtocol):
                 self.ended.set()
 
     def _serialize_message(self, data: Any) -> Any:
-        """Whatever a client shows goes out here: no escape sequence, control character or direction mark."""
+        """Whatever a client shows goes out here: no escape sequence, control character or
+        direction mark."""
         return plain.make_plain(super()._serialize_message(data))
 
-    def send_request(self, method: str, params: Any = None, callback: Any = None, msg_id: Any = None) -> Any:
+    def send_request(
+        self, method: str, params: Any = None, callback: Any = None, msg_id: Any = None
+    ) -> Any:
         future = super().send_request(method, params, callback, msg_id)
         self._ours.update(key for key, value in self._request_futures.items() if value is future)
         return future
@@ -244,7 +257,12 @@ class Protocol(LanguageServerProtocol):
     # --- pygls ---------------------------------------------------------------------------------
 
     def _execute_handler(
-        self, msg_id: Any, handler: Any, callback: Callable[..., Any], args: Any = None, kwargs: Any = None
+        self,
+        msg_id: Any,
+        handler: Any,
+        callback: Callable[..., Any],
+        args: Any = None,
+        kwargs: Any = None,
     ) -> None:
         """pygls keeps the futures of notifications and of steps for good."""
 
@@ -330,14 +348,17 @@ def _object_hook(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
 
 def _camel_case(name: str) -> str:
-    """As lsprotocol's attributes are called in JSON: from_ is from, text_document is textDocument."""
+    """As lsprotocol's attributes are called in JSON: from_ is from, text_document is
+    textDocument."""
     first, *others = name.removesuffix("_").split("_")
     return first + "".join(part.title() for part in others)
 
 
 def _is_sequence(kind: Any) -> bool:
     origin = get_origin(kind)
-    return isinstance(origin, type) and issubclass(origin, Sequence) and len(get_args(kind)) in (1, 2)
+    return (
+        isinstance(origin, type) and issubclass(origin, Sequence) and len(get_args(kind)) in (1, 2)
+    )
 
 
 def _sequence_hook(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:

@@ -1,8 +1,8 @@
-"""What the user is asked before anything happens: may code of a folder run, may it leave this machine.
+"""What the user is asked before anything happens: may code of a folder run, may it leave this
+machine.
 
-Each question is asked once per session and folder (and origin); no answer is no. Not covered: what an answer
-permits (jobs.py), and where answers are kept (consent.py).
-"""
+Each question is asked once per session and folder (and origin); no answer is no. Not covered: what
+an answer permits (jobs.py), and where answers are kept (consent.py)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,25 @@ log = logging.getLogger("kernel_lsp")
 ANSWER_TIMEOUT_S = 600.0
 MAX_SKILLS = 50
 ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
-_ANSWERS = {ALLOW: ConsentAnswer.ALLOW, ON_REQUEST: ConsentAnswer.ON_REQUEST, NEVER: ConsentAnswer.NEVER}
+_ANSWERS = {
+    ALLOW: ConsentAnswer.ALLOW,
+    ON_REQUEST: ConsentAnswer.ON_REQUEST,
+    NEVER: ConsentAnswer.NEVER,
+}
 SHOW, NO = "Show first", "No"
 DRIVER = "calls of a GPU's driver, and attacks on the kernel itself"
 
 
 def question(folder: str, held: Held) -> str:
-    """What is asked for, which layers will hold here, what they leave open, and what an answer covers."""
+    """What is asked for, which layers will hold here, what they leave open, and what an answer
+    covers."""
     opened = "; ".join((*held.open, *([held.problem] if held.problem else []), DRIVER))
     covered = f"An answer covers {consented.words(folder)}."
     return (
-        f"kernel-lsp wants to run code from {folder} to measure how fast it is. It runs confined, and "
-        f"nothing leaves this machine. What holds here: {held.words}. What stays open: {opened}. {covered}"
+        f"kernel-lsp wants to run code from {folder} to measure how fast it is. It runs "
+        f"confined, and "
+        f"nothing leaves this machine. What holds here: {held.words}. What stays open: {opened}. "
+        f"{covered}"
     )
 
 
@@ -56,7 +63,8 @@ class Questions:
             del self._asking_remote[key]
 
     async def consent(self, folder: str, path: str | None = None) -> ConsentAnswer | None:
-        """May its code run, of this file: the stored answer, or the user's; None when there is none.
+        """May its code run, of this file: the stored answer, or the user's; None when there is
+        none.
 
         Asked again when other things lie there, or less holds here than the answer rests on.
         """
@@ -72,7 +80,12 @@ class Questions:
             if held.problem or ls.consents.required(folder) <= held.closed:
                 return answer  # where it could not be tried the entry refuses what lacks a layer
         asked = self._asking.get(folder)
-        if asked is not None and asked.done() and not asked.cancelled() and asked.result() is not None:
+        if (
+            asked is not None
+            and asked.done()
+            and not asked.cancelled()
+            and asked.result() is not None
+        ):
             del self._asking[folder]  # answered, about something else than what is there now
         if folder not in self._asking:
             if not ls.consents.may_ask(folder, path=path, again=answer is not None):
@@ -106,7 +119,9 @@ class Questions:
         ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
         try:
             held = await self._held()
-            text = question(folder, held) + await ls.off_loop(_about_unsigned, folder, ls.settings(folder))
+            text = question(folder, held) + await ls.off_loop(
+                _about_unsigned, folder, ls.settings(folder)
+            )
             answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
         finally:
             ls.set_status("ok", None)
@@ -132,7 +147,8 @@ class Questions:
         self, folder: str, origin: str, show: Callable[[], Awaitable[object]]
     ) -> bool | None:
         text = (
-            f"kernel-lsp would send source code of {folder} to the language model at {origin}, with keys and "
+            f"kernel-lsp would send source code of {folder} to the language model at {origin}, "
+            f"with keys and "
             "tokens left out. Without it everything else goes on as before."
         )
         self._ls.set_status("warning", f"{Path(folder).name}: waiting for an answer about {origin}")
@@ -156,7 +172,9 @@ class Questions:
 
     async def _choice(self, text: str, titles: Sequence[str]) -> str | None:
         actions = [types.MessageActionItem(title=title) for title in titles]
-        question = types.ShowMessageRequestParams(type=types.MessageType.Info, message=text, actions=actions)
+        question = types.ShowMessageRequestParams(
+            type=types.MessageType.Info, message=text, actions=actions
+        )
         ask = self._ls.window_show_message_request_async(question)
         try:
             reply = await asyncio.wait_for(ask, ANSWER_TIMEOUT_S)
@@ -185,4 +203,7 @@ def _about_unsigned(folder: str, settings: Settings) -> str:
     if not found:
         return ""
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f" So do skills that nobody you trust has signed: {', '.join(s.name for s in found[:3])}{more}."
+    return (
+        f" So do skills that nobody you trust has signed: "
+        f"{', '.join(s.name for s in found[:3])}{more}."
+    )

@@ -22,8 +22,8 @@ KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
 
 
 def register(ls: KernelServer) -> None:
-    """All is announced; what the settings of a document's folder switch off answers nothing at once, so that
-    a switch counts without a restart and may differ between folders."""
+    """All is announced; what the settings of a document's folder switch off answers nothing at
+    once, so that a switch counts without a restart and may differ between folders."""
     options = types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
     ls.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)(on_code_action)
     ls.feature(types.CODE_ACTION_RESOLVE)(on_resolve)
@@ -109,7 +109,9 @@ def edit_for(ls: KernelServer, uri: str, proposal: str) -> types.WorkspaceEdit:
     except KernelLspError as error:
         raise RequestFailed(str(error)) from error
     positions: Positions = ls.positions(snapshot)
-    return lsp.workspace_edit(uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned)
+    return lsp.workspace_edit(
+        uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
+    )
 
 
 def _rewrite(
@@ -118,7 +120,9 @@ def _rewrite(
     """With an edit to be resolved where the client can, else with a command that applies it."""
     only = params.context.only or []
     as_fix = bool(only) and all(_within(lsp.QUICKFIX, kind) for kind in only)
-    mine = [d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == action.skill]
+    mine = [
+        d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == action.skill
+    ]
     preferred = single and ls.abilities.preferred
     item = lsp.rewrite_action(
         action, kind=lsp.QUICKFIX if as_fix else lsp.REWRITE, preferred=preferred, diagnostics=mine
@@ -132,14 +136,22 @@ def _rewrite(
     return item
 
 
-def _fixes(ls: KernelServer, uri: str, where: Span, params: types.CodeActionParams) -> list[types.CodeAction]:
+def _fixes(
+    ls: KernelServer, uri: str, where: Span, params: types.CodeActionParams
+) -> list[types.CodeAction]:
     """What mends a finding, with its edit at once: nothing has to be measured for it."""
     snapshot = ls.session.documents[uri].snapshot
     positions = ls.positions(snapshot)
     made = []
     for finding, title, edits in ls.session.fixes(uri, where):
-        edit = lsp.workspace_edit(uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned)
-        mine = [d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == finding.rule]
+        edit = lsp.workspace_edit(
+            uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
+        )
+        mine = [
+            d
+            for d in params.context.diagnostics
+            if d.source == lsp.SOURCE and d.code == finding.rule
+        ]
         made.append(lsp.fix_action(f"{title} ({finding.rule})", edit, mine))
     return made
 
@@ -147,15 +159,19 @@ def _fixes(ls: KernelServer, uri: str, where: Span, params: types.CodeActionPara
 def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:
     return [
         lsp.command_action(
-            f"Show evidence for {action.qualname}", "kernel-lsp.showEvidence", lsp.action_data(action, uri)
+            f"Show evidence for {action.qualname}",
+            "kernel-lsp.showEvidence",
+            lsp.action_data(action, uri),
         )
         for action in offers[:1]
     ]
 
 
-def _optimize(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
-    """For the innermost target: record a run where nobody has called it, measure it, or why nothing is
-    offered; to search deeper in any case."""
+def _optimize(
+    ls: KernelServer, uri: str, where: Span, offers: list[Action]
+) -> list[types.CodeAction]:
+    """For the innermost target: record a run where nobody has called it, measure it, or why
+    nothing is offered; to search deeper in any case."""
     items = []
     for target in ls.session.targets(uri, where)[:1]:
         arguments = {"uri": uri, "qualname": target.qualname}
@@ -166,7 +182,9 @@ def _optimize(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> 
             items += _measure(ls, target, arguments)
         if ls.searching(uri, target.qualname):
             stop = f"Stop searching for {target.qualname}"
-            items.append(lsp.command_action(stop, "kernel-lsp.cancel", {**arguments, "kind": "search"}))
+            items.append(
+                lsp.command_action(stop, "kernel-lsp.cancel", {**arguments, "kind": "search"})
+            )
         else:
             title = f"Search deeper for {target.qualname}…"
             items.append(lsp.command_action(title, "kernel-lsp.searchDeeper", arguments))
@@ -184,7 +202,9 @@ def _measure(ls: KernelServer, target: Target, arguments: Json) -> list[types.Co
     return [*items, lsp.command_action(title, "kernel-lsp.optimize", arguments)]
 
 
-def _silence(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
+def _silence(
+    ls: KernelServer, uri: str, where: Span, offers: list[Action]
+) -> list[types.CodeAction]:
     """Two ways to hear no more of the first thing that is shown here."""
     document = ls.session.documents[uri]
     found: list[tuple[str | None, str, str | None]] = []
@@ -198,7 +218,10 @@ def _silence(ls: KernelServer, uri: str, where: Span, offers: list[Action]) -> l
     qualname, code, fingerprint = found[0]
     name = {"fingerprint": fingerprint} if qualname is None else {"qualname": qualname}
     arguments: dict[str, Any] = {"uri": uri, **name, "code": code}
-    here, never = f"Dismiss {code} for {qualname or 'this line'}", f"Never suggest {code} in this folder"
+    here, never = (
+        f"Dismiss {code} for {qualname or 'this line'}",
+        f"Never suggest {code} in this folder",
+    )
     dismiss = "kernel-lsp.dismiss"
     return [
         lsp.command_action(here, dismiss, {**arguments, "scope": "proposal"}, lsp.QUICKFIX),

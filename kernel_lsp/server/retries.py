@@ -1,8 +1,9 @@
-"""Another try for background measurements that a busy machine has cut short: later, and a few times.
+"""Another try for background measurements that a busy machine has cut short: later, and a few
+times.
 
-Pauses grow, so that a target that is slow by itself costs some measurements and no more. Not covered: what
-the user asked for, which says at once why it failed; a GPU that others use, which the gate waits for itself.
-"""
+Pauses grow, so that a target that is slow by itself costs some measurements and no more. Not
+covered: what the user asked for, which says at once why it failed; a GPU that others use, which
+the gate waits for itself."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LOOK_S = 30.0
 
 
 def quiet() -> bool:
-    """Fewer processes want to run than there are cores; taken for true where the system does not say."""
+    """Fewer processes want to run than there are cores; taken for true where the system does not
+    say."""
     return not hasattr(os, "getloadavg") or os.getloadavg()[0] < (os.cpu_count() or 1)
 
 

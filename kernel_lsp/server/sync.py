@@ -167,7 +167,9 @@ async def _fetch_settings(ls: KernelServer) -> None:
     before = ls.editor_settings, ls.folder_settings
     if tables:
         ls.editor_settings = {**ls.editor_settings, **tables[0]}
-        ls.folder_settings = {root: one for root, one in zip(roots, tables[1:], strict=False) if one}
+        ls.folder_settings = {
+            root: one for root, one in zip(roots, tables[1:], strict=False) if one
+        }
     if before != (ls.editor_settings, ls.folder_settings):
         ls.reconfigure_all()
 
@@ -183,7 +185,9 @@ async def _register_watchers(ls: KernelServer) -> None:
         register_options=types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers),
     )
     try:
-        await ls.client_register_capability_async(types.RegistrationParams(registrations=[registration]))
+        await ls.client_register_capability_async(
+            types.RegistrationParams(registrations=[registration])
+        )
     except Exception as error:  # our own watch sees the same files
         log.info("the client does not watch files for us: %s", error)
 
@@ -197,7 +201,9 @@ async def _watch(ls: KernelServer, folders: list[Path]) -> None:
         skills += [folder / name for name in chosen]
     problems: list[Any] = await asyncio.to_thread(ls.watch.add, folders)
     workload_folders = [folder / ".kernel-lsp" for folder in folders]
-    problems += await asyncio.to_thread(lambda: ls.watch.add([*skills, *workload_folders], recursive=True))
+    problems += await asyncio.to_thread(
+        lambda: ls.watch.add([*skills, *workload_folders], recursive=True)
+    )
     for problem in problems:
         ls.say(problem, types.MessageType.Warning)
     if any(ls.are_stale(str(folder)) for folder in folders):

@@ -1,9 +1,9 @@
-"""What the server remembers about open documents: analyses, verdicts, dismissals, and what became of offers.
+"""What the server remembers about open documents: analyses, verdicts, dismissals, and what became
+of offers.
 
 No LSP, no processes, no disk: methods take facts and return what to show and which events to log.
-Everything is answered from memory, because pygls runs cancelled requests too. A text that does not parse
-keeps its last good analysis. Not covered: when to analyze or to measure (server/).
-"""
+Everything is answered from memory, because pygls runs cancelled requests too. A text that does not
+parse keeps its last good analysis. Not covered: when to analyze or to measure (server/)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class EditorSession(Fates):
     # --- what is shown -----------------------------------------------------------------------
 
     def hints(self, uri: str) -> list[Hint]:
-        """Verified rewrites first, the fastest before the others; then findings, which claim no speed."""
+        """Verified rewrites first, the fastest before the others; then findings, which claim no
+        speed."""
         document = self.documents[uri]
         settings = self.settings(document.folder)
         verified: list[tuple[float, Hint]] = []
@@ -61,7 +62,8 @@ class EditorSession(Fates):
         return shown[: settings.max_hints_per_file]
 
     def actions(self, uri: str, where: Span) -> list[Action]:
-        """Verified rewrites of the targets that the selection touches; only what is already known."""
+        """Verified rewrites of the targets that the selection touches; only what is already
+        known."""
         document = self.documents[uri]
         found = []
         for target in document.touched(where):
@@ -80,7 +82,9 @@ class EditorSession(Fates):
         rules, path = rulesets.of(self.settings(document.folder)), PurePath(document.path)
         if rules.excludes(path):
             return []
-        return [f for f in rules.applied(document.analysis, path).findings if touches(f.span, where)]
+        return [
+            f for f in rules.applied(document.analysis, path).findings if touches(f.span, where)
+        ]
 
     def fixes(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
         """Findings with the title and edits of what mends them, of the text as it is."""
@@ -96,7 +100,8 @@ class EditorSession(Fates):
         return [self._lens(uri, document, target) for target in document.analysis.targets]
 
     def inlays(self, uri: str) -> list[tuple[Span, str]]:
-        """Measured time of each target as it is, and its share of a recorded run, after its name."""
+        """Measured time of each target as it is, and its share of a recorded run, after its
+        name."""
         document = self.documents[uri]
         found = []
         for target in document.analysis.targets:
@@ -104,20 +109,24 @@ class EditorSession(Fates):
             first = outcome.proposals[0].evaluation if outcome and outcome.proposals else None
             eager = cards.median_ms(first, "eager") if first is not None else None
             said = (
-                [f"{cards.duration(eager)} on {cards.device(first)}"] if first is not None and eager else []
+                [f"{cards.duration(eager)} on {cards.device(first)}"]
+                if first is not None and eager
+                else []
             )
             if said := [*said, *wording.shares(document.shares, target)]:
                 found.append((target.name_span, " · ".join(said)))
         return found
 
     def hover(self, uri: str, offset: int) -> tuple[Span, str] | None:
-        """Evidence for the target whose name is at ``offset``, and its share of a recorded run; None unless
-        there is any."""
+        """Evidence for the target whose name is at ``offset``, and its share of a recorded run;
+        None unless there is any."""
         document = self.documents[uri]
         for target in document.analysis.targets:
             if target.name_span.start <= offset <= target.name_span.end:
                 text = self._evidence(document, target)
-                share = [f"**{target.qualname}**: {s}" for s in wording.shares(document.shares, target)]
+                share = [
+                    f"**{target.qualname}**: {s}" for s in wording.shares(document.shares, target)
+                ]
                 said = [*([] if text is None else [text]), *share]
                 return (target.name_span, "\n\n".join(said)) if said else None
         return None
@@ -145,8 +154,13 @@ class EditorSession(Fates):
             raise StaleProposal(f"{proposal.qualname} changed since it was measured", _REVERIFY)
         text = document.snapshot.text
         after = _apply(text, target, proposal)
-        if after is None or analysis.fingerprint_of(after, proposal.qualname) != proposal.fingerprint_after:
-            raise StaleProposal(f"the rewrite of {proposal.qualname} does not fit this file", _REVERIFY)
+        if (
+            after is None
+            or analysis.fingerprint_of(after, proposal.qualname) != proposal.fingerprint_after
+        ):
+            raise StaleProposal(
+                f"the rewrite of {proposal.qualname} does not fit this file", _REVERIFY
+            )
         changes = edit.changes(text, target.span, proposal.candidate.edit)
         return document.snapshot, [TextEdit(start=c.start, end=c.end, new=c.new) for c in changes]
 
@@ -163,7 +177,9 @@ class EditorSession(Fates):
                     found[line] = wording.break_hint(target, one, line, document.snapshot.text)
         return [found[line] for line in sorted(found)]
 
-    def _finding_hints(self, document: Document, covered: set[str | None], settings: Settings) -> list[Hint]:
+    def _finding_hints(
+        self, document: Document, covered: set[str | None], settings: Settings
+    ) -> list[Hint]:
         hints = []
         rules, path = rulesets.of(settings), PurePath(document.path)
         if rules.excludes(path):
@@ -172,7 +188,9 @@ class EditorSession(Fates):
         for finding in sorted(found, key=lambda one: -rulesets.rank(one.severity)):
             if finding.target in covered and finding.severity == "hint":
                 continue  # a rewrite that is measured says more
-            if not self._finding_silenced(document, finding.rule, fingerprint_of(document, finding)):
+            if not self._finding_silenced(
+                document, finding.rule, fingerprint_of(document, finding)
+            ):
                 hints.append(wording.finding_hint(finding))
         flagged = {finding.target for finding in found}
         missing = [
@@ -202,7 +220,9 @@ class EditorSession(Fates):
             speedup = applied.evaluation.speedup
             words = "kept" if kept else "rewritten"
             title = (
-                f"{words} {cards.spread(speedup)} on {cards.device(applied.evaluation)}" if speedup else words
+                f"{words} {cards.spread(speedup)} on {cards.device(applied.evaluation)}"
+                if speedup
+                else words
             )
             act, proposal = "showEvidence", applied.id
         elif target.qualname in document.unmeasurable:
@@ -211,14 +231,20 @@ class EditorSession(Fates):
             found = "the machine was too busy" if outcome.cut_short else "nothing faster found"
             title = f"▷ measure again · {found}"
         title = " · ".join((title, *wording.shares(document.shares, target)))
-        return Lens(span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal)
+        return Lens(
+            span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal
+        )
 
     def _evidence(self, document: Document, target: Target) -> str | None:
-        best = self._best(document, target) or self.proposals.get(self._applied.get(target.fingerprint, ""))
+        best = self._best(document, target) or self.proposals.get(
+            self._applied.get(target.fingerprint, "")
+        )
         outcome = self._outcomes.get(target.fingerprint)
         broken = breaks.markdown(outcome, document.snapshot.text) if outcome is not None else []
         if best is not None:
-            return "\n".join([cards.evidence(best), "", *broken]) if broken else cards.evidence(best)
+            return (
+                "\n".join([cards.evidence(best), "", *broken]) if broken else cards.evidence(best)
+            )
         if outcome is None:
             return None
         if outcome.note is not None:

@@ -1,4 +1,5 @@
-"""One open document: its text, the analysis shown for it, and which of its targets can be measured."""
+"""One open document: its text, the analysis shown for it, and which of its targets can be
+measured."""
 
 from __future__ import annotations
 
@@ -37,11 +38,13 @@ class Document:
         return self.analyzed is self.snapshot
 
     def touched(self, where: Span) -> list[Target]:
-        """The targets of `analysis` that a place of the text touches, the innermost first. A comment behind
-        the last statement belongs to its target."""
+        """The targets of `analysis` that a place of the text touches, the innermost first. A
+        comment behind the last statement belongs to its target."""
         old = (self.analyzed or self.snapshot).text
         place = where if self.current else earlier(where, self.snapshot.text, old)
-        found = [t for t in self.analysis.targets if touches(_to_the_end_of_the_line(t.span, old), place)]
+        found = [
+            t for t in self.analysis.targets if touches(_to_the_end_of_the_line(t.span, old), place)
+        ]
         return sorted(found, key=lambda target: target.span.end - target.span.start)
 
 
@@ -63,7 +66,8 @@ def earlier(where: Span, text: str, old: str) -> Span:
 
 
 def _alike(text: str, old: str) -> int:
-    """How many characters at the start are the same. By halves: one by one takes 20 ms for 5,000 lines."""
+    """How many characters at the start are the same. By halves: one by one takes 20 ms for 5,000
+    lines."""
     low, high = 0, min(len(text), len(old))
     while low < high:
         middle = (low + high + 1) // 2
@@ -82,7 +86,8 @@ def examine(snapshot: Snapshot) -> Analysis:
 
 
 def has_workload(snapshot: Snapshot, target: Target, folder: str, data_dir: str) -> bool:
-    """Did anybody say what this target is called with, or record it? Reads the files that would say so."""
+    """Did anybody say what this target is called with, or record it? Reads the files that would
+    say so."""
     if workloads.workloads_for(snapshot, target, folder)[0]:
         return True
     path = path_of(snapshot.uri)
@@ -94,4 +99,6 @@ def has_workload(snapshot: Snapshot, target: Target, folder: str, data_dir: str)
 def shares_of(path: str, folder: str) -> dict[str, float]:
     """Qualified name -> share of the time of a recorded run, of one file's targets."""
     found = workloads.shares_in(Path(folder, path), Path(folder))
-    return {name: share for name, share in found.items() if 0 <= share <= 1}  # a repository may say anything
+    return {
+        name: share for name, share in found.items() if 0 <= share <= 1
+    }  # a repository may say anything

@@ -1,8 +1,7 @@
 """What becomes of offers: who was shown what, what was chosen, kept, taken back or dismissed.
 
-A rewrite counts as accepted when its fingerprint is seen in the text, and only then. Methods return the
-events to log; the states themselves are journal/tracker.py's.
-"""
+A rewrite counts as accepted when its fingerprint is seen in the text, and only then. Methods
+return the events to log; the states themselves are journal/tracker.py's."""
 
 from __future__ import annotations
 
@@ -11,7 +10,16 @@ import time
 from collections.abc import Iterable, Sequence
 
 from kernel_lsp import analysis
-from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, is_silenced, offer_of
+from kernel_lsp.journal.tracker import (
+    GONE,
+    Dismissal,
+    How,
+    Identity,
+    Offer,
+    Tracker,
+    is_silenced,
+    offer_of,
+)
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Analysis, Event, EventKind, Finding, Json, Proposal, Snapshot, Target
 from kernel_lsp.session.document import Document
@@ -39,7 +47,11 @@ class Fates(Verdicts):
 
     def chosen(self, uri: str, proposal_id: str) -> list[Event]:
         document, proposal = self.documents.get(uri), self.proposals.get(proposal_id)
-        if document is None or proposal is None or (offer := self._offer(document, proposal)) is None:
+        if (
+            document is None
+            or proposal is None
+            or (offer := self._offer(document, proposal)) is None
+        ):
             return []
         events = self.tracker.chosen(offer, time.time())
         return events + self.observe(uri, "change", settled=False)
@@ -47,9 +59,9 @@ class Fates(Verdicts):
     def observe(self, uri: str, how: How, *, settled: bool = True) -> list[Event]:
         """Compare the document with what was proposed: the only proof of acceptance.
 
-        Not ``settled``: a text between two keystrokes, or between two parts of one undo (Neovim sends
-        them 150 ms apart). It can prove that a rewrite is in place or gone, but not that it was modified.
-        """
+        Not ``settled``: a text between two keystrokes, or between two parts of one undo (Neovim
+        sends them 150 ms apart). It can prove that a rewrite is in place or gone, but not that it
+        was modified."""
         document = self.documents.get(uri)
         if document is None or not document.current:
             return []
@@ -64,7 +76,8 @@ class Fates(Verdicts):
         return self._look(document, analysis.analyze(snapshot), how)
 
     def unreadable(self, folder: str, path: str, how: How) -> None:
-        """The file on disk is there, but not UTF-8 or not ours to read: nothing can be said about it."""
+        """The file on disk is there, but not UTF-8 or not ours to read: nothing can be said about
+        it."""
         for identity in self.tracker.watched(folder):
             if identity.path == path:
                 self.tracker.observed(identity, None, how, time.time())
@@ -98,7 +111,8 @@ class Fates(Verdicts):
         now = time.time()
         skills = offer.skills if offer and code in offer.skills and scope == "proposal" else (code,)
         no = Dismissal(
-            scope=scope, reason=reason, time=now, path=document.path, fingerprint=fingerprint, skills=skills,
+            scope=scope, reason=reason, time=now, path=document.path, fingerprint=fingerprint,
+            skills=skills,
             speedup=offer.speedup if offer else None,
         )  # fmt: skip
         self._dismissals.setdefault(document.folder, []).append(no)
@@ -134,7 +148,9 @@ class Fates(Verdicts):
     def _finding_silenced(self, document: Document, rule: str, fingerprint: str | None) -> bool:
         identity = Identity(folder=document.folder, path=document.path, qualname="")
         before = fingerprint or "unknown"
-        offer = Offer(proposal=rule, identity=identity, before=before, after=f"{before}'", skills=(rule,))
+        offer = Offer(
+            proposal=rule, identity=identity, before=before, after=f"{before}'", skills=(rule,)
+        )
         return self._silenced(document, offer)
 
     def _offer(self, document: Document, proposal: Proposal) -> Offer | None:
@@ -142,11 +158,15 @@ class Fates(Verdicts):
 
     def _tracked_names(self, document: Document) -> set[str]:
         """Targets of this file that proposals were ever shown for."""
-        names = {p.qualname for p in self.proposals.values() if self.tracker.phase(p.id) is not None}
+        names = {
+            p.qualname for p in self.proposals.values() if self.tracker.phase(p.id) is not None
+        }
         watched = self.tracker.watched(document.folder)
         return names | {identity.qualname for identity in watched if identity.path == document.path}
 
-    def _look(self, document: Document, found: Analysis, how: How, *, settled: bool = True) -> list[Event]:
+    def _look(
+        self, document: Document, found: Analysis, how: How, *, settled: bool = True
+    ) -> list[Event]:
         now = time.time()
         fingerprints = {target.qualname: target.fingerprint for target in found.targets}
         events: list[Event] = []
@@ -162,7 +182,8 @@ class Fates(Verdicts):
 
 
 def fingerprint_of(document: Document, finding: Finding) -> str | None:
-    """By which a dismissed finding is known again: its target's; without one, its own file and text."""
+    """By which a dismissed finding is known again: its target's; without one, its own file and
+    text."""
     if finding.target is None:
         text = document.snapshot.text[finding.span.start : finding.span.end]
         named = f"{document.path}\0{finding.rule}\0{text}"

@@ -10,7 +10,16 @@ from dataclasses import replace
 from kernel_lsp import analysis
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
-from kernel_lsp.records import Analysis, Outcome, Progress, Proposal, Snapshot, Target, Verdict, rank
+from kernel_lsp.records import (
+    Analysis,
+    Outcome,
+    Progress,
+    Proposal,
+    Snapshot,
+    Target,
+    Verdict,
+    rank,
+)
 from kernel_lsp.session.document import Document
 
 MAX_OUTCOMES = 2_000
@@ -43,7 +52,8 @@ class Verdicts:
         self.documents.pop(uri, None)
 
     def analyzed(self, snapshot: Snapshot, found: Analysis) -> bool:
-        """Take an analysis. False: the document moved on or does not parse, so nothing new is shown."""
+        """Take an analysis. False: the document moved on or does not parse, so nothing new is
+        shown."""
         document = self.documents.get(snapshot.uri)
         if document is None or document.snapshot is not snapshot or found.problem is not None:
             return False
@@ -79,13 +89,15 @@ class Verdicts:
         self.learn(fingerprint, Outcome(qualname=proposal.qualname, proposals=tuple(ranked)))
 
     def merge(self, fingerprint: str, outcome: Outcome) -> Outcome:
-        """Returns the outcome of a quick job with what a search has verified for the same target, so that a
-        job which ends beside or after a search takes nothing away."""
+        """Returns the outcome of a quick job with what a search has verified for the same target,
+        so that a job which ends beside or after a search takes nothing away."""
         earlier = self._outcomes.get(fingerprint)
         if earlier is None or outcome.search is not None:
             return outcome
         known = {proposal.id for proposal in outcome.proposals}
-        found = [p for p in earlier.proposals if p.candidate.search is not None and p.id not in known]
+        found = [
+            p for p in earlier.proposals if p.candidate.search is not None and p.id not in known
+        ]
         if not found:
             return outcome
         ranked = tuple(sorted([*outcome.proposals, *found], key=rank))
@@ -101,7 +113,8 @@ class Verdicts:
 
     @property
     def device(self) -> str | None:
-        """What measured last: its name, or its kind where it has none. None: nothing was measured yet."""
+        """What measured last: its name, or its kind where it has none. None: nothing was measured
+        yet."""
         for outcome in reversed(self._outcomes.values()):
             for proposal in outcome.proposals:
                 if proposal.evaluation.device != "interpreter":

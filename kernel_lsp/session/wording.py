@@ -1,4 +1,5 @@
-"""The words of a session: hints, actions and lens titles, made of targets, findings and proposals. Pure."""
+"""The words of a session: hints, actions and lens titles, made of targets, findings and proposals.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from kernel_lsp.workloads import RECORD_A_RUN
 LEAST = 0.005
 """Of the shares that are told in numbers."""
 NO_WORKLOAD = "KL000"
-"""Rule id of the hint that a target cannot be measured because nobody said what it is called with."""
+"""Rule id of the hint that a target cannot be measured because nobody said what it is called
+with."""
 
 BREAK = "graph-break"
 """Code of the hint that a target cannot be one graph because of a line."""
@@ -63,7 +65,8 @@ def break_hint(target: Target, one: Break, line: int, text: str) -> Hint:
 
 def workload_hint(target: Target) -> Hint:
     message = (
-        f"{target.qualname} cannot be measured: nobody said what it is called with; {RECORD_A_RUN}, or write "
+        f"{target.qualname} cannot be measured: nobody said what it is called with; "
+        f"{RECORD_A_RUN}, or write "
         "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
     )
     return Hint(span=target.name_span, code=NO_WORKLOAD, message=message, qualname=target.qualname)
@@ -95,7 +98,9 @@ def shares(known: Mapping[str, float], target: Target) -> tuple[str, ...]:
     share = known.get(target.qualname)
     if share is None:
         return ()
-    return (f"{share:.0%} of the recorded time" if share >= LEAST else "below 1% of the recorded time",)
+    return (
+        f"{share:.0%} of the recorded time" if share >= LEAST else "below 1% of the recorded time",
+    )
 
 
 def available(best: Proposal) -> str:

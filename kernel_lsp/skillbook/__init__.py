@@ -1,4 +1,5 @@
-"""The library of optimization skills: read, checked, and recalled for a target by the words they share.
+"""The library of optimization skills: read, checked, and recalled for a target by the words they
+share.
 
 Loading does not import numpy; the first `Skillbook.select` does.
 """

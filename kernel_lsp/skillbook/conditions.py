@@ -1,4 +1,5 @@
-"""metadata.requires and metadata.recipe of a SKILL.md: read, checked, written, and compared with a job.
+"""metadata.requires and metadata.recipe of a SKILL.md: read, checked, written, and compared with a
+job.
 
     requires:                        recipe:
       device: cuda                     - skill: fused-norm
@@ -6,11 +7,10 @@
       dtypes: [float32]                  parameters: {num_warps: 16}
       elements: {least: 65536, most: 16777216}
 
-Steps with `planned: true` are none of their own: they set parameters of steps that are planned anyway.
-What a learned skill asks for is data, so that a machine can say where it fits; sentences stay in Pitfalls.
-Not covered: whether a recipe's sites exist in a program and what is planned there without it
-(pipeline/recipes.py), what its steps prove.
-"""
+Steps with `planned: true` are none of their own: they set parameters of steps that are planned
+anyway. What a learned skill asks for is data, so that a machine can say where it fits; sentences
+stay in Pitfalls. Not covered: whether a recipe's sites exist in a program and what is planned
+there without it (pipeline/recipes.py), what its steps prove."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def unmet(asked: Requirements | None, found: Surroundings) -> Iterator[str]:
         return
     if asked.device not in (None, found.device):
         yield f"it is for {asked.device}, this is {found.device}"
-    if found.device == "cuda" and asked.architectures and found.capability not in asked.architectures:
+    if (
+        found.device == "cuda"
+        and asked.architectures
+        and found.capability not in asked.architectures
+    ):
         yield f"it is for {', '.join(asked.architectures)}, this is {found.capability or 'unknown'}"
     for name in _VERSIONS:
         least, have = getattr(asked, name), getattr(found, name)
@@ -76,16 +80,26 @@ def _unmet_by_tensors(asked: Requirements, tensors: Sequence[ArgSpec]) -> Iterat
         if asked.layouts and layout(spec) not in asked.layouts:
             yield f"a tensor is {layout(spec)}, it was learned on {', '.join(asked.layouts)}"
         if asked.multiple and spec.shape and spec.shape[-1] % asked.multiple:
-            yield f"a tensor ends in {spec.shape[-1]}, it was learned on multiples of {asked.multiple}"
+            yield (
+                f"a tensor ends in {spec.shape[-1]}, it was learned on multiples of "
+                f"{asked.multiple}"
+            )
     largest = max(tensors, key=elements, default=None)
     for bounds, name in ((asked.ranks, "dimensions"), (asked.elements, "elements")):
         if bounds is None:
             continue
         have = (
-            0 if largest is None else len(largest.shape or ()) if name == "dimensions" else elements(largest)
+            0
+            if largest is None
+            else len(largest.shape or ())
+            if name == "dimensions"
+            else elements(largest)
         )
         if not bounds.least <= have <= bounds.most:
-            yield f"the largest tensor has {have} {name}, it was learned on {bounds.least} to {bounds.most}"
+            yield (
+                f"the largest tensor has {have} {name}, it was learned on {bounds.least} to "
+                f"{bounds.most}"
+            )
 
 
 def elements(spec: ArgSpec) -> int:
@@ -98,11 +112,16 @@ def layout(spec: ArgSpec) -> str:
     if stride is None or stride == _strides(shape, range(len(shape))):
         return "contiguous"
     inner_first = (0, *range(2, len(shape)), 1)
-    return "channels_last" if len(shape) in (4, 5) and stride == _strides(shape, inner_first) else "strided"
+    return (
+        "channels_last"
+        if len(shape) in (4, 5) and stride == _strides(shape, inner_first)
+        else "strided"
+    )
 
 
 def _strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Of dense memory in which the dimensions follow each other in ``order``, the outermost first."""
+    """Of dense memory in which the dimensions follow each other in ``order``, the outermost
+    first."""
     strides, step = [0] * len(shape), 1
     for place in reversed(order):
         strides[place] = step
@@ -153,7 +172,9 @@ def recipe(data: Sequence[dict[str, Any]] | None) -> tuple[RecipeStep, ...]:
 
 def _check_requires(data: Any, wrong: Wrong) -> None:
     if not isinstance(data, dict):
-        wrong("metadata.requires", "holds no fields", f"indent {', '.join(REQUIREMENT_KEYS)} under it")
+        wrong(
+            "metadata.requires", "holds no fields", f"indent {', '.join(REQUIREMENT_KEYS)} under it"
+        )
         return
     for key in data:
         if key not in REQUIREMENT_KEYS:
@@ -163,8 +184,14 @@ def _check_requires(data: Any, wrong: Wrong) -> None:
         wrong("metadata.requires.device", "no device", f"use one of {', '.join(DEVICES)}")
     for name in _WORDS:
         if name in data and not _are_words(data[name]):
-            wrong(f"metadata.requires.{name}", "no list of words", "write e.g. `[float32, bfloat16]`")
-    if "layouts" in data and _are_words(data["layouts"]) and not set(data["layouts"]) <= set(LAYOUTS):
+            wrong(
+                f"metadata.requires.{name}", "no list of words", "write e.g. `[float32, bfloat16]`"
+            )
+    if (
+        "layouts" in data
+        and _are_words(data["layouts"])
+        and not set(data["layouts"]) <= set(LAYOUTS)
+    ):
         wrong("metadata.requires.layouts", "an unknown layout", f"use {', '.join(LAYOUTS)}")
     for name in _SKILLS:
         if name in data and not _are_names(data[name]):
@@ -176,7 +203,9 @@ def _check_numbers(data: dict[str, Any], wrong: Wrong) -> None:
     """Sizes and versions."""
     for name in _BOUNDS:
         if name in data and not _are_bounds(data[name]):
-            wrong(f"metadata.requires.{name}", "no bounds", "write e.g. `{least: 1024, most: 65536}`")
+            wrong(
+                f"metadata.requires.{name}", "no bounds", "write e.g. `{least: 1024, most: 65536}`"
+            )
     if "multiple" in data and not (type(data["multiple"]) is int and data["multiple"] > 0):
         wrong("metadata.requires.multiple", "no whole number above 0", "write e.g. `multiple: 16`")
     for name in _VERSIONS:
@@ -186,7 +215,11 @@ def _check_numbers(data: dict[str, Any], wrong: Wrong) -> None:
 
 def _check_recipe(data: Any, wrong: Wrong) -> None:
     if not isinstance(data, list) or not 1 <= len(data) <= MAX_STEPS:
-        wrong("metadata.recipe", f"no list of 1 to {MAX_STEPS} steps", "write one `- skill: name` per step")
+        wrong(
+            "metadata.recipe",
+            f"no list of 1 to {MAX_STEPS} steps",
+            "write one `- skill: name` per step",
+        )
         return
     for number, step in enumerate(data):
         where = f"metadata.recipe[{number}]"
@@ -201,25 +234,41 @@ def _check_recipe(data: Any, wrong: Wrong) -> None:
 
 def _check_step(step: dict[str, Any], where: str, wrong: Wrong) -> None:
     if not _NAME.fullmatch(step["skill"]):
-        wrong(f"{where}.skill", f"{step['skill']!r} is no skill's name", "use a skill that can rewrite")
+        wrong(
+            f"{where}.skill",
+            f"{step['skill']!r} is no skill's name",
+            "use a skill that can rewrite",
+        )
     for key in step:
         if key not in STEP_KEYS:
-            wrong(f"{where}.{key}", "unknown field", f"remove it; known fields are {', '.join(STEP_KEYS)}")
+            wrong(
+                f"{where}.{key}",
+                "unknown field",
+                f"remove it; known fields are {', '.join(STEP_KEYS)}",
+            )
     if "covers" in step and not _are_words(step["covers"]):
         wrong(f"{where}.covers", "no list of operations", "write e.g. `covers: [layer_norm]`")
     if not _are_parameters(step.get("parameters", {})):
         wrong(f"{where}.parameters", "no names with plain values", "write e.g. `{num_warps: 8}`")
     for name in ("every", "planned"):
         if not isinstance(step.get(name, False), bool):
-            wrong(f"{where}.{name}", "neither true nor false", f"write `{name}: true`, or leave it out")
+            wrong(
+                f"{where}.{name}",
+                "neither true nor false",
+                f"write `{name}: true`, or leave it out",
+            )
 
 
 def _are_words(data: Any) -> bool:
-    return isinstance(data, list) and all(isinstance(one, str) and _WORD.fullmatch(one) for one in data)
+    return isinstance(data, list) and all(
+        isinstance(one, str) and _WORD.fullmatch(one) for one in data
+    )
 
 
 def _are_names(data: Any) -> bool:
-    return isinstance(data, list) and all(isinstance(one, str) and _NAME.fullmatch(one) for one in data)
+    return isinstance(data, list) and all(
+        isinstance(one, str) and _NAME.fullmatch(one) for one in data
+    )
 
 
 def _are_bounds(data: Any) -> bool:

@@ -1,12 +1,13 @@
-"""rewrite.py: whether an executable skill has the four parts the rewrite engine calls. Reads, never runs.
+"""rewrite.py: whether an executable skill has the four parts the rewrite engine calls. Reads,
+never runs.
 
     def match(graph): ...                        -> list[Match]
     def preconditions(graph, match): ...         -> list[Proof]
     parameters = {"BLOCK_SIZE": [1024, 512]}     name -> choices, default first; or a function
     def apply(graph, match, parameters): ...     -> None
 
-Not covered: whether they are right. The engine reports what they raise; the evaluator judges what they make.
-"""
+Not covered: whether they are right. The engine reports what they raise; the evaluator judges what
+they make."""
 
 from __future__ import annotations
 
@@ -66,13 +67,17 @@ def _accepts(arguments: ast.arguments, count: int) -> bool:
     positional = len(arguments.posonlyargs) + len(arguments.args)
     required = positional - len(arguments.defaults)
     named = sum(default is None for default in arguments.kw_defaults)
-    return required <= count and named == 0 and (positional >= count or arguments.vararg is not None)
+    return (
+        required <= count and named == 0 and (positional >= count or arguments.vararg is not None)
+    )
 
 
 def _check_parameters(tree: ast.Module) -> list[Found]:
     if "parameters" in _top_level_names(tree):
         return []
-    return [("parameters", "not defined", "write `parameters = {}` when there is nothing to choose")]
+    return [
+        ("parameters", "not defined", "write `parameters = {}` when there is nothing to choose")
+    ]
 
 
 def _top_level_names(tree: ast.Module) -> set[str]:
@@ -85,7 +90,8 @@ def _top_level_names(tree: ast.Module) -> set[str]:
 
 
 def _check_imports(tree: ast.Module) -> list[Found]:
-    """Only the rewrite engine: it is the part of kernel-lsp that exists in the project's interpreter."""
+    """Only the rewrite engine: it is the part of kernel-lsp that exists in the project's
+    interpreter."""
     found: list[Found] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):
@@ -95,7 +101,9 @@ def _check_imports(tree: ast.Module) -> list[Found]:
         else:
             continue
         remedy = "import from kernel_lsp.rewrite only"
-        found += [(f"line {node.lineno}", f"imports {name}", remedy) for name in names if _foreign(name)]
+        found += [
+            (f"line {node.lineno}", f"imports {name}", remedy) for name in names if _foreign(name)
+        ]
     return found
 
 

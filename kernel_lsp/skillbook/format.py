@@ -1,10 +1,10 @@
 """SKILL.md: what one skill folder must look like, and what exactly is wrong when it does not.
 
-A folder `skills/<name>/` holds SKILL.md (front matter and four sections) and, when the skill can rewrite
-code by itself, rewrite.py (checked in executable.py). Every problem names file, field and remedy, and all
-problems of a folder are found in one pass. Reading a skill never runs anything from its folder.
-Not covered: whether the advice is any good; that is what evaluations of its rewrites are for.
-"""
+A folder `skills/<name>/` holds SKILL.md (front matter and four sections) and, when the skill can
+rewrite code by itself, rewrite.py (checked in executable.py). Every problem names file, field and
+remedy, and all problems of a folder are found in one pass. Reading a skill never runs anything
+from its folder. Not covered: whether the advice is any good; that is what evaluations of its
+rewrites are for."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ MAX_BYTES = 64 * 1024
 """A skill is read whole by a person or a model; the longest published ones have 600 lines."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_TAG = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")  # torch's own words, such as channels_last, are good tags
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<yaml>.*?)^---[ \t]*\n(?P<body>.*)\Z", re.DOTALL | re.MULTILINE)
+_TAG = re.compile(
+    r"[a-z0-9]+([-_][a-z0-9]+)*"
+)  # torch's own words, such as channels_last, are good tags
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n(?P<yaml>.*?)^---[ \t]*\n(?P<body>.*)\Z", re.DOTALL | re.MULTILINE
+)
 _HEADING = re.compile(r"#{1,2}[ \t]++(?P<title>\S.*)")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
@@ -58,7 +62,9 @@ def read(folder: Path, source: str = "built-in") -> Skill:
     return skill
 
 
-def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple[SkillProblem, ...]]:
+def examine(
+    folder: Path, source: str = "built-in"
+) -> tuple[Skill | None, tuple[SkillProblem, ...]]:
     """The skill, or None and why not."""
     path = folder / "SKILL.md"
     problems: list[SkillProblem] = []
@@ -69,7 +75,9 @@ def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple
     text = _text(path, wrong)
     parts = _FRONT_MATTER.match(text) if text is not None else None
     if text is not None and parts is None:
-        wrong("front matter", "missing", "begin with a line `---`, the fields, and another line `---`")
+        wrong(
+            "front matter", "missing", "begin with a line `---`, the fields, and another line `---`"
+        )
     front = _front_matter(parts["yaml"], wrong) if parts else None
     if front is not None and parts:
         _check_fields(front, folder.name, wrong)
@@ -78,14 +86,22 @@ def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple
     if script.exists():
         found = executable.check(script)
         if front is not None and "recipe" in _mapping(front.get("metadata")):
-            wrong("metadata.recipe", "beside a rewrite.py", "keep one of the two: which would be applied?")
-        problems += [SkillProblem(path=str(script), field=f, cause=c, remedy=r) for f, c, r in found]
+            wrong(
+                "metadata.recipe",
+                "beside a rewrite.py",
+                "keep one of the two: which would be applied?",
+            )
+        problems += [
+            SkillProblem(path=str(script), field=f, cause=c, remedy=r) for f, c, r in found
+        ]
     if problems or front is None or parts is None:
         return None, tuple(problems)
     return _skill(front, parts["body"], folder, source, executable=script.exists()), ()
 
 
-def _skill(front: dict[str, Any], body: str, folder: Path, source: str, *, executable: bool) -> Skill:
+def _skill(
+    front: dict[str, Any], body: str, folder: Path, source: str, *, executable: bool
+) -> Skill:
     metadata = front["metadata"]
     return Skill(
         name=front["name"],
@@ -110,12 +126,22 @@ def _text(path: Path, wrong: Wrong) -> str | None:
         raw = foreign.read_bytes(path, most=MAX_BYTES)
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
-        wrong("file", "missing", "a skill folder needs a SKILL.md; remove the folder if it is no skill")
+        wrong(
+            "file",
+            "missing",
+            "a skill folder needs a SKILL.md; remove the folder if it is no skill",
+        )
     except OSError as error:
         if error.errno == errno.EFBIG:
-            wrong("file", str(error.strerror), f"stay under {MAX_BYTES}; move details to other files")
+            wrong(
+                "file", str(error.strerror), f"stay under {MAX_BYTES}; move details to other files"
+            )
         else:
-            wrong("file", f"cannot be read: {error.strerror}", "make it a regular file that you may read")
+            wrong(
+                "file",
+                f"cannot be read: {error.strerror}",
+                "make it a regular file that you may read",
+            )
     except UnicodeDecodeError as error:
         wrong("file", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
     return None
@@ -249,7 +275,9 @@ def _check_tags(tags: Any, wrong: Wrong) -> None:
     bad = [tag for tag in tags if not isinstance(tag, str) or not _TAG.fullmatch(tag)]
     if bad:
         wrong(
-            "metadata.tags", f"{_short(bad[0])} is no tag", "use a-z, 0-9, - and _, in quotes if YAML objects"
+            "metadata.tags",
+            f"{_short(bad[0])} is no tag",
+            "use a-z, 0-9, - and _, in quotes if YAML objects",
         )
     elif len(set(tags)) != len(tags):
         wrong("metadata.tags", "a tag is given twice", "remove the repetition")
@@ -261,17 +289,25 @@ def _check_body(body: str, wrong: Wrong) -> None:
     for title in SECTIONS:
         if title not in present:
             near = difflib.get_close_matches(title, [t for t, _ in sections], n=1)
-            remedy = f"did you mean it by `## {near[0]}`?" if near else f"add a heading `## {title}`"
+            remedy = (
+                f"did you mean it by `## {near[0]}`?" if near else f"add a heading `## {title}`"
+            )
             wrong(f"section {title}", "missing", remedy)
         elif present.count(title) > 1:
             wrong(f"section {title}", "given twice", "merge the two")
         elif not dict(sections)[title].strip():
-            wrong(f"section {title}", "empty", "write it, or the skill cannot be judged by a reader")
+            wrong(
+                f"section {title}", "empty", "write it, or the skill cannot be judged by a reader"
+            )
     if sorted(present) == sorted(SECTIONS) and present != list(SECTIONS):
-        wrong("sections", f"in the order {', '.join(present)}", f"use the order {', '.join(SECTIONS)}")
+        wrong(
+            "sections", f"in the order {', '.join(present)}", f"use the order {', '.join(SECTIONS)}"
+        )
     example = dict(sections).get("Example", "")
     if example.strip() and not any(_FENCE.match(line) for line in example.splitlines()):
-        wrong("section Example", "has no code block", "show the code before and after in ``` fences")
+        wrong(
+            "section Example", "has no code block", "show the code before and after in ``` fences"
+        )
 
 
 def _sections(body: str) -> list[tuple[str, str]]:

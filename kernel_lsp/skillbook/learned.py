@@ -1,9 +1,8 @@
 """Where learned skills lie, and how a draft becomes a SKILL.md.
 
-A snapshot is a folder ``library/snapshots/<number>`` in the user's data folder that nobody changes any more:
-a folder per skill in it, and what was retired below ``_retired``. The newest one counts. Who makes them is
-kernel_lsp/library; this module is what reading needs.
-"""
+A snapshot is a folder ``library/snapshots/<number>`` in the user's data folder that nobody changes
+any more: a folder per skill in it, and what was retired below ``_retired``. The newest one counts.
+Who makes them is kernel_lsp/library; this module is what reading needs."""
 
 from __future__ import annotations
 
@@ -49,5 +48,7 @@ def text_of(draft: SkillDraft, version: int = 1) -> str:
     metadata = {"scope": draft.scope, "tags": list(draft.tags), "version": version}
     metadata |= conditions.as_data(draft.requires, draft.recipe)
     front = {"name": draft.name, "description": draft.description, "metadata": metadata}
-    told = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    told = yaml.safe_dump(
+        front, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )
     return f"---\n{told}---\n\n{draft.content.strip()}\n"

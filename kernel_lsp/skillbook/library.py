@@ -1,11 +1,11 @@
 """All skills of a user: found, loaded, and frozen into a `Skillbook` with a digest.
 
-A bad skill is reported and left out; it never stops the others. Of two skills with one name the first
-folder's wins, and the built-in folder comes first, so a workspace cannot replace a built-in skill unseen.
+A bad skill is reported and left out; it never stops the others. Of two skills with one name the
+first folder's wins, and the built-in folder comes first, so a workspace cannot replace a built-in
+skill unseen.
 
-The rewrite.py of a workspace's skill is workspace code: pass ``workspace`` to `folders` only when the user
-allowed that folder's code to run. Such skills carry ``source="workspace"``.
-"""
+The rewrite.py of a workspace's skill is workspace code: pass ``workspace`` to `folders` only when
+the user allowed that folder's code to run. Such skills carry ``source="workspace"``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Skillbook:
 
     @cached_property
     def _index(self) -> Index:
-        from kernel_lsp.skillbook.recall import Index  # numpy: 12 MB that listing skills does not need
+        from kernel_lsp.skillbook.recall import (
+            Index,
+        )  # numpy: 12 MB that listing skills does not need
 
         return Index(self.skills)
 
@@ -72,8 +74,8 @@ def built_in_folder() -> Path:
 def folders(
     configured: Sequence[str] = (), *, workspace: Path | None = None, data_dir: Path | None = None
 ) -> tuple[SkillFolder, ...]:
-    """Where skills live: built in, the user's own, learned ones that were verified, the workspace's (see
-    above), and configured ones."""
+    """Where skills live: built in, the user's own, learned ones that were verified, the
+    workspace's (see above), and configured ones."""
     data = data_dir or Path(default_data_dir())
     found = [
         SkillFolder(path=built_in_folder(), source="built-in", required=True),
@@ -94,14 +96,17 @@ def folders(
 def load(where: Iterable[SkillFolder | Path], *, data_dir: Path | None = None) -> Skillbook:
     """Read every skill folder. Never raises on what it finds there.
 
-    ``data_dir``: where the user's trusted signers lie; a skill whose signature does not hold is left out, and
-    in CI one of somebody else's that has none.
-    """
+    ``data_dir``: where the user's trusted signers lie; a skill whose signature does not hold is
+    left out, and in CI one of somebody else's that has none."""
     keyring = Keyring(data_dir or default_data_dir())
     skills: dict[str, Skill] = {}
     problems: list[SkillProblem] = []
     for place in where:
-        folder = place if isinstance(place, SkillFolder) else SkillFolder(path=place, source="configured")
+        folder = (
+            place
+            if isinstance(place, SkillFolder)
+            else SkillFolder(path=place, source="configured")
+        )
         for candidate in _candidates(folder, problems):
             if (doubt := _doubt(candidate, folder.source, keyring)) is not None:
                 problems.append(doubt)
@@ -127,15 +132,20 @@ def _candidates(folder: SkillFolder, problems: list[SkillProblem]) -> list[Path]
         )
         return []
     try:
-        found = sorted(p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
-        # `skills` is a common name: a workspace's may hold Python packages, which are no broken skills.
+        found = sorted(
+            p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))
+        )
+        # `skills` is a common name: a workspace's may hold Python packages, which are no broken
+        # skills.
         return [p for p in found if folder.source != "workspace" or (p / "SKILL.md").exists()]
     except OSError as error:
         if folder.required or not isinstance(error, FileNotFoundError):
             if folder.source == "built-in":
                 remedy = "reinstall kernel-lsp: its own skills are gone"
             cause = f"cannot be read: {error.strerror}"
-            problems.append(SkillProblem(path=str(folder.path), field="folder", cause=cause, remedy=remedy))
+            problems.append(
+                SkillProblem(path=str(folder.path), field="folder", cause=cause, remedy=remedy)
+            )
         return []
 
 
@@ -148,7 +158,10 @@ def _doubt(folder: Path, source: str, keyring: Keyring) -> SkillProblem | None:
     except Unsigned as error:
         if not refuses_unsigned():
             return None
-        cause, remedy = f"{error.cause}: left out in CI", "have it signed, or set KERNEL_LSP_UNSIGNED=yes"
+        cause, remedy = (
+            f"{error.cause}: left out in CI",
+            "have it signed, or set KERNEL_LSP_UNSIGNED=yes",
+        )
     except SignatureError as error:
         cause, remedy = error.cause, error.remedy or ""
     else:

@@ -1,12 +1,13 @@
 """Which skills may fit a target: BM25 over their words, with the words that matched.
 
-Explainable on purpose: no model, no embedding, and the same query gives the same answer. The scores are
-rank_bm25's (Okapi BM25, k1 = 1.5, b = 0.75), but for the inverse document frequency: the original one turns
-negative for a word in more than half of the documents, so a word that all skills share would push them all
-down. Lucene's, log(1 + (N - n + 0.5) / (n + 0.5)), is always positive.
+Explainable on purpose: no model, no embedding, and the same query gives the same answer. The
+scores are rank_bm25's (Okapi BM25, k1 = 1.5, b = 0.75), but for the inverse document frequency:
+the original one turns negative for a word in more than half of the documents, so a word that all
+skills share would push them all down. Lucene's, log(1 + (N - n + 0.5) / (n + 0.5)), is always
+positive.
 
-A word's scores depend on the word alone: they are asked for once and kept, and a query adds up a few columns.
-"""
+A word's scores depend on the word alone: they are asked for once and kept, and a query adds up a
+few columns."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from kernel_lsp.records import Skill, SkillMatch
 from kernel_lsp.skillbook.words import words
 
 NAME_WEIGHT, DESCRIPTION_WEIGHT, TAG_WEIGHT = 3, 3, 4
-"""How often a field counts against the body's once. The body explains and so mentions its neighbors, too."""
+"""How often a field counts against the body's once. The body explains and so mentions its
+neighbors, too."""
 K1, B = 1.5, 0.75
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -43,7 +45,9 @@ class Index:
     def select(self, query: str | Iterable[str], limit: int) -> tuple[SkillMatch, ...]:
         """At most ``limit`` skills that share a word with the query, best first; ties by name."""
         # Each word once: a graph of 300 additions is not 300 times about them.
-        known = {word: self._column(word) for word in dict.fromkeys(words(query)) if self._has(word)}
+        known = {
+            word: self._column(word) for word in dict.fromkeys(words(query)) if self._has(word)
+        }
         scores = np.sum([*known.values(), np.zeros(len(self._skills))], axis=0)
         found = np.flatnonzero(scores)
         best = found[np.lexsort((self._place[found], -scores[found]))[:limit]]
@@ -67,7 +71,9 @@ class Index:
 def _okapi(documents: list[list[str]]) -> Any:
     made = BM25Okapi(documents, k1=K1, b=B)
     num_with = Counter(word for document in documents for word in set(document))
-    made.idf = {word: math.log1p((len(documents) - n + 0.5) / (n + 0.5)) for word, n in num_with.items()}
+    made.idf = {
+        word: math.log1p((len(documents) - n + 0.5) / (n + 0.5)) for word, n in num_with.items()
+    }
     return made
 
 

@@ -1,9 +1,10 @@
-"""Text and code to words that can be compared: `aten::layer_norm`, `nn.LayerNorm` and "layer norms" agree.
+"""Text and code to words that can be compared: `aten::layer_norm`, `nn.LayerNorm` and "layer
+norms" agree.
 
-Identifiers are split at case changes, underscores, dots and digits; each also yields its parts joined
-(`layernorm`), because prose writes some names as one word; the 2d of `conv2d` is dropped. Plurals lose their
-s. Nothing else is stemmed: "fused" and "fusion" are different words, as are "norm" and "normal".
-"""
+Identifiers are split at case changes, underscores, dots and digits; each also yields its parts
+joined (`layernorm`), because prose writes some names as one word; the 2d of `conv2d` is dropped.
+Plurals lose their s. Nothing else is stemmed: "fused" and "fusion" are different words, as are
+"norm" and "normal"."""
 
 from __future__ import annotations
 
@@ -27,10 +28,14 @@ _STOP = frozenset(
 def words(text: str | Iterable[str]) -> list[str]:
     """Lower-case words in order, with repetitions."""
     texts = [text] if isinstance(text, str) else text
-    return [word for piece in texts for name in _IDENTIFIER.findall(piece) for word in _of_name(name)]
+    return [
+        word for piece in texts for name in _IDENTIFIER.findall(piece) for word in _of_name(name)
+    ]
 
 
-@lru_cache(maxsize=2**14)  # identifiers repeat: an index of 5,000 skills is built in a third of the time
+@lru_cache(
+    maxsize=2**14
+)  # identifiers repeat: an index of 5,000 skills is built in a third of the time
 def _of_name(name: str) -> tuple[str, ...]:
     parts = [_singular(part.lower()) for part in _PART.findall(name)]
     letters = [part for part in parts if not part[0].isdigit()]

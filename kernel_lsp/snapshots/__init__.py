@@ -1,8 +1,9 @@
 """Calls of a real program, kept so that another process can make them again.
 
-A *call snapshot* is one file: the object that was called and the call's arguments as the program had them,
-pickled by cloudpickle, with every tensor replaced by a description of it. Opening one runs no constructor and
-gives tensors of the same shapes, layout, sharing and history with other numbers in them.
+A *call snapshot* is one file: the object that was called and the call's arguments as the program
+had them, pickled by cloudpickle, with every tensor replaced by a description of it. Opening one
+runs no constructor and gives tensors of the same shapes, layout, sharing and history with other
+numbers in them.
 
 keeping.py   writes one inside of the user's program (loaded by path, under another name)
 format.py    the file: a header in JSON, pickles, values that carry meaning; standard library only

@@ -1,9 +1,9 @@
 """A tensor of a recorded call as plain values, and whether its numbers are kept.
 
-Weights and activations are described and never kept. What carries meaning is kept by value: integers,
-booleans and tensors of few distinct values (masks), and buffers, while they are small when compressed.
-Relative imports and the standard library alone: torch is the program's own and is handed in.
-"""
+Weights and activations are described and never kept. What carries meaning is kept by value:
+integers, booleans and tensors of few distinct values (masks), and buffers, while they are small
+when compressed. Relative imports and the standard library alone: torch is the program's own and is
+handed in."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ class Tensors:
         if core.numel() * core.element_size() > MAX_RAW_BYTES:
             return None
         flat = core.resolve_conj().resolve_neg().cpu().contiguous()
-        flat = flat.as_strided((flat.numel(),), (1,))  # what was expanded keeps strides that view() refuses
+        flat = flat.as_strided(
+            (flat.numel(),), (1,)
+        )  # what was expanded keeps strides that view() refuses
         raw = bytes(flat.clone().view(self.torch.uint8).untyped_storage())
         packed = zlib.compress(raw, 1)
         return packed if len(packed) <= min(MAX_KEPT_BYTES, self._room) else None
@@ -127,7 +129,9 @@ def summary(tensor: Any, torch: Any) -> dict[str, Any]:
     share = finite.double().mean()
     numbers = torch.stack([low, high, mean, spread, zeros, share]).tolist()
     names = ("low", "high", "mean", "std", "zeros", "finite")
-    return {name: number for name, number in zip(names, numbers, strict=True) if math.isfinite(number)}
+    return {
+        name: number for name, number in zip(names, numbers, strict=True) if math.isfinite(number)
+    }
 
 
 def structure(tensor: Any) -> dict[str, Any]:
@@ -149,8 +153,13 @@ def _sample_values(tensor: Any) -> Any:
 
 
 def _is_mask(tensor: Any, torch: Any) -> bool:
-    """Whether it has at most two distinct values, and more than two elements: an additive mask does."""
-    if tensor.is_complex() or tensor.numel() <= 2 or tensor.numel() * tensor.element_size() > MAX_RAW_BYTES:
+    """Whether it has at most two distinct values, and more than two elements: an additive mask
+    does."""
+    if (
+        tensor.is_complex()
+        or tensor.numel() <= 2
+        or tensor.numel() * tensor.element_size() > MAX_RAW_BYTES
+    ):
         return False
     values = tensor.detach()
     low, high = values.amin(), values.amax()

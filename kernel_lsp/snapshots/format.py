@@ -2,9 +2,8 @@
 
     magic (8 bytes)  length of the header (8 bytes, big-endian)  header  parts
 
-The header says for each part where it begins behind the header and how long it is. Relative imports alone:
-this file is also loaded inside of the user's program, under another name.
-"""
+The header says for each part where it begins behind the header and how long it is. Relative
+imports alone: this file is also loaded inside of the user's program, under another name."""
 
 from __future__ import annotations
 

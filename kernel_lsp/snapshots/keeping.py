@@ -1,16 +1,16 @@
 """Writes the snapshot of one call, inside of the user's program.
 
-Tensors, devices, generators, locks and whatever the program's script defines are named in the pickle and
-made anew where it is opened (opening.py): a tensor from its description, a class of the script from the
-script's text as it is then. Everything else is pickled by cloudpickle, which is handed in as a module.
-Tensors of unusual kinds (sparse, nested, quantized, subclasses) are pickled as their dense parts
-(unusual.py). What cannot be pickled (open files, sockets, threads, objects of extensions) is left out: a
-stand-in takes its place, which says what it was when the target uses it.
+Tensors, devices, generators, locks and whatever the program's script defines are named in the
+pickle and made anew where it is opened (opening.py): a tensor from its description, a class of the
+script from the script's text as it is then. Everything else is pickled by cloudpickle, which is
+handed in as a module. Tensors of unusual kinds (sparse, nested, quantized, subclasses) are pickled
+as their dense parts (unusual.py). What cannot be pickled (open files, sockets, threads, objects of
+extensions) is left out: a stand-in takes its place, which says what it was when the target uses
+it.
 
-Relative imports and the standard library alone; loaded by path, under another name, by workloads/recorder.
-Not covered: objects whose pickle fails beyond its first step, as of a class that extensions hide: `NotKept`
-says what was in the way.
-"""
+Relative imports and the standard library alone; loaded by path, under another name, by
+workloads/recorder. Not covered: objects whose pickle fails beyond its first step, as of a class
+that extensions hide: `NotKept` says what was in the way."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Keeper:
     ) -> WrittenSnapshot:
         """Snapshot of ``target(*args, **kwargs)``, which is about to be called.
 
-        ``about``: plain values for the header. Raises NotKept, and OSError when nothing can be written.
-        """
+        ``about``: plain values for the header. Raises NotKept, and OSError when nothing can be
+        written."""
         header, parts = self._pickled(target, args, kwargs)
         content = format.encode({**about, **header, **_program(self._torch)}, parts)
         if len(content) > format.MAX_BYTES:
@@ -95,7 +95,9 @@ class Keeper:
         except NotDescribed as error:
             raise NotKept(f"it holds {error}") from error
         except _Full as error:
-            raise NotKept(f"what it holds besides tensors takes over {MAX_PICKLE_BYTES >> 20} MB") from error
+            raise NotKept(
+                f"what it holds besides tensors takes over {MAX_PICKLE_BYTES >> 20} MB"
+            ) from error
         except Exception as error:  # objects may refuse to be pickled in any way
             raise NotKept(f"it holds what cannot be pickled ({_describe_error(error)})") from error
         pickles = stream.getvalue()
@@ -111,7 +113,11 @@ class Keeper:
         """What the script has assigned and its classes may read: small objects, each by itself."""
         script, found = sys.modules.get(SCRIPT), {}
         for name, value in list(vars(script).items()) if script is not None else ():
-            if name.startswith("__") or isinstance(value, types.ModuleType) or _by_name(value) is not None:
+            if (
+                name.startswith("__")
+                or isinstance(value, types.ModuleType)
+                or _by_name(value) is not None
+            ):
                 continue
             stream = _Bounded(MAX_GLOBAL_BYTES)
             pickler = self._pickler(stream, _SmallTensors(tensors))
@@ -192,10 +198,15 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             return self._reduced(thing)
 
         def _reduced(self, thing: Any) -> Any:
-            """As pickle reduces it; a stand-in for what refuses. Its parts are pickled in their turn."""
+            """As pickle reduces it; a stand-in for what refuses. Its parts are pickled in their
+            turn."""
             try:
                 known = self.dispatch_table.get(type(thing))
-                return known(thing) if known is not None else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+                return (
+                    known(thing)
+                    if known is not None
+                    else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+                )
             except Exception:  # objects may refuse in any way
                 return unusual.absent(thing)
 
@@ -220,7 +231,8 @@ def _name_of(thing: Any, torch: Any) -> tuple[str, Any] | None:
 
 
 def _by_name(thing: Any) -> str | None:
-    """The name of a class or function that the program's script defines; None for everything else."""
+    """The name of a class or function that the program's script defines; None for everything
+    else."""
     if not isinstance(thing, (type, types.FunctionType)) or thing.__module__ != SCRIPT:
         return None
     found: Any = sys.modules.get(SCRIPT)
@@ -230,7 +242,8 @@ def _by_name(thing: Any) -> str | None:
 
 
 def _of_torch(thing: Any, torch: Any) -> list[str] | None:
-    """How torch is asked for one of its C++ classes, or for a member of a C++ enum, which do not pickle."""
+    """How torch is asked for one of its C++ classes, or for a member of a C++ enum, which do not
+    pickle."""
     kind = thing if isinstance(thing, type) else type(thing)
     if type(kind).__name__ != "pybind11_type" or not kind.__module__.startswith("torch"):
         return None

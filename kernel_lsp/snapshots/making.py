@@ -1,8 +1,9 @@
-"""Tensors for an opened call: real memory on one device, with numbers like those that were recorded.
+"""Tensors for an opened call: real memory on one device, with numbers like those that were
+recorded.
 
-Everything is drawn from one seed, so that every process that opens the same snapshot gets the same numbers.
-Devices: what lay on a GPU lies on the device that judges, what lay on the CPU of such a program stays there.
-"""
+Everything is drawn from one seed, so that every process that opens the same snapshot gets the same
+numbers. Devices: what lay on a GPU lies on the device that judges, what lay on the CPU of such a
+program stays there."""
 
 from __future__ import annotations
 
@@ -43,13 +44,20 @@ class Drawn:
         dtype = dtype_of(spec)
         if not self._widened:
             return dtype
-        return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+        return (
+            torch.complex128
+            if dtype.is_complex
+            else torch.float64
+            if dtype.is_floating_point
+            else dtype
+        )
 
 
 def make_strided(
     spec: Spec, dtype: torch.dtype, room: torch.Tensor | None, device: torch.device
 ) -> torch.Tensor:
-    """An empty tensor of the recorded shape, strides and alignment; in ``room``, where it shares memory."""
+    """An empty tensor of the recorded shape, strides and alignment; in ``room``, where it shares
+    memory."""
     shape, stride, offset = spec["shape"], spec["stride"], spec["offset"]
     if room is not None and dtype == dtype_of(spec):
         return (
@@ -60,7 +68,11 @@ def make_strided(
     offset %= ALIGNED_ELEMENTS
     if not offset:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device)
-    last = 0 if 0 in shape else sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
+    last = (
+        0
+        if 0 in shape
+        else sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
+    )
     return torch.empty(offset + last, dtype=dtype, device=device).as_strided(shape, stride, offset)
 
 
@@ -78,7 +90,8 @@ def _strides_of(values: torch.Tensor, like: torch.Tensor) -> tuple[int, ...]:
 
 
 def draw_values(spec: Spec, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Numbers with the recorded range, mean, spread and share of zeros, in the shape of ``like``."""
+    """Numbers with the recorded range, mean, spread and share of zeros, in the shape of
+    ``like``."""
     if not (like.is_floating_point() or like.is_complex()):
         return _integers(spec.get("structure", {}), like, generator)
     seen: dict[str, Any] = spec.get("values", {})
@@ -94,7 +107,9 @@ def draw_values(spec: Spec, like: torch.Tensor, generator: torch.Generator) -> t
     return made
 
 
-def _integers(structure: dict[str, Any], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _integers(
+    structure: dict[str, Any], like: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
     low, high = int(structure.get("low", 0)), int(structure.get("high", 0))
     made = torch.randint(low, high + 1, like.shape, device=like.device, generator=generator)
     if structure.get("monotone"):

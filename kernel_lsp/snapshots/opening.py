@@ -1,13 +1,14 @@
-"""Opens the snapshot of a call: the program's own object and arguments, with other numbers in the tensors.
+"""Opens the snapshot of a call: the program's own object and arguments, with other numbers in the
+tensors.
 
     opened = open_call(home, source, maker)
     args, kwargs = opened.bind(tensors)         # fresh objects around these tensors, as often as wanted
     result = opened.target(*args, **kwargs)
 
-The file of the target is imported (or, for a script, its definitions run) from ``source``, which stands in
-the place of the file. No constructor runs. Runs code of the program: in confined processes only.
-Not covered: what the program had changed in its modules after importing them (monkeypatches).
-"""
+The file of the target is imported (or, for a script, its definitions run) from ``source``, which
+stands in the place of the file. No constructor runs. Runs code of the program: in confined
+processes only. Not covered: what the program had changed in its modules after importing them
+(monkeypatches)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class TensorMaker(Protocol):
     """Makes the tensors of a call."""
 
     def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
-        """The tensor of this number; ``room``: the memory that it shares with others, None: its own."""
+        """The tensor of this number; ``room``: the memory that it shares with others, None: its
+        own."""
         ...
 
     def fill(self, tensor: torch.Tensor, spec: Spec, values: torch.Tensor | None) -> None:
@@ -89,7 +91,8 @@ def header_of(home: Home) -> dict[str, Any]:
 
 
 def open_call(home: Home, source: str, maker: TensorMaker) -> OpenedCall:
-    """Raises SnapshotError, with cause and remedy, also for what the program's code raises meanwhile."""
+    """Raises SnapshotError, with cause and remedy, also for what the program's code raises
+    meanwhile."""
     contents = _read(home)
     _enter(home, source)
     tensors = _Tensors(contents, maker)
@@ -137,7 +140,8 @@ def _load(unpickler: Any, what: str) -> Any:
     except (Exception, SystemExit) as error:  # the program's own code runs here
         raise SnapshotError(
             f"{what} could not be opened: {_describe_error(error)}",
-            "record the program again; what it changes in its own modules after importing them is not kept",
+            "record the program again; what it changes in its own modules after importing them is "
+            "not kept",
         ) from error
 
 
@@ -191,9 +195,12 @@ def _describe_error(error: BaseException) -> str:
 
 
 class _Script:
-    """The program's script as a module: its definitions, and what it had assigned when the call was kept."""
+    """The program's script as a module: its definitions, and what it had assigned when the call
+    was kept."""
 
-    def __init__(self, home: Home, source: str, contents: format.Contents, tensors: _Tensors) -> None:
+    def __init__(
+        self, home: Home, source: str, contents: format.Contents, tensors: _Tensors
+    ) -> None:
         self._path: str | None = contents.header.get("script")
         self._source = {**dict(home.others), home.path: source}.get(self._path or "")
         self._contents, self._tensors = contents, tensors
@@ -206,7 +213,9 @@ class _Script:
         for part in name.split("."):
             found = getattr(found, part, None)
             if found is None:
-                raise SnapshotError(f"{self._path} defines no {name} any more", "record the program again")
+                raise SnapshotError(
+                    f"{self._path} defines no {name} any more", "record the program again"
+                )
         return found
 
     def namespace(self) -> dict[str, Any]:
@@ -240,7 +249,8 @@ class _Script:
             raise _not_found(error) from error
         except (Exception, SystemExit) as error:  # the program's own code runs here
             raise SnapshotError(
-                f"the definitions of {self._path} could not be run by themselves: {_describe_error(error)}",
+                f"the definitions of {self._path} could not be run by themselves: "
+                f"{_describe_error(error)}",
                 "keep what a class or function needs at its definition in constants above it",
             ) from error
         return module
@@ -293,9 +303,16 @@ class _Tensors:
         if "blob" not in spec:
             return None
         raw = bytearray(zlib.decompress(self._blobs[spec["blob"]]))
-        shape = [1 if step == 0 else size for size, step in zip(spec["shape"], spec["stride"], strict=True)]
+        shape = [
+            1 if step == 0 else size
+            for size, step in zip(spec["shape"], spec["stride"], strict=True)
+        ]
         dtype = dtype_of(spec)
-        flat = torch.frombuffer(raw, dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
+        flat = (
+            torch.frombuffer(raw, dtype=torch.uint8).view(dtype)
+            if raw
+            else torch.empty(0, dtype=dtype)
+        )
         return flat.reshape(shape).expand(spec["shape"])
 
 
@@ -303,7 +320,9 @@ def dtype_of(spec: Spec) -> torch.dtype:
     """Raises SnapshotError for a dtype that this torch does not have."""
     dtype = getattr(torch, spec["dtype"], None)
     if not isinstance(dtype, torch.dtype):
-        raise SnapshotError(f"torch {torch.__version__} has no dtype {spec['dtype']}", "record again with it")
+        raise SnapshotError(
+            f"torch {torch.__version__} has no dtype {spec['dtype']}", "record again with it"
+        )
     return dtype
 
 
@@ -370,7 +389,9 @@ class _Named:
             return found
         if kind == "lock":
             return threading.RLock() if value == "RLock" else threading.Lock()
-        raise SnapshotError(f"the snapshot names a {kind}, which this version does not know", "record again")
+        raise SnapshotError(
+            f"the snapshot names a {kind}, which this version does not know", "record again"
+        )
 
 
 class _Unpickler(_Named, pickle.Unpickler):
@@ -378,6 +399,6 @@ class _Unpickler(_Named, pickle.Unpickler):
 
 
 class _Arguments(_Named, pickle._Unpickler):
-    """For the second of two pickles, whose memo goes on from the first's. In Python, because C's Unpickler
-    forgets how long a memo is that it was given (3.11 to 3.14); 0.3 ms for the arguments of a decoder layer.
-    """
+    """For the second of two pickles, whose memo goes on from the first's. In Python, because C's
+    Unpickler forgets how long a memo is that it was given (3.11 to 3.14); 0.3 ms for the arguments
+    of a decoder layer."""

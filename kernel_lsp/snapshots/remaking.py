@@ -15,7 +15,8 @@ def made(name: str) -> Callable[..., Any]:
     """The function that a pickle names. Raises SnapshotError."""
     if name not in MAKERS:
         raise SnapshotError(
-            f"the snapshot names a {name}, which this version does not know", "record the program again"
+            f"the snapshot names a {name}, which this version does not know",
+            "record the program again",
         )
     return MAKERS[name]
 
@@ -33,7 +34,8 @@ class Absent:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         kind = object.__getattribute__(self, "_kind")
         raise AbsentError(
-            f"it uses a {kind}, which a recorded call cannot hold: keep that use out of forward, or make the"
+            f"it uses a {kind}, which a recorded call cannot hold: keep that use out of forward, "
+            f"or make the"
             " object within it"
         )
 
@@ -50,7 +52,11 @@ class Absent:
 
 
 def _sparse(
-    layout: str, parts: tuple[torch.Tensor, ...], shape: tuple[int, ...], coalesced: bool, needs: bool
+    layout: str,
+    parts: tuple[torch.Tensor, ...],
+    shape: tuple[int, ...],
+    coalesced: bool,
+    needs: bool,
 ) -> torch.Tensor:
     if layout == "sparse_coo":
         found = torch.sparse_coo_tensor(parts[0], parts[1], shape, check_invariants=False)
@@ -71,7 +77,9 @@ def _quantized(numbers: torch.Tensor, scale: float, zero: int, dtype: torch.dtyp
     return torch.quantize_per_tensor((numbers.double() - zero).float() * scale, scale, zero, dtype)
 
 
-def _empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, needs: bool) -> torch.Tensor:
+def _empty(
+    shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, needs: bool
+) -> torch.Tensor:
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta", requires_grad=needs)
 
 

@@ -1,9 +1,9 @@
 """The definitions of a script, to be run without what the script does.
 
-A script that trains at import cannot be imported to get at its classes. `definitions` keeps imports,
-functions and classes, also in ``try`` and ``if`` statements that hold nothing else, at their lines, and
-leaves every other statement out. What those had assigned comes from the snapshot. Standard library only.
-"""
+A script that trains at import cannot be imported to get at its classes. `definitions` keeps
+imports, functions and classes, also in ``try`` and ``if`` statements that hold nothing else, at
+their lines, and leaves every other statement out. What those had assigned comes from the snapshot.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ def _is_definition(node: ast.stmt) -> bool:
     if isinstance(node, KEPT) or _is_type_alias(node):
         return True
     if isinstance(node, ast.Try):
-        parts = [*node.body, *node.orelse, *node.finalbody, *(s for h in node.handlers for s in h.body)]
+        parts = [
+            *node.body,
+            *node.orelse,
+            *node.finalbody,
+            *(s for h in node.handlers for s in h.body),
+        ]
         return all(isinstance(part, HARMLESS) for part in parts) and any(map(_binds, parts))
     if isinstance(node, ast.If) and not _asks_for_main(node.test):
         parts = [*node.body, *node.orelse]

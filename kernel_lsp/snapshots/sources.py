@@ -1,9 +1,10 @@
-"""An edited text in the place of a file of the program, for this process and without touching the file.
+"""An edited text in the place of a file of the program, for this process and without touching the
+file.
 
-`serve({path: text})` before the program's modules are imported. Imports compile the text under the file's own
-name; linecache, and with it tracebacks, inspect and Triton, reads the same lines. What opens the file itself
-(child processes, ``open(__file__)``) sees it only where the confinement has mounted it there as well.
-"""
+`serve({path: text})` before the program's modules are imported. Imports compile the text under the
+file's own name; linecache, and with it tracebacks, inspect and Triton, reads the same lines. What
+opens the file itself (child processes, ``open(__file__)``) sees it only where the confinement has
+mounted it there as well."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from types import CodeType, ModuleType
 
 def serve(texts: Mapping[str, str]) -> None:
     """Serve these texts from now on, instead of those that were served before."""
-    known = next((finder for finder in sys.meta_path if isinstance(finder, _ServedSourceFinder)), None)
+    known = next(
+        (finder for finder in sys.meta_path if isinstance(finder, _ServedSourceFinder)), None
+    )
     finder = known or _ServedSourceFinder()
     if known is None:
         sys.meta_path.insert(0, finder)
@@ -31,13 +34,15 @@ def serve(texts: Mapping[str, str]) -> None:
 
 
 def remember_lines(path: str, text: str) -> None:
-    """Have linecache show this text. Without a time of change it is never compared with the disk."""
+    """Have linecache show this text. Without a time of change it is never compared with the
+    disk."""
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
 def unload(path: str) -> None:
-    """Forget the module of a file, and every other that is neither installed nor Python's own, so that the
-    next import runs their texts anew. What is installed stays: it may not bear being imported twice."""
+    """Forget the module of a file, and every other that is neither installed nor Python's own, so
+    that the next import runs their texts anew. What is installed stays: it may not bear being
+    imported twice."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and (
@@ -48,7 +53,13 @@ def unload(path: str) -> None:
 
 def _is_own(name: str, file: str) -> bool:
     """Whether a module belongs to the program itself."""
-    if name.partition(".")[0] in ("kernel_lsp", "_kernel_lsp_cloudpickle", "__main__", "torch", "triton"):
+    if name.partition(".")[0] in (
+        "kernel_lsp",
+        "_kernel_lsp_cloudpickle",
+        "__main__",
+        "torch",
+        "triton",
+    ):
         return False
     folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     installed = "site-packages" in file or "dist-packages" in file

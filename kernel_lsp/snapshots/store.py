@@ -1,12 +1,12 @@
-"""Recorded programs in the user's data folder: an index of what each called, and the snapshots of the calls.
+"""Recorded programs in the user's data folder: an index of what each called, and the snapshots of
+the calls.
 
     <data>/recordings/<program>/<time>/index.json    what was called, how often, what takes its time
                                        calls/*.call  snapshots
                                        complete      written last: without it the recording was cut off
 
-Readable by the user alone. A new recording of a program replaces the last one when it is complete; the oldest
-recordings go when all together take more than `MAX_BYTES`. Standard library only.
-"""
+Readable by the user alone. A new recording of a program replaces the last one when it is complete;
+the oldest recordings go when all together take more than `MAX_BYTES`. Standard library only."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class ProgramRecording:
     command: tuple[str, ...]
     elapsed_s: float
     seen: tuple[Table, ...]
-    """target, kind, calls, share, mean_us: one for each target, what takes most of the time first. A target
-    is ``path::qualname``, its path absolute for installed packages, else from the root."""
+    """target, kind, calls, share, mean_us: one for each target, what takes most of the time first.
+    A target is ``path::qualname``, its path absolute for installed packages, else from the
+    root."""
     ways: tuple[Table, ...]
     """The same with arguments, setting and snapshot: one for each way of calling a target."""
     devices: tuple[str, ...] = ()
@@ -68,7 +69,8 @@ class ProgramRecording:
 
 
 def cloudpickle_file() -> str:
-    """The file of our own cloudpickle, which the recorder and every opening process load by its path."""
+    """The file of our own cloudpickle, which the recorder and every opening process load by its
+    path."""
     spec = importlib.util.find_spec("cloudpickle.cloudpickle")
     if spec is None or spec.origin is None:
         raise WorkloadError("cloudpickle is not installed", "install kernel-lsp again")
@@ -76,7 +78,8 @@ def cloudpickle_file() -> str:
 
 
 def folders_of(home: Home) -> tuple[Path, ...]:
-    """What a confined process has to read to open a call. A home folder is never shown as a whole."""
+    """What a confined process has to read to open a call. A home folder is never shown as a
+    whole."""
     user = Path.home()
     named = (Path(entry) for entry in home.search_path)
     places = (place for place in named if place.is_dir() and not user.is_relative_to(place))
@@ -166,7 +169,9 @@ def _recorded_names(folder: Path, mtime_ns: int) -> dict[str, frozenset[str]]:
     recording = read(folder)
     for way in recording.ways if recording is not None else ():
         if recording is not None and recording.snapshot(way) is not None:
-            found.setdefault(str(recording.path_of(way).resolve()), set()).add(recording.qualname_of(way))
+            found.setdefault(str(recording.path_of(way).resolve()), set()).add(
+                recording.qualname_of(way)
+            )
     return {path: frozenset(names) for path, names in found.items()}
 
 
@@ -174,7 +179,9 @@ def forget(data_dir: Path, root: Path | None = None) -> int:
     """Delete the recordings of a workspace, or all; how many went. Raises OSError."""
     if root is None:
         count = len(list(_folders(data_dir / FOLDER)))
-        shutil.rmtree(data_dir / FOLDER, ignore_errors=False) if (data_dir / FOLDER).exists() else None
+        shutil.rmtree(data_dir / FOLDER, ignore_errors=False) if (
+            data_dir / FOLDER
+        ).exists() else None
         return count
     mine = recordings(data_dir, root)
     for one in mine:
@@ -196,7 +203,10 @@ def _folders(parent: Path) -> Iterator[Path]:
 def _make_room(parent: Path, keep: Path) -> None:
     """Remove the oldest recordings while all take too much."""
     folders = sorted(_folders(parent), key=lambda folder: folder.name)
-    sizes = {folder: sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) for folder in folders}
+    sizes = {
+        folder: sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+        for folder in folders
+    }
     total = sum(sizes.values())
     for folder in folders:
         if total <= MAX_BYTES:

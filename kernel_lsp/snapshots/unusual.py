@@ -1,9 +1,9 @@
-"""What pickle refuses, as parts that it takes: tensors of unusual kinds, parametrized modules, and the rest.
+"""What pickle refuses, as parts that it takes: tensors of unusual kinds, parametrized modules, and
+the rest.
 
-Each function gives what a pickler's ``reducer_override`` returns. What makes the object again out of its
-parts is named by a `Made`, and lies in remaking.py, in the process that opens. Standard library alone; torch
-is the program's own and is handed in.
-"""
+Each function gives what a pickler's ``reducer_override`` returns. What makes the object again out
+of its parts is named by a `Made`, and lies in remaking.py, in the process that opens. Standard
+library alone; torch is the program's own and is handed in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def is_ordinary(tensor: Any, torch: Any) -> bool:
     """Whether a description of its memory stands for it."""
     known = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
     if type(tensor) not in known:
-        return bool(torch.nn.parameter.is_lazy(tensor))  # which has no size yet, and is refused by name
+        return bool(
+            torch.nn.parameter.is_lazy(tensor)
+        )  # which has no size yet, and is refused by name
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
@@ -79,18 +81,26 @@ def _flattened(tensor: Any, needs: bool) -> tuple[Any, ...]:
 def _quantized(tensor: Any, torch: Any) -> tuple[Any, ...]:
     if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         numbers = tensor.int_repr()
-        return Made("quantized"), (numbers, float(tensor.q_scale()), int(tensor.q_zero_point()), tensor.dtype)
+        return Made("quantized"), (
+            numbers,
+            float(tensor.q_scale()),
+            int(tensor.q_zero_point()),
+            tensor.dtype,
+        )
     return absent(tensor)
 
 
 def is_parametrized(module: Any, torch: Any) -> bool:
     """Whether torch has put a class of its own around the module's, which refuses to be pickled."""
     parametrize = torch.nn.utils.parametrize
-    return type(module).__name__.startswith("Parametrized") and bool(parametrize.is_parametrized(module))
+    return type(module).__name__.startswith("Parametrized") and bool(
+        parametrize.is_parametrized(module)
+    )
 
 
 def reduced_parametrized(module: Any, torch: Any) -> tuple[Any, ...]:
-    """A module with parametrizations (weight_norm, LoRA) as one without, and what puts them around it."""
+    """A module with parametrizations (weight_norm, LoRA) as one without, and what puts them around
+    it."""
     plain = torch.nn.utils.parametrize.type_before_parametrizations(module)
     state = (dict(vars(module)), tuple(module.parametrizations))
     return Made("module"), (plain,), state, None, None, Made("parametrized")
@@ -99,5 +109,9 @@ def reduced_parametrized(module: Any, torch: Any) -> tuple[Any, ...]:
 def absent(thing: Any) -> tuple[Any, ...]:
     """A stand-in for what cannot be kept."""
     kind = type(thing)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
     return Made("absent"), (name,)

@@ -67,7 +67,9 @@ def _has_inputs(text: str, target: Target) -> bool:
     if target.kind is TargetKind.FUNCTION and outline.has_class:
         return False
     return not any(
-        target.qualname in used for name, used in outline.users if name not in (target.qualname, *_MAKERS)
+        target.qualname in used
+        for name, used in outline.users
+        if name not in (target.qualname, *_MAKERS)
     )
 
 
@@ -91,7 +93,9 @@ def _outline(text: str) -> _Outline | None:
     return _Outline(
         defined=frozenset(name for statement in body for name in _defined_names(statement)),
         has_class=any(isinstance(statement, ast.ClassDef) for statement in body),
-        users=tuple((s.name, _names(s)) for s in body if isinstance(s, ast.ClassDef | ast.FunctionDef)),
+        users=tuple(
+            (s.name, _names(s)) for s in body if isinstance(s, ast.ClassDef | ast.FunctionDef)
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""Arguments of a call in TOML: tensors by dtype and shape, and plain values. Checked, never guessed."""
+"""Arguments of a call in TOML: tensors by dtype and shape, and plain values. Checked, never
+guessed."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def _argument(place: FilePlace, item: dict[str, Any]) -> ArgSpec:
     if "dtype" not in item:
         value = item.get("value")
         return ArgSpec(
-            name=name, value=tuple(value) if item.get("tuple") and isinstance(value, list) else value
+            name=name,
+            value=tuple(value) if item.get("tuple") and isinstance(value, list) else value,
         )
     dtype = full_dtype(str(item["dtype"]))
     if dtype is None:
@@ -95,12 +97,16 @@ def _values(place: FilePlace, item: dict[str, Any]) -> ValueSummary | None:
         raise place.wrong("values", f"cannot be read: {error}", "record it again") from error
 
 
-def _distribution(place: FilePlace, item: dict[str, Any], values: ValueSummary | None, dtype: str) -> str:
+def _distribution(
+    place: FilePlace, item: dict[str, Any], values: ValueSummary | None, dtype: str
+) -> str:
     if "distribution" not in item and values is not None:
         return _as_seen(values, dtype)
     given = str(item.get("distribution", "normal"))
     if given not in DISTRIBUTIONS and not re.fullmatch(r"index:[1-9]\d*", given):
-        raise place.wrong("distribution", f"is {given!r}", f"use {', '.join(DISTRIBUTIONS)} or index:N")
+        raise place.wrong(
+            "distribution", f"is {given!r}", f"use {', '.join(DISTRIBUTIONS)} or index:N"
+        )
     return given
 
 

@@ -25,7 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, BusyShare, RecordedLaunch, Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    ArgSpec,
+    BusyShare,
+    RecordedLaunch,
+    Snapshot,
+    Target,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.workloads.arguments import FilePlace, arguments
 from kernel_lsp.workloads.recorded import relative, target_of
 from kernel_lsp.workloads.tables import files, tables
@@ -44,7 +52,9 @@ def launches(folder: str) -> tuple[tuple[RecordedLaunch, ...], tuple[WorkloadErr
         for index, entry in entries:
             try:
                 found.append(_launch(FilePlace(path, "launch", index), entry))
-            except WorkloadError as error:  # one launch with a dtype that is unknown here costs no other
+            except (
+                WorkloadError
+            ) as error:  # one launch with a dtype that is unknown here costs no other
                 problems.append(error)
     return tuple(sorted(found, key=lambda one: -(one.busy.share or 0.0))), tuple(problems)
 
@@ -56,7 +66,9 @@ def launching(
     path = relative(snapshot.uri, folder)
     found, problems = launches(folder)
     wanted = [
-        one for one in found if one.target == f"{path}::{target.qualname}" and one.called_with is not None
+        one
+        for one in found
+        if one.target == f"{path}::{target.qualname}" and one.called_with is not None
     ]
     made: list[Workload] = []
     for one in wanted:
@@ -67,8 +79,8 @@ def launching(
 
 
 def busy(folder: str) -> dict[str, BusyShare]:
-    """``path::qualname`` -> its part of the recorded runs, the largest where several know it. Never raises:
-    what cannot be read is told where workloads are asked for."""
+    """``path::qualname`` -> its part of the recorded runs, the largest where several know it.
+    Never raises: what cannot be read is told where workloads are asked for."""
     found: dict[str, BusyShare] = {}
     for path in files(folder):
         try:
@@ -82,7 +94,8 @@ def busy(folder: str) -> dict[str, BusyShare]:
 
 
 def shares_in(path: Path, root: Path) -> dict[str, float]:
-    """Qualified name -> share of the recorded time, of one file's targets; empty outside of the root."""
+    """Qualified name -> share of the recorded time, of one file's targets; empty outside of the
+    root."""
     file = path.absolute()
     if not file.is_relative_to(root):
         return {}

@@ -1,9 +1,9 @@
-"""What the processes of a recorded program saw, put together: one entry per target and way of calling it.
+"""What the processes of a recorded program saw, put together: one entry per target and way of
+calling it.
 
-In: the parts that recorder/spool.py wrote. Out: plain tables for recording_file.py. Ways that differ in
-nothing but their numbers are one; a way's share is its calls times its mean time, over the time of all
-processes together, so ranks that do the same count as one program.
-"""
+In: the parts that recorder/spool.py wrote. Out: plain tables for recording_file.py. Ways that
+differ in nothing but their numbers are one; a way's share is its calls times its mean time, over
+the time of all processes together, so ranks that do the same count as one program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
             key = (site["kind"], site["target"])
             targets.setdefault(key, _Target()).add(site)
     ways = [
-        _number_way({"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed)
+        _number_way(
+            {"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed
+        )
         for (kind, target), found in targets.items()
         for way in found.ways.values()
     ]
@@ -54,7 +56,9 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
         devices=tuple(dict.fromkeys(part["device"] for part in parts if part.get("device"))),
         versions=parts[0]["versions"] if parts else {},
         notes=tuple(dict.fromkeys(note for part in parts for note in part["notes"])),
-        seen=sorted((_seen_table(key, found, elapsed) for key, found in targets.items()), key=_rank),
+        seen=sorted(
+            (_seen_table(key, found, elapsed) for key, found in targets.items()), key=_rank
+        ),
         ways=sorted(ways, key=_rank),
     )
 
@@ -84,11 +88,18 @@ def _kind_of(way: Table) -> Table:
 
 
 def _both(one: Table, other: Table) -> Table:
-    arguments = [_argument(*pair) for pair in zip(one["arguments"], other["arguments"], strict=True)]
+    arguments = [
+        _argument(*pair) for pair in zip(one["arguments"], other["arguments"], strict=True)
+    ]
     kept = {name: way[name] for name in KEPT for way in (other, one) if name in way}
     if "snapshot" in kept:
         kept.pop("not_kept", None)
-    return {**one, **kept, **{name: one[name] + other[name] for name in NUMBERS}, "arguments": arguments}
+    return {
+        **one,
+        **kept,
+        **{name: one[name] + other[name] for name in NUMBERS},
+        "arguments": arguments,
+    }
 
 
 def _argument(one: Table, other: Table) -> Table:
@@ -121,10 +132,20 @@ def _number_way(entry: Table, way: Table, elapsed_s: float) -> Table:
 
 
 def _seen_table(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
-    times = [(way["calls"], seconds) for way in found.ways.values() if (seconds := _seconds(way)) is not None]
+    times = [
+        (way["calls"], seconds)
+        for way in found.ways.values()
+        if (seconds := _seconds(way)) is not None
+    ]
     timed = sum(calls for calls, _ in times)
-    seconds = sum(seconds for _, seconds in times) * (found.calls / timed if timed else 0) if times else None
-    return {"target": key[1], "kind": key[0]} | _numbers(found.calls, found.calls, seconds, elapsed_s)
+    seconds = (
+        sum(seconds for _, seconds in times) * (found.calls / timed if timed else 0)
+        if times
+        else None
+    )
+    return {"target": key[1], "kind": key[0]} | _numbers(
+        found.calls, found.calls, seconds, elapsed_s
+    )
 
 
 def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:

@@ -8,9 +8,8 @@ Grammar, one workload per comment line, in the comment lines right above the tar
     mark   := "grad" | "normal" | "uniform" | "zeros" | "ones"    of the tensor before it
 
 dtypes: f16 bf16 f32 f64 i8 i16 i32 i64 u8 bool, or torch's names. ``ids=i64[8,128]<32000`` draws
-indices below 32000. Without items before the bar, get_inputs() makes the inputs. ``inference``: nobody
-differentiates these calls; without it gradients belong to the result.
-"""
+indices below 32000. Without items before the bar, get_inputs() makes the inputs. ``inference``:
+nobody differentiates these calls; without it gradients belong to the result."""
 
 from __future__ import annotations
 
@@ -36,7 +35,9 @@ _MODES = {"train": True, "eval": False}
 _INFERENCE = "inference"
 
 
-def pragmas(snapshot: Snapshot, target: Target) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
+def pragmas(
+    snapshot: Snapshot, target: Target
+) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """The workloads in the comment block right above the target, top to bottom."""
     found: list[Workload] = []
     problems: list[WorkloadError] = []
@@ -46,7 +47,8 @@ def pragmas(snapshot: Snapshot, target: Target) -> tuple[tuple[Workload, ...], t
         except WorkloadError as error:
             problems.append(
                 WorkloadError(
-                    f"line {line}: workload comment: {error.cause}", error.remedy or f"e.g. {EXAMPLE}"
+                    f"line {line}: workload comment: {error.cause}",
+                    error.remedy or f"e.g. {EXAMPLE}",
                 )
             )
     return tuple(found), tuple(problems)
@@ -58,7 +60,9 @@ def _pragma_lines(text: str, start: int) -> list[tuple[int, str]]:
         return []
     lines = _LINE_END.split(text[:start])
     found: list[tuple[int, str]] = []
-    for index in range(len(lines) - 2, -1, -1):  # the last piece is the indentation of the target itself
+    for index in range(
+        len(lines) - 2, -1, -1
+    ):  # the last piece is the indentation of the target itself
         if not lines[index].lstrip().startswith("#"):
             break
         if match := _PRAGMA.fullmatch(lines[index]):
@@ -72,13 +76,17 @@ def parse(rest: str) -> Workload:
         raise WorkloadError(f"it is longer than {MAX_CHARS} characters", f"e.g. {EXAMPLE}")
     words = _WORD.findall(rest)
     before, after = (
-        (words[: words.index("|")], words[words.index("|") + 1 :]) if "|" in words else (words, None)
+        (words[: words.index("|")], words[words.index("|") + 1 :])
+        if "|" in words
+        else (words, None)
     )
     training = next((_MODES[word] for word in before if word in _MODES), None)
     inference = _INFERENCE in before
     inputs = _items([word for word in before if word not in _MODES and word != _INFERENCE])
     if after is not None and after[:1] != ["init"]:
-        raise WorkloadError(f"expected `init` after `|`, found {' '.join(after)!r}", f"e.g. {EXAMPLE}")
+        raise WorkloadError(
+            f"expected `init` after `|`, found {' '.join(after)!r}", f"e.g. {EXAMPLE}"
+        )
     if training and inference:
         raise WorkloadError("`train` and `inference` contradict each other", "keep one of them")
     if not inputs and training is None and after is None and not inference:
@@ -134,11 +142,14 @@ def _item(word: str) -> ArgSpec:
 def _tensor(name: str | None, match: re.Match[str]) -> ArgSpec:
     dtype = full_dtype(match["dtype"])
     if dtype is None:
-        raise WorkloadError(f"{match['dtype']!r} is no dtype", f"use one of {' '.join(SHORT_DTYPES)}")
+        raise WorkloadError(
+            f"{match['dtype']!r} is no dtype", f"use one of {' '.join(SHORT_DTYPES)}"
+        )
     sizes = [size.strip() for size in match["shape"].split(",")] if match["shape"].strip() else []
     if not all(size.isascii() and size.isdigit() for size in sizes):
         raise WorkloadError(
-            f"the sizes [{match['shape']}] are no integers", "write every dimension out, e.g. f32[128,4096]"
+            f"the sizes [{match['shape']}] are no integers",
+            "write every dimension out, e.g. f32[128,4096]",
         )
     return ArgSpec(
         name=name,
@@ -165,7 +176,9 @@ def _check_names(specs: list[ArgSpec]) -> None:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise WorkloadError(f"{twice} is given twice", "keep one of them")
     if any(spec.name is None for spec in specs[_first_named(specs) :]):
-        raise WorkloadError("an argument without a name follows a named one", "put unnamed arguments first")
+        raise WorkloadError(
+            "an argument without a name follows a named one", "put unnamed arguments first"
+        )
 
 
 def _first_named(specs: list[ArgSpec]) -> int:

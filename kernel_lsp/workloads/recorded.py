@@ -1,8 +1,9 @@
 """Workloads in TOML: ``.kernel-lsp/workloads.toml``, which people write, and its neighbors.
 
-What ``kernel-lsp record`` writes (recording_file.py) has the same tables with more keys: how often a target
-was called so, its share of the time, what its arguments held. What could not be told of an argument
-(``unknown``) or is not judged (``autocast``) makes no workload, and is a problem that says so.
+What ``kernel-lsp record`` writes (recording_file.py) has the same tables with more keys: how often
+a target was called so, its share of the time, what its arguments held. What could not be told of
+an argument (``unknown``) or is not judged (``autocast``) makes no workload, and is a problem that
+says so.
 
 [[workload]]
 target = "models/block.py::Block"     # path from the root, two colons, qualified name
@@ -39,7 +40,9 @@ from kernel_lsp.workloads.arguments import FilePlace, arguments
 from kernel_lsp.workloads.tables import files, tables
 
 BY_HAND = "workloads.toml"
-RECORD_A_RUN = "record a run (`kernel-lsp record -- python your_program.py`; in an editor: *Record a Run*)"
+RECORD_A_RUN = (
+    "record a run (`kernel-lsp record -- python your_program.py`; in an editor: *Record a Run*)"
+)
 """The first remedy wherever nothing says what a target is called with."""
 _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
 _WORKLOAD_KEYS = {"target", "name", "training", "inference", "inputs", "init", *_SEEN_KEYS}
@@ -48,7 +51,8 @@ _WORKLOAD_KEYS = {"target", "name", "training", "inference", "inputs", "init", *
 def recorded_workloads(
     snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
-    """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of time."""
+    """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of
+    time."""
     return _workloads_in(snapshot, target, folder, files(folder) if folder else [])
 
 
@@ -88,7 +92,11 @@ def relative(uri: str, folder: str) -> str:
     parsed = urllib.parse.urlsplit(uri)
     path = Path(urllib.parse.unquote(parsed.path) if parsed.scheme == "file" else uri)
     absolute = path if path.is_absolute() else Path(folder, path)
-    return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else absolute.as_posix()
+    return (
+        absolute.relative_to(folder).as_posix()
+        if absolute.is_relative_to(folder)
+        else absolute.as_posix()
+    )
 
 
 def target_of(place: FilePlace, entry: dict[str, Any]) -> str:
@@ -113,15 +121,22 @@ def _refuse_unusable(place: FilePlace, entry: dict[str, Any]) -> None:
     if entry.get("autocast") is not None:
         what = f"was recorded under autocast ({entry['autocast']}), which a workload cannot say"
         other = "say a workload in that dtype in a comment above the target"
-        raise place.wrong("it", what, f"{RECORD_A_RUN} on this machine, which keeps such calls, or {other}")
+        raise place.wrong(
+            "it", what, f"{RECORD_A_RUN} on this machine, which keeps such calls, or {other}"
+        )
     inputs = entry.get("inputs")
     for item in inputs if isinstance(inputs, list) else ():
         if isinstance(item, dict) and "unknown" in item:
             name = item.get("name", "an argument")
-            raise place.wrong(str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY)
+            raise place.wrong(
+                str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY
+            )
 
 
-REMEDY = f"{RECORD_A_RUN} on this machine, which keeps such calls, or write get_inputs() beside the target"
+REMEDY = (
+    f"{RECORD_A_RUN} on this machine, which keeps such calls, or write get_inputs() beside "
+    f"the target"
+)
 
 
 def _workload(place: FilePlace, entry: dict[str, Any]) -> Workload:
@@ -132,12 +147,16 @@ def _workload(place: FilePlace, entry: dict[str, Any]) -> Workload:
         raise place.wrong("training", f"is {training!r}", "write true or false")
     inference = _inference(place, entry)
     init = entry.get("init")
-    unknown = isinstance(init, list) and any(isinstance(item, dict) and "unknown" in item for item in init)
+    unknown = isinstance(init, list) and any(
+        isinstance(item, dict) and "unknown" in item for item in init
+    )
     return Workload(
         name=str(entry.get("name", f"{place.path.name} #{place.index}")),
         origin=WorkloadOrigin.RECORDED,
         inputs=arguments(place, entry, "inputs"),
-        init=None if unknown else arguments(place, entry, "init"),  # None: get_init_inputs() may know
+        init=None
+        if unknown
+        else arguments(place, entry, "init"),  # None: get_init_inputs() may know
         training=training,
         setting=Setting(gradients=False) if inference else Setting(),
     )

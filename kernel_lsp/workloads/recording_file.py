@@ -1,9 +1,8 @@
 """A recording as a TOML file that people can read and commit: written by ``kernel-lsp record``.
 
-Holds shapes, dtypes, ranges and shares of time, never values; paths below the workspace alone; and of the
-command nothing but the program's name, because arguments may be anything. Kept below `MAX_BYTES` by leaving
-out the ways with the smallest shares. How it is read: recorded.py.
-"""
+Holds shapes, dtypes, ranges and shares of time, never values; paths below the workspace alone; and
+of the command nothing but the program's name, because arguments may be anything. Kept below
+`MAX_BYTES` by leaving out the ways with the smallest shares. How it is read: recorded.py."""
 
 from __future__ import annotations
 
@@ -39,14 +38,19 @@ def write(path: Path, merged: Merged, program: str, created: str) -> int:
     """
     own = [way for way in merged.ways if is_own(way)]
     ways = _few(own)
-    while len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES and ways:
+    while (
+        len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES
+        and ways
+    ):
         ways = ways[: len(ways) * 3 // 4]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
         replace_file(path, text)
         if is_new:
-            path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
+            path.chmod(
+                0o644
+            )  # a temporary file is its owner's alone, this one belongs to a repository
     except OSError as error:
         raise WorkloadError(
             f"the recording could not be written to {path}: {error.strerror or error}",
@@ -95,11 +99,19 @@ def _way(way: Table) -> Iterator[str]:
     inputs = {"launch": "arguments"}.get(way["kind"], "inputs")
     lists = {"init": way.get("init"), inputs: way["arguments"]}
     yield from _pairs(
-        {name: value for name, value in way.items() if name not in ("kind", "arguments", "init", *PRIVATE)}
+        {
+            name: value
+            for name, value in way.items()
+            if name not in ("kind", "arguments", "init", *PRIVATE)
+        }
     )
     for name, rows in lists.items():
         if rows is not None:
-            yield f"{name} = [" + "".join(f"\n  {_value(row)}," for row in rows) + ("\n]" if rows else "]")
+            yield (
+                f"{name} = ["
+                + "".join(f"\n  {_value(row)}," for row in rows)
+                + ("\n]" if rows else "]")
+            )
 
 
 def _pairs(table: Table) -> Iterator[str]:
@@ -117,7 +129,9 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
-        known = [f"{_key(name)} = {_value(item)}" for name, item in value.items() if item is not None]
+        known = [
+            f"{_key(name)} = {_value(item)}" for name, item in value.items() if item is not None
+        ]
         return "{ " + ", ".join(known) + " }" if known else "{}"
     return "[" + ", ".join(map(_value, value)) + "]"
 

@@ -1,11 +1,11 @@
 """Run a program unchanged with the recorder in it, and gather what its processes have seen.
 
-The recorder reaches every Python process of the program by PYTHONPATH. What it writes goes into a folder
-of this run's own in the user's data folder; a run whose ``kernel-lsp record`` was killed leaves that folder
-behind, and the next run on that machine saves what is in it. Nothing of a workspace is believed there: which
-file to replace is read only where this user alone writes. Standard library only; never imports torch.
-Not covered: processes on other machines, which have to be recorded there, each by --out.
-"""
+The recorder reaches every Python process of the program by PYTHONPATH. What it writes goes into a
+folder of this run's own in the user's data folder; a run whose ``kernel-lsp record`` was killed
+leaves that folder behind, and the next run on that machine saves what is in it. Nothing of a
+workspace is believed there: which file to replace is read only where this user alone writes.
+Standard library only; never imports torch. Not covered: processes on other machines, which have to
+be recorded there, each by --out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Recorded:
 
 def default_path(root: Path, command: Sequence[str]) -> Path:
     """``.kernel-lsp/<program>.recorded.toml``."""
-    name = re.sub(r"[^\w.-]+", "-", program_of(root, command).removesuffix(".py")).strip("-.") or "program"
+    name = (
+        re.sub(r"[^\w.-]+", "-", program_of(root, command).removesuffix(".py")).strip("-.")
+        or "program"
+    )
     return root / FOLDER / f"{name}{recording_file.SUFFIX}"
 
 
@@ -80,10 +83,9 @@ def run(
 ) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
-    ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none are kept.
-    ``steps``: the program is ended after so many; None: it ends by itself. ``to_stderr``: what it prints
-    goes there, because standard output is a document of ours.
-    """
+    ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none
+    are kept. ``steps``: the program is ended after so many; None: it ends by itself.
+    ``to_stderr``: what it prints goes there, because standard output is a document of ours."""
     program = program_of(root, command)
     folder = _spool(root, program, out, data_dir)
     try:
@@ -91,21 +93,31 @@ def run(
     except WorkloadError:
         _remove(folder)
         raise
-    recorded = _write_recording(root, folder, program, out, status)  # where this fails, the next run can
+    recorded = _write_recording(
+        root, folder, program, out, status
+    )  # where this fails, the next run can
     _remove(folder)
     return recorded
 
 
 def recover(root: Path, data_dir: Path) -> list[Recorded]:
-    """Write what interrupted runs of this workspace have seen, each into its own file, and clean up."""
+    """Write what interrupted runs of this workspace have seen, each into its own file, and clean
+    up."""
     found = []
     for folder in sorted((data_dir / SPOOLS).glob("*/")):
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
             pid, program, out = int(about["pid"]), str(about["program"]), Path(about["out"])
-            # In a folder that machines share, numbers of processes say nothing about another machine's.
+            # In a folder that machines share, numbers of processes say nothing about another
+            # machine's.
             is_ours = about["host"] == platform.node() and about["root"] == str(root.absolute())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not even that: nothing was seen
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):  # not even that: nothing was seen
             _remove(folder)
             continue
         if not is_ours or _alive(pid):
@@ -169,7 +181,8 @@ def _run(
 
 @contextlib.contextmanager
 def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C reaches the program by the terminal; what reaches only us is passed on. We stay, to write."""
+    """Ctrl-C reaches the program by the terminal; what reaches only us is passed on. We stay, to
+    write."""
 
     def pass_on(number: int, _: object) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -199,7 +212,8 @@ def _write_recording(root: Path, folder: Path, program: str, out: Path, status: 
 
 
 def _parts(folder: Path) -> Iterator[Table]:
-    """What each process has written last. A part is replaced in one step, so it is whole or not there."""
+    """What each process has written last. A part is replaced in one step, so it is whole or not
+    there."""
     for path in sorted(folder.glob("*.json")):
         if path.name == ABOUT:
             continue

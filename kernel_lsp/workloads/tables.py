@@ -1,7 +1,7 @@
 """The TOML files of a workspace's ``.kernel-lsp`` folder, parsed once per change.
 
-A recording says its format: an older or newer one is refused with what to do. What people write has none.
-"""
+A recording says its format: an older or newer one is refused with what to do. What people write
+has none."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ FORMAT = 1
 
 def files(folder: str) -> list[Path]:
     """Those of a workspace, what people wrote first."""
-    return sorted(Path(folder, FOLDER).glob("*.toml"), key=lambda p: (p.name != "workloads.toml", p.name))
+    return sorted(
+        Path(folder, FOLDER).glob("*.toml"), key=lambda p: (p.name != "workloads.toml", p.name)
+    )
 
 
 def tables(path: Path, name: str) -> list[dict[str, Any]]:
-    """An array of tables of a file, empty when it has none. Raises WorkloadError with the way out."""
+    """An array of tables of a file, empty when it has none. Raises WorkloadError with the way
+    out."""
     entries = _parse(path).get(name, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise WorkloadError(f"{path}: {name} is no array of tables", f"write [[{name}]] with two brackets")
+        raise WorkloadError(
+            f"{path}: {name} is no array of tables", f"write [[{name}]] with two brackets"
+        )
     return entries
 
 
@@ -35,7 +40,9 @@ def _parse(path: Path) -> dict[str, Any]:
         stat = path.stat()
         data = _read(path, stat.st_mtime_ns, stat.st_size)
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}", "make it a readable UTF-8 file") from error
+        raise WorkloadError(
+            f"{path} cannot be read: {error}", "make it a readable UTF-8 file"
+        ) from error
     except ValueError as error:
         raise WorkloadError(f"{path} is no TOML: {error}", "correct that line") from error
     version = data.get("format", FORMAT)
@@ -44,7 +51,9 @@ def _parse(path: Path) -> dict[str, Any]:
         older = isinstance(version, int) and version < FORMAT
         words = f"python {program}" if program.endswith(".py") else f"python -m {program}"
         remedy = f"record it again: kernel-lsp record -- {words}" if older else "update kernel-lsp"
-        raise WorkloadError(f"{path} has format {version!r}, this kernel-lsp reads {FORMAT}", remedy)
+        raise WorkloadError(
+            f"{path} has format {version!r}, this kernel-lsp reads {FORMAT}", remedy
+        )
     return data
 
 

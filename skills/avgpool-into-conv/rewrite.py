@@ -39,7 +39,9 @@ def match(graph: Graph) -> list[GraphMatch]:
         made = conv.read(pool.input) if pool is not None else None
         if pool is None or made is None:
             continue
-        axes = [_merge_axis(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)]
+        axes = [
+            _merge_axis(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)
+        ]
         saved = 0.0
         if all(axes):
             rates = cost.rates(graph)
@@ -68,20 +70,28 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     fits = "stride 1" if not made.transposed else "a stride that divides the pool's"
     inside = all(a.padding == 0 and (a.out - 1) * a.stride + a.kernel <= a.size for a in pool.axes)
     proofs = [
-        proof(f"the convolution has dilation 1 and {fits}", all(axes), f"(stride, dilation) by axis {steps}"),
+        proof(
+            f"the convolution has dilation 1 and {fits}",
+            all(axes),
+            f"(stride, dilation) by axis {steps}",
+        ),
         proof("every window lies inside", inside, "no padding, and the last window ends in time"),
         proof(
             "nobody else reads the convolution",
             graph.only_user(made.node) is match.nodes[1],
             f"{made.node.name} has one reader",
         ),
-        proof("the averaged weight keeps its precision", dtype in EXACT_DTYPES, f"dtype is {dtype}"),
+        proof(
+            "the averaged weight keeps its precision", dtype in EXACT_DTYPES, f"dtype is {dtype}"
+        ),
     ]
     if all(axes):
         before, after = cost.flops(made.node), _flops(graph, made, match.nodes[1], axes)
         proofs.append(
             proof(
-                "the merged kernel costs less", after < before, f"{after:.3g} operations against {before:.3g}"
+                "the merged kernel costs less",
+                after < before,
+                f"{after:.3g} operations against {before:.3g}",
             )
         )
     return proofs
@@ -107,10 +117,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool) -> Merged | None:
     """None when strides and dilations do not fit.
 
-    A transposed convolution meets output o with ``i * stride - padding + k = o``, and output j of the pool
-    averages o = j * step + r for 0 <= r < window: i = j * step / stride + (r + padding - k) / stride, whole
-    numbers only.
-    """
+    A transposed convolution meets output o with ``i * stride - padding + k = o``, and output j of
+    the pool averages o = j * step + r for 0 <= r < window: i = j * step / stride + (r + padding -
+    k) / stride, whole numbers only."""
     if axis.dilation != 1 and axis.kernel != 1:
         return None
     window, step, taps = pool.kernel, pool.stride, axis.kernel
@@ -120,7 +129,10 @@ def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool
         kernel, padding, stride = taps + window - 1, axis.padding, step
         border, every = (window - 1, window - 1), 1
     else:
-        first, last = -((taps - 1 - axis.padding) // axis.stride), (window - 1 + axis.padding) // axis.stride
+        first, last = (
+            -((taps - 1 - axis.padding) // axis.stride),
+            (window - 1 + axis.padding) // axis.stride,
+        )
         if step % axis.stride or first > 0:
             return None
         kernel, padding, stride, every = last - first + 1, -first, step // axis.stride, axis.stride
@@ -154,18 +166,27 @@ def _average_weight(graph: Graph, made: conv.Convolution, axes: list[Merged], he
         pools.AVERAGE[len(axes) - 1].default, (weight, window, step), before=here, name="weight"
     )
     if made.transposed:
-        graph.note(weight, "The average of a transposed convolution is a plain convolution with a stride:")
-        graph.note(weight, "its taps are averages of those that reach the same input from one window.")
+        graph.note(
+            weight, "The average of a transposed convolution is a plain convolution with a stride:"
+        )
+        graph.note(
+            weight, "its taps are averages of those that reach the same input from one window."
+        )
     else:
-        graph.note(weight, "Averaging the outputs of a stride-1 convolution averages its shifted kernels.")
+        graph.note(
+            weight, "Averaging the outputs of a stride-1 convolution averages its shifted kernels."
+        )
     return weight
 
 
 def _pad_input(graph: Graph, value: Node, axes: list[Merged], here: Node) -> tuple[Node, list[int]]:
-    """(input, padding): the input is padded by itself only where one side needs more than the other."""
+    """(input, padding): the input is padded by itself only where one side needs more than the
+    other."""
     if not any(axis.missing for axis in axes):
         return value, [axis.padding for axis in axes]
-    border = [size for axis in reversed(axes) for size in (axis.padding, axis.padding + axis.missing)]
+    border = [
+        size for axis in reversed(axes) for size in (axis.padding, axis.padding + axis.missing)
+    ]
     padded = graph.call(aten.pad.default, (value, border), before=here, name="padded")
     return padded, [0] * len(axes)
 

@@ -17,7 +17,9 @@ def match(graph: Graph) -> list[GraphMatch]:
 def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     norm = graph.named(match.data["norm"])
     fact, running = graph.fact(norm.args[0]), argument(norm, "running_mean")
-    readers = "no running statistics" if running is None else f"{graph.state[running]} has one reader"
+    readers = (
+        "no running statistics" if running is None else f"{graph.state[running]} has one reader"
+    )
     gradients = (
         "derivatives of each operation, in a backward of two passes"
         if graph.gradients
@@ -25,12 +27,20 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     )
     return [
         proof(
-            "statistics are those of the batch", argument(norm, "training") is True, "captured in train mode"
+            "statistics are those of the batch",
+            argument(norm, "training") is True,
+            "captured in train mode",
         ),
-        proof("channels are dimension 1 of a contiguous tensor", fact.contiguous, f"strides {fact.stride}"),
+        proof(
+            "channels are dimension 1 of a contiguous tensor",
+            fact.contiguous,
+            f"strides {fact.stride}",
+        ),
         proof("nobody else sees the running statistics between", True, readers),
         proof(
-            "momentum is a number", isinstance(argument(norm, "momentum"), float), "None would count calls"
+            "momentum is a number",
+            isinstance(argument(norm, "momentum"), float),
+            "None would count calls",
         ),
         proof("no gradient is lost", True, gradients),
     ]

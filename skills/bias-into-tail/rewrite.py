@@ -1,4 +1,5 @@
-"""A convolution's bias as an operation of its own, so that the kernel of what follows adds it on the way."""
+"""A convolution's bias as an operation of its own, so that the kernel of what follows adds it on
+the way."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ CONVOLUTIONS = {
 }  # fmt: skip
 """Call -> spatial dimensions; what the result has before them ends with the channels."""
 NORMS = ("group_norm", "layer_norm")
-"""Norms whose kernels add on the way; what batch norm and instance norm cancel is other skills' to drop."""
+"""Norms whose kernels add on the way; what batch norm and instance norm cancel is other skills' to
+drop."""
 LEAST_BYTES = 1 << 20
 """A smaller result is added to in the time of a launch."""
 ALONE = 1e-3
@@ -52,7 +54,9 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     dtypes = {str(graph.val(item).dtype) for item in (node, bias)}
     return [
         proof(
-            "the bias is one number for each channel", size == (channels,), f"{size} beside {tuple(shape)}"
+            "the bias is one number for each channel",
+            size == (channels,),
+            f"{size} beside {tuple(shape)}",
         ),
         proof("bias and result share one dtype", len(dtypes) == 1, ", ".join(sorted(dtypes))),
     ]
@@ -75,7 +79,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 
 
 def _takes(reader: Node, node: Node) -> bool:
-    """Its kernel can add on the way: it reads the result element by element, in windows or in rows."""
+    """Its kernel can add on the way: it reads the result element by element, in windows or in
+    rows."""
     name = op_name(reader)
     if not reader.args or reader.args[0] is not node:
         return is_pointwise(reader)

@@ -1,4 +1,5 @@
-"""What is the same for all that a normalization averages is subtracted again: a shift before it cancels."""
+"""What is the same for all that a normalization averages is subtracted again: a shift before it
+cancels."""
 
 from __future__ import annotations
 
@@ -71,9 +72,13 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     dtype = graph.fact(node).dtype
     return [
         proof(
-            "the shift is the same for all that is averaged", True, f"{_word(node)} over {_over(graph, node)}"
+            "the shift is the same for all that is averaged",
+            True,
+            f"{_word(node)} over {_over(graph, node)}",
         ),
-        proof("only the normalization reads the shifted value", readers, f"readers of {value.name}"),
+        proof(
+            "only the normalization reads the shifted value", readers, f"readers of {value.name}"
+        ),
         proof("the difference stays within rounding", dtype in EXACT_DTYPES, f"dtype is {dtype}"),
     ]
 
@@ -87,7 +92,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     _correct_running_mean(graph, shift, node)
     graph.caveat(f"a value that {word} subtracts again is not added first: fewer roundings")
     made = node
-    if is_op(node, aten.batch_norm):  # it writes statistics: the call itself stays and reads something else
+    if is_op(
+        node, aten.batch_norm
+    ):  # it writes statistics: the call itself stays and reads something else
         node.args, node.kwargs = args, kwargs
     else:
         made = graph.call(node.target, args, kwargs, before=node)
@@ -109,7 +116,9 @@ def _shift(graph: Graph, node: Node) -> Shift | None:
         if not is_number(step.other) and not _by_channel(graph, node, value, step.other):
             return None
         subtracted = step.kind == "sub"
-        return Shift(value=value, base=step.value, other=step.other, subtracted=subtracted, from_layer=False)
+        return Shift(
+            value=value, base=step.value, other=step.other, subtracted=subtracted, from_layer=False
+        )
     made = conv.read(value)
     if made is None or made.bias is None or not _per_channel(graph, node):
         return None
@@ -134,7 +143,11 @@ def _normalizes(graph: Graph, node: Node) -> bool:
 
 def _average(node: Node) -> Node | None:
     """The mean in ``x - x.mean(dim, keepdim=True)``."""
-    if not is_op(node, aten.sub) or len(node.args) != 2 or argument(node, "alpha", 1) not in (None, 1):
+    if (
+        not is_op(node, aten.sub)
+        or len(node.args) != 2
+        or argument(node, "alpha", 1) not in (None, 1)
+    ):
         return None
     value, mean = node.args
     found = is_op(mean, aten.mean) and mean.args[0] is value and argument(mean, "dtype") is None
@@ -153,7 +166,9 @@ def _by_channel(graph: Graph, node: Node, value: Node, other: Node) -> bool:
     rank = len(graph.fact(value).shape)
     shape = (1,) * (rank - len(graph.fact(other).shape)) + graph.fact(other).shape
     channels = graph.fact(value).shape[1] if rank > 1 else 0
-    flat = all(size == 1 for dim, size in enumerate(shape) if dim != 1) and shape[1:2] == (channels,)
+    flat = all(size == 1 for dim, size in enumerate(shape) if dim != 1) and shape[1:2] == (
+        channels,
+    )
     return flat and other in graph.state and _per_channel(graph, node)
 
 
@@ -209,16 +224,22 @@ def _bias(graph: Graph, shift: Shift, node: Node, parameters: dict[str, Any]) ->
         return bias
     flat = flatten_channels(graph, shift.other, node)
     kept = graph.call(aten.sub.Tensor, (flat, flat), before=node, name="shift")
-    graph.note(kept, "Zero, unless the shift is infinite or NaN: then its channel is NaN, as it was.")
-    return kept if bias is None else graph.call(aten.add.Tensor, (bias, kept), before=node, name="bias")
+    graph.note(
+        kept, "Zero, unless the shift is infinite or NaN: then its channel is NaN, as it was."
+    )
+    return (
+        kept
+        if bias is None
+        else graph.call(aten.add.Tensor, (bias, kept), before=node, name="bias")
+    )
 
 
 def _correct_running_mean(graph: Graph, shift: Shift, node: Node) -> None:
     """Statistics in train mode are those of the shifted value.
 
-    ``(1 - momentum) * stored + momentum * (mean + c)`` is what the norm itself makes of ``stored + momentum /
-    (1 - momentum) * c``. Added before the norm: autograd refuses to see the buffer change after it.
-    """
+    ``(1 - momentum) * stored + momentum * (mean + c)`` is what the norm itself makes of ``stored +
+    momentum / (1 - momentum) * c``. Added before the norm: autograd refuses to see the buffer
+    change after it."""
     stored = argument(node, "running_mean") if is_op(node, aten.batch_norm) else None
     if stored is None:
         return
@@ -227,7 +248,11 @@ def _correct_running_mean(graph: Graph, shift: Shift, node: Node) -> None:
     if is_number(shift.other):
         made = graph.call(aten.add_.Scalar, (stored, shift.other * factor), before=node)
     else:
-        part = graph.call(aten.detach.default, (flatten_channels(graph, shift.other, node),), before=node)
+        part = graph.call(
+            aten.detach.default, (flatten_channels(graph, shift.other, node),), before=node
+        )
         part = graph.call(aten.mul.Tensor, (part, factor), before=node)
         made = graph.call(aten.add_.Tensor, (stored, part), before=node)
-    graph.note(made, "The running mean stays that of the shifted value: the norm scales what is stored.")
+    graph.note(
+        made, "The running mean stays that of the shifted value: the norm scales what is stored."
+    )

@@ -1,4 +1,5 @@
-"""A loop over nn.LSTMCell, GRUCell or RNNCell becomes one call of the library's layer with its weights."""
+"""A loop over nn.LSTMCell, GRUCell or RNNCell becomes one call of the library's layer with its
+weights."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from kernel_lsp.rewrite.loops.cells import CellLoop, cell_loops, is_cell
 from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, cost, proof
 
 SAVED = 0.6
-"""Share of the loop's time. Two cores of an EPYC, 64 steps of 4 rows and 128 states: LSTM 12 ms to 1.1,
-RNN 1.6 to 0.8; of 64 rows, where the products take most of it, LSTM 106 to 52, GRU and RNN a tenth less."""
+"""Share of the loop's time. Two cores of an EPYC, 64 steps of 4 rows and 128 states: LSTM 12 ms to
+1.1, RNN 1.6 to 0.8; of 64 rows, where the products take most of it, LSTM 106 to 52, GRU and RNN a
+tenth less."""
 EXACT_ON_GPU = (torch.float64, torch.bfloat16, torch.float16)
-"""cuDNN multiplies float32 in TF32 unless told otherwise, the products of cells do not: 1e-3 beside 5e-7."""
+"""cuDNN multiplies float32 in TF32 unless told otherwise, the products of cells do not: 1e-3
+beside 5e-7."""
 handles_loops = True
 parameters: dict[str, list[Any]] = {}
 
@@ -47,7 +50,9 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
         proof("all steps are the same", True, f"{found.loop.length} steps, compared one by one"),
         proof("a cell reads only its own state", True, "the graph's edges, in every step"),
         proof("nothing else depends on a state", True, f"beside the cells stand: {beside}"),
-        proof("no digits are lost", dtypes <= allowed, f"{sorted(map(str, dtypes))} on {graph.device}"),
+        proof(
+            "no digits are lost", dtypes <= allowed, f"{sorted(map(str, dtypes))} on {graph.device}"
+        ),
     ]
 
 

@@ -5,18 +5,33 @@ from __future__ import annotations
 import torch
 
 from kernel_lsp.rewrite import layout
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_op,
+    proof,
+)
 
 LEAST_CHANNELS = 16  # below, the direct kernels for contiguous inputs win
-CONVERSION_S = 2.5e-6  # of a weight, on each call: a densely connected block lost 40 % to them on an H200
+CONVERSION_S = (
+    2.5e-6  # of a weight, on each call: a densely connected block lost 40 % to them on an H200
+)
 parameters: dict[str, list[object]] = {}
 
 
 def match(graph: Graph) -> list[GraphMatch]:
     convolutions = [n for n in graph.nodes if is_op(n, *layout.CONVOLUTIONS)]
-    if not convolutions or any(_is_channels_last(item) for n in convolutions for item in n.args[:2]):
+    if not convolutions or any(
+        _is_channels_last(item) for n in convolutions for item in n.args[:2]
+    ):
         return []
-    # Of few input channels cuDNN may compute the sum exactly as they lie, and in TF32 in channels_last.
+    # Of few input channels cuDNN may compute the sum exactly as they lie, and in TF32 in
+    # channels_last.
     convolutions = [n for n in convolutions if graph.fact(n.args[0]).shape[1] >= LEAST_CHANNELS]
     if not convolutions:
         return []
@@ -37,11 +52,15 @@ def match(graph: Graph) -> list[GraphMatch]:
 def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     channels = [graph.fact(n).shape[1] for n in match.nodes]
     sensitive = [
-        n.name for n in graph.nodes if is_op(n, aten.view, aten.as_strided) and _reads(n, match.nodes)
+        n.name
+        for n in graph.nodes
+        if is_op(n, aten.view, aten.as_strided) and _reads(n, match.nodes)
     ]
     groups = [argument(n, "groups", 1) for n in match.nodes]
     return [
-        proof("channels fill a vector", min(channels) >= LEAST_CHANNELS, f"output channels {channels}"),
+        proof(
+            "channels fill a vector", min(channels) >= LEAST_CHANNELS, f"output channels {channels}"
+        ),
         proof("no depthwise convolution", all(g == 1 for g in groups), f"groups {groups}"),
         proof(
             "nothing below needs contiguous strides",
@@ -54,7 +73,10 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
 def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     last = {"memory_format": torch.channels_last}
     for node in match.nodes:
-        moved = [graph.call(aten.contiguous.default, (item,), last, before=node) for item in node.args[:2]]
+        moved = [
+            graph.call(aten.contiguous.default, (item,), last, before=node)
+            for item in node.args[:2]
+        ]
         made = graph.call(node.target, (*moved, *node.args[2:]), node.kwargs, before=node)
         graph.note(moved[0], "Convolutions run fastest when the channels of a pixel are neighbors.")
         graph.replace(node, made)
@@ -71,7 +93,9 @@ def _is_channels_last(node: Node) -> bool:
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor) or value.dim() != 4:
         return False
-    return bool(value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous())
+    return bool(
+        value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+    )
 
 
 def _reads(node: Node, sources: tuple[Node, ...]) -> bool:

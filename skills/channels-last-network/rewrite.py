@@ -1,4 +1,5 @@
-"""A whole network of 2-D convolutions in channels-last memory, with batch norm ready to be fused."""
+"""A whole network of 2-D convolutions in channels-last memory, with batch norm ready to be
+fused."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, c
 
 LEAST_CHANNELS = 16
 SPARED = 0.25
-"""Share of a convolution's time that its transposes take in NCHW, with that many channels on both sides:
-assumed. With fewer, nothing."""
+"""Share of a convolution's time that its transposes take in NCHW, with that many channels on both
+sides: assumed. With fewer, nothing."""
 SMALL_KERNEL_S = 2.5e-6
 LEAST_GAIN = 0.05
 """Share of the target's time below which the estimate is not trusted."""
@@ -20,7 +21,9 @@ def match(graph: Graph) -> list[GraphMatch]:
     if graph.device != "cuda" or graph.gradients or not found:
         return []
     gain = sum(
-        SPARED * layout.seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS
+        SPARED * layout.seconds(graph, node)
+        for node in found
+        if _channels(graph, node) >= LEAST_CHANNELS
     )
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied_values(graph))
     spent = moved / cost.rates(graph).bytes_per_s + sum(_weight_seconds(node) for node in found)
@@ -41,14 +44,20 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     odd = [
         leaf.name
         for leaf in graph.outputs
-        if isinstance(leaf, Node) and graph.val(leaf).dim() == 4 and not graph.val(leaf).is_contiguous()
+        if isinstance(leaf, Node)
+        and graph.val(leaf).dim() == 4
+        and not graph.val(leaf).is_contiguous()
     ]
     images = [node.args[0] for node in found]
     other = [node.name for node in images if not graph.val(node).is_contiguous()]
     return [
         proof("no grouped convolution", not grouped, ", ".join(grouped) or "groups 1 everywhere"),
         proof("images are NCHW now", not other, ", ".join(other) or "strides of the workload"),
-        proof("results keep their strides", not odd, ", ".join(odd) or "results are copied back to NCHW"),
+        proof(
+            "results keep their strides",
+            not odd,
+            ", ".join(odd) or "results are copied back to NCHW",
+        ),
     ]
 
 
@@ -69,4 +78,6 @@ def _weight_seconds(node: Node) -> float:
 def _total(graph: Graph) -> float:
     convolutions = set(layout.convolutions(graph))
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node not in convolutions)
-    return others + sum(layout.seconds(graph, node) + cost.rates(graph).overhead_s for node in convolutions)
+    return others + sum(
+        layout.seconds(graph, node) + cost.rates(graph).overhead_s for node in convolutions
+    )

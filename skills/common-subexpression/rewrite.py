@@ -1,4 +1,5 @@
-"""What is computed twice from the same tensors is computed once: calls numbered by what they compute."""
+"""What is computed twice from the same tensors is computed once: calls numbered by what they
+compute."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     pairs = ", ".join(f"{node.name} is {first.name}" for node, first in list(again.items())[:4])
     return [
         proof("the same operations act on the same tensors", bool(again), pairs),
-        proof("nothing is random and nothing is written in between", pure, "the schemas of all calls"),
+        proof(
+            "nothing is random and nothing is written in between", pure, "the schemas of all calls"
+        ),
     ]
 
 

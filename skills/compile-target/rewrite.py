@@ -1,4 +1,5 @@
-"""torch.compile of the target as it stands: plain, replayed as a CUDA graph, or with a search for kernels."""
+"""torch.compile of the target as it stands: plain, replayed as a CUDA graph, or with a search for
+kernels."""
 
 from __future__ import annotations
 
@@ -21,10 +22,19 @@ from kernel_lsp.rewrite.skill import (
 )
 
 SEARCH = "max-autotune-no-cudagraphs"
-HEAVY = (aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm, *cost.CONVOLUTIONS, *cost.TRANSPOSED)
+HEAVY = (
+    aten.linear,
+    aten.matmul,
+    aten.mm,
+    aten.bmm,
+    aten.addmm,
+    *cost.CONVOLUTIONS,
+    *cost.TRANSPOSED,
+)
 HEAVY_SHARE = 0.6
 SEARCHED = (torch.float16, torch.bfloat16)
-"""In float32 the compiler's kernels for products lose against cuBLAS, and searching takes minutes."""
+"""In float32 the compiler's kernels for products lose against cuBLAS, and searching takes
+minutes."""
 MOST_OPERATIONS = 200
 """An unrolled loop of 128 steps compiles for minutes."""
 handles_loops = True
@@ -73,7 +83,9 @@ def match(graph: Graph) -> list[GraphMatch]:
     first = next(node for item in graph.inputs if (node := item.node) is not None)
     heavy = [n for n in graph.nodes if is_op(n, *HEAVY) and graph.val(n).dtype in SEARCHED]
     if gain := graph_replay.benefit(graph):
-        made.append(_match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay"))
+        made.append(
+            _match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay")
+        )
     if heavy and cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
         made.append(_match(graph, [first, heavy[0]], f"mode {SEARCH}", 0.05, SEARCH))
     return made
@@ -87,13 +99,18 @@ def _compiles_alone(graph: Graph) -> bool:
 
 def _default(graph: Graph) -> GraphMatch:
     """Timed by the gate as a baseline in any case, so that no estimate is needed."""
-    nodes = [next(node for item in graph.inputs if (node := item.node) is not None), graph.nodes[-1]]
+    nodes = [
+        next(node for item in graph.inputs if (node := item.node) is not None),
+        graph.nodes[-1],
+    ]
     return _match(graph, nodes, "default mode", None, "default")
 
 
 def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
-    found = [proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")]
+    found = [
+        proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")
+    ]
     return [*found, *(graph_replay.proofs(graph) if match.data["mode"] == "replay" else [])]
 
 
@@ -105,13 +122,17 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
     if replayed:
         note = "Compiled by torch.compile, and replayed from a CUDA graph to save the launches."
-        graph_replay.wrap(graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED)
+        graph_replay.wrap(
+            graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED
+        )
         return
     note = f"Compiled by torch.compile in mode {mode}, which tries kernels for each matrix product."
     note = "Compiled by torch.compile at its first call." if plain else note
     imports = ("import functools", "import torch")
     graph.wrap(Wrapper(name="_run_compiled", imports=imports, definitions=source, note=note))
-    graph.require("not torch.compiler.is_compiling()", "a compiler that runs already needs no second one")
+    graph.require(
+        "not torch.compiler.is_compiling()", "a compiler that runs already needs no second one"
+    )
 
 
 def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> GraphMatch:

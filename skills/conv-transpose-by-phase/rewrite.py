@@ -1,4 +1,5 @@
-"""A strided transposed convolution as one plain convolution whose results are put in place by one kernel."""
+"""A strided transposed convolution as one plain convolution whose results are put in place by one
+kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +9,22 @@ from typing import Any
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
 from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_op,
+    proof,
+)
 
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
 MOST_WASTE = 2.5
-"""Zero taps where the stride does not divide the kernel: 64 / 27 for kernel 3, stride 2 in 3-D still pays."""
+"""Zero taps where the stride does not divide the kernel: 64 / 27 for kernel 3, stride 2 in 3-D
+still pays."""
 LEAST_OUTPUT = 1 << 20
 """Elements of an output for which five launches instead of two are nothing."""
 
@@ -21,7 +33,12 @@ def match(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         made = conv.read(node) if KEPT not in node.meta else None
-        if made is None or not made.transposed or graph.device != "cuda" or not graph.fact(node).floating:
+        if (
+            made is None
+            or not made.transposed
+            or graph.device != "cuda"
+            or not graph.fact(node).floating
+        ):
             continue
         tail = phase_tail.tail_of(graph, node)
         words = "".join(f", {name}" for name in dict.fromkeys(item.target._opname for item in tail))
@@ -29,7 +46,8 @@ def match(graph: Graph) -> list[GraphMatch]:
             GraphMatch(
                 nodes=(node, *tail),
                 label=graph.label(node),
-                summary=f"compute {node.target._opname} as one convolution and interleave its phases{words}",
+                summary=f"compute {node.target._opname} as one convolution and interleave its "
+                f"phases{words}",
                 benefit=_share(graph, made, _saved_seconds(graph, made, tail)),
                 plain=False,
                 data={"convolution": made, "tail": tail},
@@ -45,9 +63,21 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     crops = all(axis.out > 0 for axis in made.axes)
     return [
         proof("outputs fall into phases", max(strides) > 1, f"strides {strides}"),
-        proof("taps of a phase are next to each other", set(dilations) == {1}, f"dilations {dilations}"),
-        proof("the result is contiguous", graph.fact(match.nodes[-1]).contiguous, "strides of the workload"),
-        proof("the output is not empty", crops and graph.fact(made.node).numel > 0, "sizes of the workload"),
+        proof(
+            "taps of a phase are next to each other",
+            set(dilations) == {1},
+            f"dilations {dilations}",
+        ),
+        proof(
+            "the result is contiguous",
+            graph.fact(match.nodes[-1]).contiguous,
+            "strides of the workload",
+        ),
+        proof(
+            "the output is not empty",
+            crops and graph.fact(made.node).numel > 0,
+            "sizes of the workload",
+        ),
         proof(
             "no gradient is lost",
             True,
@@ -61,9 +91,14 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     tail: tuple[Node, ...] = match.data["tail"]
     last = match.nodes[-1]
     weight = phases.phase_weight(graph, made, last)
-    graph.note(weight, "Each output is reached by the taps of one phase only: (position + padding) % stride.")
     graph.note(
-        weight, "So every phase is a small stride-1 convolution, and all of them are one with more channels."
+        weight,
+        "Each output is reached by the taps of one phase only: (position + padding) % stride.",
+    )
+    graph.note(
+        weight,
+        "So every phase is a small stride-1 convolution, and all of them are one with more "
+        "channels.",
     )
     ones = [1] * len(made.axes)
     padding = [phases.taps(axis) - 1 for axis in made.axes]
@@ -77,12 +112,15 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     placed = graph.call_generated(kernel, operands, like=like, before=last, name="interleaved")
     graph.caveat("products are summed in another order, by another library kernel")
     if tail:
-        graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+        graph.caveat(
+            "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
+        )
     graph.replace(last, placed)
 
 
 def _folds_first(graph: Graph, node: Node) -> bool:
-    """Batch norm in eval mode belongs into the weight (fold-batchnorm-eval) before phases are made of it."""
+    """Batch norm in eval mode belongs into the weight (fold-batchnorm-eval) before phases are made
+    of it."""
     reader = graph.only_user(node)
     return is_op(reader, aten.batch_norm) and argument(reader, "training") is False
 

@@ -7,7 +7,8 @@ from kernel_lsp.rewrite.printing import graph_replay
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
 
 NOTE = (
-    "Many small kernels: launching them takes longer than running them, so they are replayed from a CUDA"
+    "Many small kernels: launching them takes longer than running them, so they are replayed "
+    "from a CUDA"
     " graph."
 )
 handles_loops = True

@@ -1,4 +1,5 @@
-"""A depthwise convolution and the operations after it in one kernel that reads and writes memory once."""
+"""A depthwise convolution and the operations after it in one kernel that reads and writes memory
+once."""
 
 from __future__ import annotations
 

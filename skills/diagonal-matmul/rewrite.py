@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_op,
+    proof,
+)
 
 parameters: dict[str, list[object]] = {}
 
@@ -20,7 +30,8 @@ def match(graph: Graph) -> list[GraphMatch]:
             GraphMatch(
                 nodes=(diagonal, node),
                 label=graph.label(diagonal, node),
-                summary=f"scale {'rows' if side == 0 else 'columns'}: no product with a diagonal matrix",
+                summary=f"scale {'rows' if side == 0 else 'columns'}: no product with a "
+                f"diagonal matrix",
                 benefit=cost.share(graph, gone - scaling),
                 data={"side": side},
             )
@@ -38,7 +49,9 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
             is_op(diagonal, aten.diag, aten.diag_embed),
             f"{diagonal.name} is built by diag",
         ),
-        proof("it is built from a vector", len(vector.shape) == 1, f"operand has shape {vector.shape}"),
+        proof(
+            "it is built from a vector", len(vector.shape) == 1, f"operand has shape {vector.shape}"
+        ),
         proof("the values stand on the main diagonal", main, "offset 0"),
     ]
 
@@ -53,7 +66,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     else:
         made = graph.call(aten.mul.Tensor, (product.args[0], vector), before=product)
         graph.note(made, "B @ diag(a) multiplies column j of B by a[j].")
-    graph.caveat("0 * infinity off the diagonal is no longer computed: fewer NaN for infinite inputs")
+    graph.caveat(
+        "0 * infinity off the diagonal is no longer computed: fewer NaN for infinite inputs"
+    )
     graph.replace(product, made)
 
 

@@ -1,4 +1,5 @@
-"""The diagonal of A @ B is the sums of A * B.T over rows, and its trace is the sum of all of that."""
+"""The diagonal of A @ B is the sums of A * B.T over rows, and its trace is the sum of all of
+that."""
 
 from __future__ import annotations
 
@@ -42,10 +43,16 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ranks = [len(graph.fact(item).shape) for item in product.args[:2]]
     return [
         proof(
-            "only the main diagonal is used", graph.only_user(product) is node, f"{node.name} is its reader"
+            "only the main diagonal is used",
+            graph.only_user(product) is node,
+            f"{node.name} is its reader",
         ),
         proof("both factors are matrices", min(ranks) >= 2, f"ranks {ranks}"),
-        proof("sums keep their digits", dtypes <= set(EXACT_DTYPES), ", ".join(sorted(map(str, dtypes)))),
+        proof(
+            "sums keep their digits",
+            dtypes <= set(EXACT_DTYPES),
+            ", ".join(sorted(map(str, dtypes))),
+        ),
     ]
 
 
@@ -84,7 +91,11 @@ def _product(graph: Graph, node: Node) -> Node | None:
     """The matrix product that the node alone reads."""
     product = node.args[0]
     plain = is_op(product, aten.matmul, aten.mm, aten.bmm) and graph.only_user(product) is node
-    return product if plain and min(len(graph.fact(item).shape) for item in product.args[:2]) >= 2 else None
+    return (
+        product
+        if plain and min(len(graph.fact(item).shape) for item in product.args[:2]) >= 2
+        else None
+    )
 
 
 def _saved_seconds(graph: Graph, product: Node, node: Node) -> float:

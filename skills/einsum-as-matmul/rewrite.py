@@ -65,14 +65,18 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
         form = product(node)
         assert form is not None
         left, right = argument(node, "tensors")
-        factors = (_order_dims(graph, left, form.left, node), _order_dims(graph, right, form.right, node))
+        factors = (
+            _order_dims(graph, left, form.left, node),
+            _order_dims(graph, right, form.right, node),
+        )
         made = graph.call(aten.matmul.default, factors, before=node)
         graph.note(made, f"This is einsum({argument(node, 'equation')!r}).")
         graph.replace(node, _order_dims(graph, made, form.result, node))
 
 
 def product(node: Node) -> Product | None:
-    """None when the einsum is anything else than one product of two tensors of rank 3 or 4 for each batch."""
+    """None when the einsum is anything else than one product of two tensors of rank 3 or 4 for
+    each batch."""
     equation = str(argument(node, "equation")).replace(" ", "")
     given, arrow, out = equation.partition("->")
     names = given.split(",")
@@ -99,7 +103,8 @@ def product(node: Node) -> Product | None:
 
 
 def _around(graph: Graph, softmax: Node) -> tuple[Node, Node] | None:
-    """The einsum that a softmax's operand comes from, step by step, and the one that reads its result."""
+    """The einsum that a softmax's operand comes from, step by step, and the one that reads its
+    result."""
     if not is_op(softmax, aten.softmax):
         return None
     rank = graph.val(softmax).dim()
@@ -114,7 +119,10 @@ def _around(graph: Graph, softmax: Node) -> tuple[Node, Node] | None:
     if second is None or not tensor(first) or not is_op(second, aten.einsum):
         return None
     last = argument(softmax, "dim") in (-1, rank - 1)
-    whole = all(len(argument(node, "tensors")) == 2 and product(node) is not None for node in (first, second))
+    whole = all(
+        len(argument(node, "tensors")) == 2 and product(node) is not None
+        for node in (first, second)
+    )
     return (first, second) if last and whole else None
 
 

@@ -1,4 +1,5 @@
-"""Numbers and per-channel tensors added to or multiplied with a layer's result move into its weights."""
+"""Numbers and per-channel tensors added to or multiplied with a layer's result move into its
+weights."""
 
 from __future__ import annotations
 
@@ -80,13 +81,24 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     chain: list[Step] = match.data["chain"]
     before = match.nodes[:-1]
     alone = all(len(graph.users(node)) == 1 and not graph.is_output(node) for node in before)
-    dtypes = {graph.fact(node).dtype for node in (layer.node, layer.weight, *_tensors(graph, layer, chain))}
+    dtypes = {
+        graph.fact(node).dtype
+        for node in (layer.node, layer.weight, *_tensors(graph, layer, chain))
+    }
     exact = not match.data["scaled"] or dtypes <= set(EXACT_DTYPES)
     return [
-        proof("every step is the same along all dimensions but the channels", True, "numbers and parameters"),
+        proof(
+            "every step is the same along all dimensions but the channels",
+            True,
+            "numbers and parameters",
+        ),
         proof("nobody else reads the steps in between", alone, "one reader each"),
         proof("one dtype", len(dtypes) == 1, ", ".join(sorted(map(str, dtypes)))),
-        proof("a scaled weight keeps its precision", exact, "16-bit weights would be rounded once more"),
+        proof(
+            "a scaled weight keeps its precision",
+            exact,
+            "16-bit weights would be rounded once more",
+        ),
     ]
 
 
@@ -99,7 +111,11 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     weight, bias = layer.weight, argument(layer.node, "bias")
     number, tensors = 1.0 if first is None else _factor(first), list[tuple[str, Node]]()
     for step in chain:
-        other = flatten_channels(graph, step.other, here) if isinstance(step.other, Node) else step.other
+        other = (
+            flatten_channels(graph, step.other, here)
+            if isinstance(step.other, Node)
+            else step.other
+        )
         if bias is None and step.kind in ("add", "sub"):
             bias = _first_bias(graph, layer, step.kind, other, here)
         elif bias is not None:
@@ -121,7 +137,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     graph.note(folded, "Folded on each call, so training and load_state_dict stay right.")
     args = (value, weight, bias, *layer.node.args[3:])
     made = graph.call(layer.node.target, args, layer.node.kwargs, before=here)
-    graph.caveat("weights and bias are rounded once more by the fold; infinite values can differ in kind")
+    graph.caveat(
+        "weights and bias are rounded once more by the fold; infinite values can differ in kind"
+    )
     graph.replace(here, made)
 
 
@@ -141,7 +159,11 @@ def _layer(graph: Graph, node: Node) -> Layer | None:
     if made is None or "bias" in node.kwargs:
         return None
     return Layer(
-        node=node, channel=1, channels=made.out_channels, groups=made.groups, transposed=made.transposed
+        node=node,
+        channel=1,
+        channels=made.out_channels,
+        groups=made.groups,
+        transposed=made.transposed,
     )
 
 
@@ -149,7 +171,12 @@ def _scaled_input(graph: Graph, layer: Layer) -> Step | None:
     """A number that multiplies what the layer reads: padding with zeros does not see it."""
     node = layer.node.args[0]
     step = monotone.affine(node)
-    if step is None or step.kind not in ("mul", "div") or not is_number(step.other) or step.other == 0:
+    if (
+        step is None
+        or step.kind not in ("mul", "div")
+        or not is_number(step.other)
+        or step.other == 0
+    ):
         return None
     found = Step(node=node, kind=step.kind, other=step.other)
     alone = graph.only_user(node) is layer.node
@@ -200,14 +227,20 @@ def _early(graph: Graph, layer: Layer, other: Node) -> bool:
 
 
 def _stays_finite(chain: list[Step]) -> bool:
-    """No product on the way is far from those at both ends, where it alone overflows or vanishes."""
+    """No product on the way is far from those at both ends, where it alone overflows or
+    vanishes."""
     product, most, least = 1.0, 1.0, 1.0
     for step in chain:
         if step.kind in ("mul", "div") and is_number(step.other):
             product = product * step.other if step.kind == "mul" else product / step.other
             most, least = max(most, abs(product)), min(least, abs(product))
     ends = min(1.0, abs(product)), max(1.0, abs(product))
-    return ends[0] > 2**-60 and ends[1] < 2**60 and most <= 2**30 * ends[1] and least >= 2**-30 * ends[0]
+    return (
+        ends[0] > 2**-60
+        and ends[1] < 2**60
+        and most <= 2**30 * ends[1]
+        and least >= 2**-30 * ends[0]
+    )
 
 
 def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:

@@ -1,4 +1,5 @@
-"""A convolution and the operations after it in one kernel, so that its own result is never written."""
+"""A convolution and the operations after it in one kernel, so that its own result is never
+written."""
 
 from __future__ import annotations
 

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.core import fuse, space
-from kernel_lsp.rewrite.codegen.loss import cosine_embedding, cross_entropy, cross_entropy_maps, triplet
+from kernel_lsp.rewrite.codegen.loss import (
+    cosine_embedding,
+    cross_entropy,
+    cross_entropy_maps,
+    triplet,
+)
 from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 

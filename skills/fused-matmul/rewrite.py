@@ -1,4 +1,5 @@
-"""Matrix products on tensor cores as accurate as float32, with the pointwise operations after them."""
+"""Matrix products on tensor cores as accurate as float32, with the pointwise operations after
+them."""
 
 from __future__ import annotations
 

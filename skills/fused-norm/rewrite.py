@@ -1,4 +1,5 @@
-"""Layer, RMS, group and instance norm with their pointwise neighbors, in one pass where a row fits."""
+"""Layer, RMS, group and instance norm with their pointwise neighbors, in one pass where a row
+fits."""
 
 from __future__ import annotations
 

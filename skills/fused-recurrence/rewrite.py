@@ -24,7 +24,10 @@ def match(graph: Graph) -> list[GraphMatch]:
     for loop in loops_of(graph):
         if (found := _find_recurrence(graph, loop)) is not None:
             matches.append(_match(graph, found, loop, split=False))
-        elif _may_split(graph, loop) and (found := _split_off(graph.copy(), loop.label(graph))) is not None:
+        elif (
+            _may_split(graph, loop)
+            and (found := _split_off(graph.copy(), loop.label(graph))) is not None
+        ):
             matches.append(_match(graph, found, loop, split=True))
     return matches
 
@@ -40,9 +43,15 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     apart = [proof("what stands around the state does not change it", True, around)]
     return [
         *(apart if match.data["split"] else []),
-        proof("all steps are the same", True, f"{length}, compared one by one with their constants"),
+        proof(
+            "all steps are the same", True, f"{length}, compared one by one with their constants"
+        ),
         proof("a step reads only the one before it", True, "the graph's edges"),
-        proof("each element goes its own way", True, "shapes and schemas: all operations are pointwise"),
+        proof(
+            "each element goes its own way",
+            True,
+            "shapes and schemas: all operations are pointwise",
+        ),
     ]
 
 
@@ -62,7 +71,9 @@ def _find_recurrence(graph: Graph, loop: UnrolledLoop) -> recurrence.Recurrence 
 def _may_split(graph: Graph, loop: UnrolledLoop) -> bool:
     """Asked first: a copy of the graph takes longer."""
     parts = split_of(graph, loop)
-    return parts is not None and recurrence.acts_elementwise(loop.steps[1][index] for index in parts.core)
+    return parts is not None and recurrence.acts_elementwise(
+        loop.steps[1][index] for index in parts.core
+    )
 
 
 def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
@@ -73,7 +84,9 @@ def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
     return _find_recurrence(graph, left) if left is not None else None
 
 
-def _match(graph: Graph, found: recurrence.Recurrence, whole: UnrolledLoop, *, split: bool) -> GraphMatch:
+def _match(
+    graph: Graph, found: recurrence.Recurrence, whole: UnrolledLoop, *, split: bool
+) -> GraphMatch:
     loop = found.loop
     eager = sum(cost.seconds(graph, node) for node in whole.nodes)
     moved = sum(_bytes(graph, walk) for walk in found.walks.values())
@@ -90,5 +103,8 @@ def _match(graph: Graph, found: recurrence.Recurrence, whole: UnrolledLoop, *, s
 
 
 def _bytes(graph: Graph, walk: SliceWalk) -> int:
-    """What is moved for a tensor that is walked through; a copy reads it and writes it once more."""
-    return cost.moved_bytes_of(graph, walk.base) * (1 if graph.val(walk.base).is_contiguous() else 3)
+    """What is moved for a tensor that is walked through; a copy reads it and writes it once
+    more."""
+    return cost.moved_bytes_of(graph, walk.base) * (
+        1 if graph.val(walk.base).is_contiguous() else 3
+    )

@@ -11,7 +11,8 @@ from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
 
 SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)
-"""In eager, by several kernels or passes; any other reduction by itself is near the memory's roof."""
+"""In eager, by several kernels or passes; any other reduction by itself is near the memory's
+roof."""
 
 
 def match(graph: Graph) -> list[GraphMatch]:

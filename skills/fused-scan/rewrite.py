@@ -1,4 +1,5 @@
-"""Cumulative sums and products with their flips, shifts, masks and pointwise neighbors in one pass."""
+"""Cumulative sums and products with their flips, shifts, masks and pointwise neighbors in one
+pass."""
 
 from __future__ import annotations
 

@@ -36,13 +36,16 @@ def match(graph: Graph) -> list[GraphMatch]:
             continue
         group = graph.ordered(_sources(node) | {node})
         saved = sum(
-            cost.seconds(graph, item) for item in group if all(u in group for u in item.users) or item is node
+            cost.seconds(graph, item)
+            for item in group
+            if all(u in group for u in item.users) or item is node
         )
         found.append(
             GraphMatch(
                 nodes=tuple(group),
                 label=graph.label(node),
-                summary=f"build the constant {graph.fact(node).shape} tensor once instead of on each call",
+                summary=f"build the constant {graph.fact(node).shape} tensor once instead of on "
+                f"each call",
                 benefit=cost.share(graph, saved),
             )
         )
@@ -54,7 +57,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     size = cost.moved_bytes_of(graph, node)
     pure = not any(has_effect(item) or is_random(item) for item in match.nodes)
     return [
-        proof("no input and no parameter flows into it", pure, f"{len(match.nodes)} calls on constants"),
+        proof(
+            "no input and no parameter flows into it",
+            pure,
+            f"{len(match.nodes)} calls on constants",
+        ),
         proof(
             "it does not leave forward",
             not _escapes(graph, node),
@@ -66,11 +73,19 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
 
 def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node = match.nodes[-1]
-    kernel = make_named(graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name))
-    made = graph.call_generated(
-        kernel, (graph.val(node).device,), like=graph.val(node), before=node, name=graph.variable(node)
+    kernel = make_named(
+        graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name)
     )
-    graph.note(made, "Depends on nothing but the device, so it is built once; state_dict does not see it.")
+    made = graph.call_generated(
+        kernel,
+        (graph.val(node).device,),
+        like=graph.val(node),
+        before=node,
+        name=graph.variable(node),
+    )
+    graph.note(
+        made, "Depends on nothing but the device, so it is built once; state_dict does not see it."
+    )
     graph.require(
         "not torch.compiler.is_compiling()", "a tracer must not fill the cache with its own tensors"
     )

@@ -1,4 +1,5 @@
-"""In a loop over time, what a layer does with the input is one product for all steps, before the loop."""
+"""In a loop over time, what a layer does with the input is one product for all steps, before the
+loop."""
 
 from __future__ import annotations
 
@@ -19,14 +20,18 @@ parameters: dict[str, list[object]] = {}
 
 
 def match(graph: Graph) -> list[GraphMatch]:
-    found = [made for loop in loops_of(graph) if (made := _match(graph, loop, loop.nodes)) is not None]
+    found = [
+        made for loop in loops_of(graph) if (made := _match(graph, loop, loop.nodes)) is not None
+    ]
     if any(can_open(graph, node) for node in graph.nodes):
         found += _matches_of_cells(graph)
     return found
 
 
 def _match(graph: Graph, loop: UnrolledLoop, nodes: Sequence[Node]) -> GraphMatch | None:
-    if not (places := places_of(graph, loop)) or not set(loop.final) <= {i for _, i in loop.carried}:
+    if not (places := places_of(graph, loop)) or not set(loop.final) <= {
+        i for _, i in loop.carried
+    }:
         return None
     each = cost.rates(graph).overhead_s + SHORTEST_KERNEL_S
     return GraphMatch(
@@ -47,14 +52,18 @@ def _matches_of_cells(graph: Graph) -> list[GraphMatch]:
         if loop is None or (made := _match(twin, loop, ())) is None:
             continue
         nodes = [own[name] for name in (*cells, *(node.name for node in loop.nodes)) if name in own]
-        found.append(replace(made, nodes=tuple(nodes), label=label, data={"loop": loop, "opened": label}))
+        found.append(
+            replace(made, nodes=tuple(nodes), label=label, data={"loop": loop, "opened": label})
+        )
     return found
 
 
 def _labels(graph: Graph) -> list[str]:
     """Loops with cells in them; the graph may get more nodes by it."""
     complete(graph)
-    loops = [loop for loop in loops_of(graph) if any(can_open(graph, node) for node in loop.steps[1])]
+    loops = [
+        loop for loop in loops_of(graph) if any(can_open(graph, node) for node in loop.steps[1])
+    ]
     return [loop.label(graph) for loop in loops]
 
 
@@ -76,9 +85,15 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     dtypes = {graph.val(loop.steps[1][i]).dtype for i in places_of(graph, loop)}
     dims = sorted({walk.dim for walk in loop.walks})
     return [
-        proof("all steps are the same", True, f"{loop.length} steps, compared one by one with their weights"),
         proof(
-            "rows of a product do not mix", True, f"steps lie along dimension {dims}, features along another"
+            "all steps are the same",
+            True,
+            f"{loop.length} steps, compared one by one with their weights",
+        ),
+        proof(
+            "rows of a product do not mix",
+            True,
+            f"steps lie along dimension {dims}, features along another",
         ),
         proof("no digits are lost", dtypes <= set(EXACT_DTYPES), f"{sorted(map(str, dtypes))}"),
     ]

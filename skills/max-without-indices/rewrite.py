@@ -20,7 +20,8 @@ from kernel_lsp.rewrite.skill import (
 
 WITHOUT = {aten.max: aten.amax, aten.min: aten.amin}
 SHARE = 0.1
-"""Of the operation's time; a guess. What follows from it, a fusion, is other skills' to estimate."""
+"""Of the operation's time; a guess. What follows from it, a fusion, is other skills' to
+estimate."""
 parameters: dict[str, list[object]] = {}
 
 
@@ -43,7 +44,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     fact = graph.fact(values[0])
     readers = ", ".join(value.name for value in values)
     return [
-        proof("nobody reads the indices", set(graph.users(node)) == set(values), f"{readers} reads values"),
+        proof(
+            "nobody reads the indices",
+            set(graph.users(node)) == set(values),
+            f"{readers} reads values",
+        ),
         proof("the values are floating-point numbers", fact.floating, f"{fact.dtype}"),
         proof(
             "no gradient would be shared among ties",
@@ -63,20 +68,25 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     made = graph.call(kind.default, (node.args[0], [dim], keepdim), before=node)
     graph.note(made, "The values alone: nobody reads the indices.")
     if not cancels:
-        without_gradients(graph, "elements that tie share a gradient, where eager gives it to one of them")
+        without_gradients(
+            graph, "elements that tie share a gradient, where eager gives it to one of them"
+        )
     for value in values:
         graph.replace(value, made)
 
 
 def _cancels(graph: Graph, node: Node, values: list[Node]) -> bool:
-    """No gradient passes, or the values only shift a softmax, or its logarithm, along their own dimension."""
+    """No gradient passes, or the values only shift a softmax, or its logarithm, along their own
+    dimension."""
     if any(graph.is_output(value) for value in values):
         return False
     if all(is_op(user, aten.detach) for value in values for user in graph.users(value)):
         return True
     x, dim = node.args[0], argument(node, "dim") % graph.val(node.args[0]).dim()
     shifts = [user for value in values for user in _find_readers(graph, value, dim)]
-    return bool(shifts) and all(_is_shift(user, x) and _is_softmax(graph, user, dim) for user in shifts)
+    return bool(shifts) and all(
+        _is_shift(user, x) and _is_softmax(graph, user, dim) for user in shifts
+    )
 
 
 def _find_readers(graph: Graph, value: Node, dim: int) -> list[Node]:
@@ -101,7 +111,8 @@ def _is_shift(user: Node, x: Node) -> bool:
 
 
 def _is_softmax(graph: Graph, shifted: Node, dim: int) -> bool:
-    """exp(shifted) over its sum, or shifted minus that sum's logarithm, and nothing else is made of it."""
+    """exp(shifted) over its sum, or shifted minus that sum's logarithm, and nothing else is made
+    of it."""
     exponential = next((user for user in graph.users(shifted) if is_op(user, aten.exp)), None)
     if exponential is None or graph.is_output(shifted) or graph.is_output(exponential):
         return False
@@ -121,7 +132,8 @@ def _is_softmax(graph: Graph, shifted: Node, dim: int) -> bool:
 
 
 def _only_values(graph: Graph, node: Node) -> list[Node]:
-    """Who takes the values of max or min along a dimension; nobody when anything else is asked for."""
+    """Who takes the values of max or min along a dimension; nobody when anything else is asked
+    for."""
     if not isinstance(argument(node, "dim"), int) or graph.is_output(node):
         return []
     users = list(graph.users(node))

@@ -38,10 +38,16 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     inner, _ = match.nodes
     merged = match.data["merged"]
     axes = merged[0] if merged is not None else None
-    words = "; ".join(f"{a.kernel} wide, every {a.stride}, padded by {a.padding}" for a in axes or ())
-    what = "weighs the same positions alike" if match.data["average"] else "holds the same positions"
+    words = "; ".join(
+        f"{a.kernel} wide, every {a.stride}, padded by {a.padding}" for a in axes or ()
+    )
+    what = (
+        "weighs the same positions alike" if match.data["average"] else "holds the same positions"
+    )
     return [
-        proof(f"every window of the merged pool {what}", axes is not None, words or "windows differ"),
+        proof(
+            f"every window of the merged pool {what}", axes is not None, words or "windows differ"
+        ),
         proof(
             "nobody else reads the first pool",
             graph.only_user(inner) is match.nodes[1],
@@ -57,7 +63,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
     settings = ([a.kernel for a in axes], [a.stride for a in axes], [a.padding for a in axes])
     rest = () if not average or counts else (False, False)  # ceil_mode, count_include_pad
     made = graph.call(op, (inner.args[0], *settings, *rest), before=outer)
-    graph.note(made, f"Two {'averages' if average else 'maxima'} in a row are one over the larger window.")
+    graph.note(
+        made, f"Two {'averages' if average else 'maxima'} in a row are one over the larger window."
+    )
     if average:
         graph.caveat("an average is rounded once instead of twice")
     else:

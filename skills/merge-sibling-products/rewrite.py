@@ -95,7 +95,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
         bias = graph.call(
             aten.cat.default, ([layer.bias for layer in layers],), before=here, name="joined_bias"
         )
-    made = graph.call(aten.linear.default, (here.args[0], weight, bias), before=here, name="projected")
+    made = graph.call(
+        aten.linear.default, (here.args[0], weight, bias), before=here, name="projected"
+    )
     for node in first.tail:
         args = [made if arg in (first.product, *first.tail) else arg for arg in node.args]
         made = graph.call(node.target, args, dict(node.kwargs), before=here, name="projected")
@@ -111,7 +113,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
 
 
 def _families(graph: Graph) -> Iterator[list[Layer]]:
-    """Layers of one input: those with the same operations behind them, or all of them without any."""
+    """Layers of one input: those with the same operations behind them, or all of them without
+    any."""
     families: dict[Any, list[Layer]] = {}
     for node in graph.nodes:
         if is_op(node, aten.linear) and _is_plain(graph, node):
@@ -155,7 +158,11 @@ def _signature(layer: Layer) -> tuple[Any, ...]:
         return "value" if isinstance(value, Node) else repr(value)
 
     return tuple(
-        (node.target, *map(word, node.args), *(f"{k}={word(v)}" for k, v in sorted(node.kwargs.items())))
+        (
+            node.target,
+            *map(word, node.args),
+            *(f"{k}={word(v)}" for k, v in sorted(node.kwargs.items())),
+        )
         for node in layer.tail
     )
 
@@ -182,10 +189,12 @@ def _takes_strides(graph: Graph, user: Node, node: Node) -> bool:
 
 
 def _saved_seconds(graph: Graph, layers: Sequence[Layer]) -> float:
-    """Launches, and the input's way to the multiprocessors (twice more where it is split on it), less the
-    joining of the weights."""
+    """Launches, and the input's way to the multiprocessors (twice more where it is split on it),
+    less the joining of the weights."""
     rates, fewer = cost.rates(graph), len(layers) - 1
     read = 3 * cost.moved_bytes_of(graph, layers[0].product.args[0]) / rates.bytes_per_s
     gone = fewer * (read + (1 + len(layers[0].tail)) * rates.overhead_s)
-    moved = sum(2 * cost.moved_bytes_of(graph, layer.weight) for layer in layers) / rates.bytes_per_s
+    moved = (
+        sum(2 * cost.moved_bytes_of(graph, layer.weight) for layer in layers) / rates.bytes_per_s
+    )
     return gone - moved - rates.overhead_s * (1 if layers[0].bias is None else 2)

@@ -6,7 +6,17 @@ import math
 
 from kernel_lsp.rewrite.codegen.convolution import cost as conv_cost
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv, conv_of
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_op,
+    proof,
+)
 
 PRODUCT_FLOPS = 150e12
 """cuDNN in TF32 on a 1 x 1 filter in channels_last: assumed, half of what its products reach."""
@@ -46,7 +56,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
             f"kernel {facts.kernel}, stride {facts.stride}, {facts.before} before",
         ),
         proof("windows cover the image", covered, f"{facts.out} windows in {facts.size}"),
-        proof("every output channel reads all input channels", facts.groups == 1, f"groups {facts.groups}"),
+        proof(
+            "every output channel reads all input channels",
+            facts.groups == 1,
+            f"groups {facts.groups}",
+        ),
         proof("the image is NCHW", x.is_contiguous(), "strides of the workload"),
     ]
 
@@ -61,18 +75,27 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     split = graph.call(
         aten.reshape.default, (facts.x, [-1, channels, rows, height, columns, width]), before=node
     )
-    pixels = graph.call(aten.permute.default, (split, [0, 2, 4, 1, 3, 5]), before=node, name="pixels")
+    pixels = graph.call(
+        aten.permute.default, (split, [0, 2, 4, 1, 3, 5]), before=node, name="pixels"
+    )
     flat = graph.call(
-        aten.reshape.default, (pixels, [-1, rows, columns, facts.depth]), before=node, name="patches"
+        aten.reshape.default,
+        (pixels, [-1, rows, columns, facts.depth]),
+        before=node,
+        name="patches",
     )
     graph.note(
-        flat, "Windows lie side by side, so a window's pixels can be the channels of a 1 x 1 convolution."
+        flat,
+        "Windows lie side by side, so a window's pixels can be the channels of a 1 x 1 "
+        "convolution.",
     )
     image = graph.call(aten.permute.default, (flat, [0, 3, 1, 2]), before=node)
     filters = graph.call(
         aten.reshape.default, (facts.weight, [facts.out_channels, facts.depth, 1, 1]), before=node
     )
-    made = graph.call(aten.conv2d.default, (image, filters, facts.bias), before=node, name="projected")
+    made = graph.call(
+        aten.conv2d.default, (image, filters, facts.bias), before=node, name="projected"
+    )
     if not _becomes_tokens(graph, node):
         made = graph.call(aten.contiguous.default, (made,), before=node)
     graph.caveat("products are summed in another order, by another library kernel")
@@ -98,7 +121,9 @@ def _benefit(graph: Graph, facts: Conv) -> float:
     bias = 2 * out if facts.bias is not None else 0
     ours = (copies + x + out + bias) / rates.bytes_per_s + 2 * rates.overhead_s
     ours += conv_cost.flops(facts) / PRODUCT_FLOPS
-    if ours > eager * (1.0 - LEAST_GAIN) or math.prod(facts.out) == 1:  # one window: a plain product already
+    if (
+        ours > eager * (1.0 - LEAST_GAIN) or math.prod(facts.out) == 1
+    ):  # one window: a plain product already
         return 0.0
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node is not facts.node)
     return (eager - ours) / (eager + others)

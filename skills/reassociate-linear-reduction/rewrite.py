@@ -31,7 +31,8 @@ class Chain:
 
     product: Node
     shift: Node | None
-    """The addition of a value for each output feature: a bias that stands outside of the product."""
+    """The addition of a value for each output feature: a bias that stands outside of the
+    product."""
     scales: tuple[Node, ...]
     reduction: Node
 
@@ -87,7 +88,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
             True,
             "only products with numbers and a bias in between",
         ),
-        proof("the product is used by the reduction alone", alone, f"{chain.product.name} has one reader"),
+        proof(
+            "the product is used by the reduction alone",
+            alone,
+            f"{chain.product.name} has one reader",
+        ),
         proof("the folded weight keeps its precision", dtype in EXACT_DTYPES, f"dtype is {dtype}"),
     ]
 
@@ -116,7 +121,8 @@ def _chain(graph: Graph, reduction: Node) -> Chain | None:
 
 
 def _find_shift(graph: Graph, node: Node) -> tuple[Node | None, Node]:
-    """The addition of a vector of one value for each feature, and the product that it is added to."""
+    """The addition of a vector of one value for each feature, and the product that it is added
+    to."""
     step = monotone.affine(node)
     if step is None or step.kind != "add" or is_number(step.other) or graph.only_user(node) is None:
         return None, node
@@ -127,8 +133,8 @@ def _find_shift(graph: Graph, node: Node) -> tuple[Node | None, Node]:
 
 
 def _axis(graph: Graph, chain: Chain) -> str | None:
-    """``features``: the last dimension is reduced, perhaps with others; ``rows``: one before it that only the
-    input has."""
+    """``features``: the last dimension is reduced, perhaps with others; ``rows``: one before it
+    that only the input has."""
     rank = len(graph.fact(chain.product).shape)
     dims = _dims(graph, chain)
     left, right = (len(graph.fact(node).shape) for node in chain.product.args[:2])
@@ -153,7 +159,10 @@ def _saved_seconds(graph: Graph, chain: Chain, axis: str) -> float:
     rates = cost.rates(graph)
     moved = sum(graph.fact(node).numel * 4 for node in chain.product.args[:2])
     shape = graph.fact(chain.product).shape
-    reduced = graph.fact(chain.product).numel / shape[-1 if axis == "features" else _dims(graph, chain)[0]]
+    reduced = (
+        graph.fact(chain.product).numel
+        / shape[-1 if axis == "features" else _dims(graph, chain)[0]]
+    )
     inner = graph.fact(chain.product.args[0]).shape[-1]
     work = 2 * reduced * inner / rates.flops_per_s
     return gone - max(moved / rates.bytes_per_s, work) - 3 * rates.overhead_s
@@ -179,7 +188,9 @@ def _fold_product(graph: Graph, chain: Chain) -> Node:
     word = "mean" if chain.mean else "sum"
     if is_op(chain.product, aten.linear):
         folded = graph.call(fold, (right, [0]), before=here, name=f"weight_{word}")
-        graph.note(folded, f"{word}(x @ W.T + b) over output features is x @ {word}(W) + {word}(b).")
+        graph.note(
+            folded, f"{word}(x @ W.T + b) over output features is x @ {word}(W) + {word}(b)."
+        )
         graph.note(folded, "Folded on each call, so training and load_state_dict stay right.")
         return graph.call(aten.matmul.default, (left, folded), before=here)
     keep = len(graph.fact(right).shape) > 2
@@ -196,8 +207,12 @@ def _rows(graph: Graph, chain: Chain) -> Node:
     dim = dims_of(chain.reduction)[0]
     linear = is_op(chain.product, aten.linear)
     keep = chain.keepdim or not linear
-    folded = graph.call(fold, (left, [dim if linear else -2], keep), before=here, name=f"row_{word}")
-    graph.note(folded, f"{word}(A @ B) over the rows of A is {word}(A) @ B: reduce first, multiply less.")
+    folded = graph.call(
+        fold, (left, [dim if linear else -2], keep), before=here, name=f"row_{word}"
+    )
+    graph.note(
+        folded, f"{word}(A @ B) over the rows of A is {word}(A) @ B: reduce first, multiply less."
+    )
     if linear:
         bias = () if chain.bias is None else (chain.bias,)
         return graph.call(aten.linear.default, (folded, right, *bias), before=here)

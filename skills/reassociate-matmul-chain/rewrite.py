@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    EXACT_DTYPES,
+    Graph,
+    GraphMatch,
+    Node,
+    Proof,
+    aten,
+    cost,
+    is_op,
+    proof,
+)
 
 PRODUCTS = (aten.matmul, aten.mm)
 parameters: dict[str, list[object]] = {}
@@ -34,7 +44,9 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     dtype = graph.fact(outer).dtype
     return [
         proof(
-            "the inner product is used once", graph.only_user(inner) is outer, f"{inner.name} has one reader"
+            "the inner product is used once",
+            graph.only_user(inner) is outer,
+            f"{inner.name} has one reader",
         ),
         proof(
             "the other order is cheaper",
@@ -60,7 +72,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 
 
 def _saved_flops(graph: Graph, inner: Node, outer: Node, side: int) -> float | None:
-    """Operations saved by the other order; None unless all are matrices (a vector may begin or end them)."""
+    """Operations saved by the other order; None unless all are matrices (a vector may begin or end
+    them)."""
     other = outer.args[1 - side]
     chain = [*inner.args[:2], other] if side == 0 else [other, *inner.args[:2]]
     shapes = [graph.fact(node).shape for node in chain]

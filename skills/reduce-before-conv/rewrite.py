@@ -49,7 +49,8 @@ class Chain:
 
 
 def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
-    """``kernel``: one pass of a Triton kernel; ``plain``: PyTorch calls, which record gradients too."""
+    """``kernel``: one pass of a Triton kernel; ``plain``: PyTorch calls, which record gradients
+    too."""
     return {"form": ["kernel", "plain"]} if _has_kernel(graph, match.data["chain"]) else {}
 
 
@@ -80,12 +81,24 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     alone = all(graph.only_user(node) is not None for node in (made.node, *chain.scales))
     dtypes = {graph.fact(node).dtype for node in (made.input, made.weight, chain.reduction)}
     met = [conv.positions(made.axes[a], made.transposed) for a in chain.reduced]
-    words = "; ".join(f"axis {a}: {_words(taps)}" for a, taps in zip(chain.reduced, met, strict=True))
+    words = "; ".join(
+        f"axis {a}: {_words(taps)}" for a, taps in zip(chain.reduced, met, strict=True)
+    )
     return [
-        proof("every step to the reduction is linear", True, "only products with numbers in between"),
-        proof("the convolution is used by the reduction alone", alone, f"{made.node.name} has one reader"),
+        proof(
+            "every step to the reduction is linear", True, "only products with numbers in between"
+        ),
+        proof(
+            "the convolution is used by the reduction alone",
+            alone,
+            f"{made.node.name} has one reader",
+        ),
         proof("each tap meets a known run of inputs", True, words),
-        proof("sums keep the error class", dtypes <= set(EXACT_DTYPES), f"dtypes {sorted(map(str, dtypes))}"),
+        proof(
+            "sums keep the error class",
+            dtypes <= set(EXACT_DTYPES),
+            f"dtypes {sorted(map(str, dtypes))}",
+        ),
     ]
 
 
@@ -150,7 +163,11 @@ def _reduction(node: Node) -> tuple[tuple[int, ...], bool, bool] | None:
     if is_op(node, *pools.AVERAGE):
         window = conv.spread(argument(node, "kernel_size"), rank - 2)
         plain = set(conv.spread(argument(node, "padding"), rank - 2)) == {0}
-        if tuple(window) != tuple(shape[2:]) or not plain or argument(node, "divisor_override") is not None:
+        if (
+            tuple(window) != tuple(shape[2:])
+            or not plain
+            or argument(node, "divisor_override") is not None
+        ):
             return None
     return (tuple(range(2, rank)), True, True) if set(out[2:]) == {1} else None
 
@@ -169,9 +186,9 @@ def _uniform(made: conv.Convolution, axis: int) -> bool:
 
 
 def _words(taps: tuple[range, ...]) -> str:
-    return ", ".join(f"tap {k} meets {r.start}:{r.stop}:{r.step}" for k, r in enumerate(taps[:3])) + (
-        ", …" if len(taps) > 3 else ""
-    )
+    return ", ".join(
+        f"tap {k} meets {r.start}:{r.stop}:{r.step}" for k, r in enumerate(taps[:3])
+    ) + (", …" if len(taps) > 3 else "")
 
 
 def _saved_seconds(graph: Graph, chain: Chain) -> float:
@@ -183,9 +200,15 @@ def _saved_seconds(graph: Graph, chain: Chain) -> float:
     reads, launches = 1.0, 4
     if not _has_kernel(graph, chain) and edges:
         reads, launches = 1.2, 4 + 6 * len(edges)
-    moved = reads * cost.moved_bytes_of(graph, made.input) + 3 * cost.moved_bytes_of(graph, made.weight)
+    moved = reads * cost.moved_bytes_of(graph, made.input) + 3 * cost.moved_bytes_of(
+        graph, made.weight
+    )
     work = cost.flops(made.node) / chain.outputs
-    return gone - max(moved / rates.bytes_per_s, work / rates.flops_per_s) - launches * rates.overhead_s
+    return (
+        gone
+        - max(moved / rates.bytes_per_s, work / rates.flops_per_s)
+        - launches * rates.overhead_s
+    )
 
 
 # --- sums of the input -------------------------------------------------------------------
@@ -198,13 +221,16 @@ def _kernel_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
     value = graph.val(made.input)
     with value.fake_mode:
         like = value.new_empty((*value.shape[:2], *(axis.kernel for axis in made.axes)))
-    sums = graph.call_generated(generated, (made.input,), like=like, before=chain.reduction, name="tap_sums")
+    sums = graph.call_generated(
+        generated, (made.input,), like=like, before=chain.reduction, name="tap_sums"
+    )
     _explain(graph, chain, sums)
     return sums, made.weight
 
 
 def _plain_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
-    """(sums by tap of the reduced axes, weight with those taps added up that meet the same inputs)."""
+    """(sums by tap of the reduced axes, weight with those taps added up that meet the same
+    inputs)."""
     made, here = chain.convolution, chain.reduction
     sums, weight = made.input, made.weight
     same = [axis for axis in chain.reduced if _uniform(made, axis)]
@@ -221,14 +247,19 @@ def _plain_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
 
 
 def _by_tap(graph: Graph, value: Node, dim: int, taps: tuple[range, ...], here: Node) -> Node:
-    """Sums along one dimension, one for each tap in its place: the shared middle once, the edges for each."""
+    """Sums along one dimension, one for each tap in its place: the shared middle once, the edges
+    for each."""
     if any(met.step > 1 and len(met) > 1 for met in taps):
         made = {met: _span(graph, value, dim, met, here) for met in dict.fromkeys(taps)}
-        return graph.call(aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums")
+        return graph.call(
+            aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
+        )
     inner = range(max(met.start for met in taps), min(met.stop for met in taps))
     if len(inner) < 2:
         made = {met: _span(graph, value, dim, met, here) for met in dict.fromkeys(taps)}
-        return graph.call(aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums")
+        return graph.call(
+            aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
+        )
     middle = _span(graph, value, dim, inner, here)
     middle.meta["name"] = "middle"
     made = {}
@@ -241,7 +272,9 @@ def _by_tap(graph: Graph, value: Node, dim: int, taps: tuple[range, ...], here: 
         made[met] = total
         if total is not middle:
             total.meta["name"] = "with_edge"
-    return graph.call(aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums")
+    return graph.call(
+        aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
+    )
 
 
 def _span(graph: Graph, value: Node, dim: int, met: range, here: Node) -> Node:
@@ -257,8 +290,13 @@ def _span(graph: Graph, value: Node, dim: int, met: range, here: Node) -> Node:
 
 def _explain(graph: Graph, chain: Chain, sums: Node) -> None:
     done = "mean" if chain.mean else "sum"
-    graph.note(sums, f"The {done} of a convolution's outputs needs only, for each tap of its kernel, the sum")
-    graph.note(sums, "of the inputs which that tap meets: padding and stride decide which these are.")
+    graph.note(
+        sums,
+        f"The {done} of a convolution's outputs needs only, for each tap of its kernel, the sum",
+    )
+    graph.note(
+        sums, "of the inputs which that tap meets: padding and stride decide which these are."
+    )
 
 
 # --- sums times weight -------------------------------------------------------------------
@@ -284,7 +322,9 @@ def _product(graph: Graph, chain: Chain, sums: Node, weight: Node) -> Node:
 def _group_sums(graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None) -> Node:
     made, here, groups = chain.convolution, chain.reduction, chain.convolution.groups
     inside, outside = made.in_channels // groups, made.out_channels // groups
-    sums = graph.call(aten.reshape.default, (sums, [-1, groups, inside, _taps(graph, sums)]), before=here)
+    sums = graph.call(
+        aten.reshape.default, (sums, [-1, groups, inside, _taps(graph, sums)]), before=here
+    )
     shape = [groups, inside, outside, -1] if made.transposed else [groups, outside, inside, -1]
     weight = graph.call(aten.reshape.default, (weight, shape), before=here)
     rule = "ngik,giok->ngo" if made.transposed else "ngik,goik->ngo"
@@ -297,7 +337,9 @@ def _taps(graph: Graph, sums: Node) -> int:
     return math.prod(graph.fact(sums).shape[2:])
 
 
-def _smaller_convolution(graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None) -> Node:
+def _smaller_convolution(
+    graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None
+) -> Node:
     """Taps of the reduced axes become input channels of a convolution over the kept ones."""
     made, here = chain.convolution, chain.reduction
     order = [0, 1, *(a + 2 for a in (*chain.reduced, *chain.kept))]

@@ -1,4 +1,5 @@
-"""Pointwise work after a pool or a reduction instead of before it: the same values, fewer elements."""
+"""Pointwise work after a pool or a reduction instead of before it: the same values, fewer
+elements."""
 
 from __future__ import annotations
 
@@ -66,7 +67,10 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     chain, reduction = match.data["chain"], match.data["reduction"]
     names = ", ".join(item.name for item in chain)
     if reduction.kind == "extreme":
-        claim, why = "every step keeps the order of values, and NaN", f"{names}: none ever decreases"
+        claim, why = (
+            "every step keeps the order of values, and NaN",
+            f"{names}: none ever decreases",
+        )
     else:
         claim, why = (
             "every step is affine and the same for all that is averaged",
@@ -92,8 +96,14 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
         for dim in sorted(reduction.dims, reverse=True):
             made = graph.call(aten.squeeze.dim, (made, dim), before=here)
     if reduction.kind == "extreme":
-        without_gradients(graph, "values that became equal would share or pass on the gradient differently")
-        if any(isinstance(arg, Node) and arg is not _operand(item) for item in chain for arg in item.args):
+        without_gradients(
+            graph, "values that became equal would share or pass on the gradient differently"
+        )
+        if any(
+            isinstance(arg, Node) and arg is not _operand(item)
+            for item in chain
+            for arg in item.args
+        ):
             graph.caveat("an infinite parameter can give NaN for other windows")
     else:
         graph.caveat("an average is scaled or shifted after rounding instead of before")
@@ -106,11 +116,17 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
 def _reduction(graph: Graph, node: Node) -> Reduction | None:
     if (pool := pools.maximum(node)) is not None:
         dims = tuple(range(2, 2 + len(pool.axes)))
-        return Reduction(node=node, result=node, kind="extreme", dims=dims, keepdim=True, padded=False)
+        return Reduction(
+            node=node, result=node, kind="extreme", dims=dims, keepdim=True, padded=False
+        )
     if (pool := pools.average(node)) is not None:
-        inside = all(a.padding == 0 and (a.out - 1) * a.stride + a.kernel <= a.size for a in pool.axes)
+        inside = all(
+            a.padding == 0 and (a.out - 1) * a.stride + a.kernel <= a.size for a in pool.axes
+        )
         dims = tuple(range(2, 2 + len(pool.axes)))
-        return Reduction(node=node, result=node, kind="mean", dims=dims, keepdim=True, padded=not inside)
+        return Reduction(
+            node=node, result=node, kind="mean", dims=dims, keepdim=True, padded=not inside
+        )
     if not is_op(node, *EXTREMES, aten.mean) or (dims_ := dims_of(node)) is None:
         return None
     if argument(node, "dtype") is not None or not graph.fact(node.args[0]).floating:
@@ -132,7 +148,9 @@ def _chain(graph: Graph, reduction: Reduction) -> list[Node]:
     value: Any = reduction.node.args[0]
     reader = reduction.node
     while (
-        isinstance(value, Node) and graph.only_user(value) is reader and _may_follow(graph, value, reduction)
+        isinstance(value, Node)
+        and graph.only_user(value) is reader
+        and _may_follow(graph, value, reduction)
     ):
         found.insert(0, value)
         reader, value = value, _operand(value)
@@ -147,13 +165,15 @@ def _may_follow(graph: Graph, node: Node, reduction: Reduction) -> bool:
     if not number and not _same_for_all(graph, node, step.other, reduction):
         return False
     if step.kind in ("add", "sub"):
-        return not reduction.padded and (reduction.kind == "mean" or number or _keeps_nan(graph, step))
+        return not reduction.padded and (
+            reduction.kind == "mean" or number or _keeps_nan(graph, step)
+        )
     return reduction.kind == "mean" or (number and step.other > 0)
 
 
 def _keeps_nan(graph: Graph, step: monotone.Affine) -> bool:
-    """inf - inf is NaN in one element that is not the largest, and the largest of all would be NaN by it.
-    Parameters count as finite: a layer with an infinite one has no other results."""
+    """inf - inf is NaN in one element that is not the largest, and the largest of all would be NaN
+    by it. Parameters count as finite: a layer with an infinite one has no other results."""
     tensors = (step.value, step.other)
     return step.other in graph.state or not all(graph.fact(tensor).may_be_inf for tensor in tensors)
 
@@ -182,18 +202,29 @@ def _is_squeezed(reduction: Reduction) -> bool:
 
 
 def _again(graph: Graph, reduction: Reduction, value: Node, here: Node) -> Node:
-    """The reduction of an earlier value, with the reduced dimensions kept so that operands still fit."""
+    """The reduction of an earlier value, with the reduced dimensions kept so that operands still
+    fit."""
     node = reduction.node
     if is_op(node, *EXTREMES):
         op = aten.amax if is_op(node, aten.amax, aten.max) else aten.amin
-        return graph.call(op.default, (value, list(reduction.dims), True), before=here, name="reduced")
+        return graph.call(
+            op.default, (value, list(reduction.dims), True), before=here, name="reduced"
+        )
     if is_op(node, aten.mean):
-        return graph.call(aten.mean.dim, (value, list(reduction.dims), True), before=here, name="reduced")
+        return graph.call(
+            aten.mean.dim, (value, list(reduction.dims), True), before=here, name="reduced"
+        )
     return graph.call(node.target, (value, *node.args[1:]), node.kwargs, before=here, name="pooled")
 
 
 def _reason(chain: list[Node], reduction: Reduction) -> str:
     words = ", ".join(dict.fromkeys(item.target._opname for item in chain))
     if reduction.kind == "extreme":
-        return f"The largest stays the largest under {words}: reduce first, then work on fewer elements."
-    return f"An average of {words} is {words} of the average: reduce first, then work on fewer elements."
+        return (
+            f"The largest stays the largest under {words}: reduce first, then work on fewer "
+            f"elements."
+        )
+    return (
+        f"An average of {words} is {words} of the average: reduce first, then work on fewer "
+        f"elements."
+    )

@@ -1,4 +1,5 @@
-"""Work whose result nobody reads, and calls that return their input: idle dropouts, needless copies."""
+"""Work whose result nobody reads, and calls that return their input: idle dropouts, needless
+copies."""
 
 from __future__ import annotations
 
@@ -43,18 +44,29 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     if kind == "dead":
         pure = not any(has_effect(item) for item in match.nodes)
         return [
-            proof("nothing reads the results and nothing else changes", pure, f"{len(match.nodes)} calls")
+            proof(
+                "nothing reads the results and nothing else changes",
+                pure,
+                f"{len(match.nodes)} calls",
+            )
         ]
     if kind == "dropout":
         why = "captured in eval mode" if _is_eval(node) else "its probability is 0"
         return [proof("dropout is off", not drops(node), why)]
     same = graph.fact(node).dtype == graph.fact(node.args[0]).dtype
-    # A buffer may live elsewhere, or in another dtype, in the next call; only inputs are checked then.
+    # A buffer may live elsewhere, or in another dtype, in the next call; only inputs are checked
+    # then.
     checked = not (_reads_state(graph, node) or argument(node, "device") or argument(node, "other"))
     return [
-        proof("dtype and device stay", same and checked, f"{graph.fact(node).dtype}, made from inputs alone"),
         proof(
-            "the tensor is contiguous already", graph.fact(node.args[0]).contiguous, "strides of the workload"
+            "dtype and device stay",
+            same and checked,
+            f"{graph.fact(node).dtype}, made from inputs alone",
+        ),
+        proof(
+            "the tensor is contiguous already",
+            graph.fact(node.args[0]).contiguous,
+            "strides of the workload",
         ),
     ]
 
@@ -68,7 +80,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
         for item in graph.inputs:
             if item.node is not None:
                 graph.require(
-                    f"{item.source}.is_contiguous()", "a copy was dropped because nothing had to move"
+                    f"{item.source}.is_contiguous()",
+                    "a copy was dropped because nothing had to move",
                 )
     graph.replace(node, node.args[0])
 
@@ -77,7 +90,8 @@ def _match(graph: Graph, node: Node, kind: str) -> GraphMatch:
     what = f"a needless {node.target._opname}"
     if kind == "dropout":
         what = (
-            f"dropout, which does nothing {'in eval mode' if _is_eval(node) else 'with a probability of 0'}"
+            f"dropout, which does nothing "
+            f"{'in eval mode' if _is_eval(node) else 'with a probability of 0'}"
         )
     return GraphMatch(
         nodes=(node,),

@@ -1,4 +1,5 @@
-"""A reduction over a dimension of size 1 returns its input; softmax over it is 1, log-softmax is 0."""
+"""A reduction over a dimension of size 1 returns its input; softmax over it is 1, log-softmax is
+0."""
 
 from __future__ import annotations
 
@@ -64,7 +65,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
             all(s == 1 for s in sizes),
             f"sizes {sizes} of {value.shape}",
         ),
-        proof("the dtype stays", graph.fact(match.data["result"]).dtype == value.dtype, f"{value.dtype}"),
+        proof(
+            "the dtype stays",
+            graph.fact(match.data["result"]).dtype == value.dtype,
+            f"{value.dtype}",
+        ),
     ]
 
 
@@ -80,10 +85,14 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
         without_gradients(graph, "a constant has no gradient, where eager has one of zeros")
         graph.note(made, f"{_words(node)} over one element is {number:g}.")
         if not graph.fact(operand).finite:
-            graph.caveat(f"an infinite or NaN operand of {_words(node)} gives {number:g} instead of NaN")
+            graph.caveat(
+                f"an infinite or NaN operand of {_words(node)} gives {number:g} instead of NaN"
+            )
     else:
         made = graph.call(aten.sub.Tensor, (operand, operand), before=node)
-        graph.note(made, f"{_words(node)} over one element is {number:g}; x - x keeps NaN for infinite x.")
+        graph.note(
+            made, f"{_words(node)} over one element is {number:g}; x - x keeps NaN for infinite x."
+        )
         if number:
             made = graph.call(aten.add.Tensor, (made, number), before=node)
     graph.replace(result, made)
@@ -92,7 +101,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 def _kind(graph: Graph, node: Node) -> str | None:
     """``identity``, ``constant`` (softmax), ``difference`` (x - x), or None."""
     if is_op(node, aten.sub) and node.args[0] is node.args[1] and not node.kwargs:
-        return "difference" if graph.fact(node).floating and graph.fact(node.args[0]).finite else None
+        return (
+            "difference" if graph.fact(node).floating and graph.fact(node.args[0]).finite else None
+        )
     dims = dims_of(node) if is_op(node, *IDENTITIES, *SELECTING, *NORMALIZING) else None
     if dims is None or argument(node, "dtype") is not None or not graph.fact(node.args[0]).floating:
         return None

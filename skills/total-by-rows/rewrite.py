@@ -1,4 +1,5 @@
-"""A sum or mean of everything behind a softmax is taken row by row first, so that one kernel does both."""
+"""A sum or mean of everything behind a softmax is taken row by row first, so that one kernel does
+both."""
 
 from __future__ import annotations
 
@@ -57,7 +58,11 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return [
         proof("everything is added up", graph.fact(node).numel == 1, f"{node.name} is one number"),
         proof("rows have one length", len(shapes) == 1, f"shapes {sorted(shapes)}"),
-        proof("sums keep their digits", dtypes <= set(EXACT_DTYPES), ", ".join(sorted(map(str, dtypes)))),
+        proof(
+            "sums keep their digits",
+            dtypes <= set(EXACT_DTYPES),
+            ", ".join(sorted(map(str, dtypes))),
+        ),
     ]
 
 
@@ -65,7 +70,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     node, sources = match.nodes[-1], match.data["sources"]
     terms = _divergence(graph, node, sources) if is_op(node, aten.kl_div) else sources[0]
     mean = is_op(node, aten.mean) or argument(node, "reduction") == 1
-    by_row, every = (aten.mean.dim, aten.mean.default) if mean else (aten.sum.dim_IntList, aten.sum.default)
+    by_row, every = (
+        (aten.mean.dim, aten.mean.default) if mean else (aten.sum.dim_IntList, aten.sum.default)
+    )
     rows = graph.call(by_row, (terms, [-1]), before=node, name="by_row")
     made = graph.call(every, (rows,), before=node)
     graph.note(rows, "Row by row, so that the softmax of a row need not be written.")
@@ -73,8 +80,9 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 
 
 def _divergence(graph: Graph, node: Node, sources: Sequence[Node]) -> Node:
-    """The terms of kl_div as torch computes them, but with a softmax's own logarithm: that of its rounded
-    quotient would be off by as much in each element as both distributions may differ by."""
+    """The terms of kl_div as torch computes them, but with a softmax's own logarithm: that of its
+    rounded quotient would be off by as much in each element as both distributions may differ
+    by."""
     given, target = sources
     entropy = _entropy(graph, node, target)
     crossed = graph.call(aten.mul.Tensor, (target, given), before=node, name="crossed")
@@ -88,7 +96,9 @@ def _entropy(graph: Graph, node: Node, target: Node) -> Node:
         return graph.call(aten.xlogy.Tensor, (target, target), before=node, name="entropy")
     logarithm = graph.call(aten.log_softmax.int, target.args[:2], before=node, name="logarithm")
     finite = graph.call(aten.clamp_min.default, (logarithm, least), before=node, name="finite")
-    graph.note(finite, "Below that the probability is 0, and what it is multiplied by must be finite.")
+    graph.note(
+        finite, "Below that the probability is 0, and what it is multiplied by must be finite."
+    )
     return graph.call(aten.mul.Tensor, (target, finite), before=node, name="entropy")
 
 

@@ -29,7 +29,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             proof(
                 f"no result shows {block.name}",
                 True,
-                "no address or value comes from a block's number, nor from lanes of one block put together",
+                "no address or value comes from a block's number, nor from lanes of one block put "
+                "together",
             ),
         )
     ]
@@ -40,8 +41,12 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     multiplies = bool(find_calls(kernel.function, "dot"))
     found = {b.name: b.choices(_tile(b) if multiplies else 2 * b.value) for b in match.data}
     if multiplies:  # a tile of 512 by 512 lies in no register file
-        found = {name: [size for size in sizes if size <= LARGEST_TILE] for name, sizes in found.items()}
-    if all(choices[0] == block.value for block, choices in zip(match.data, found.values(), strict=True)):
+        found = {
+            name: [size for size in sizes if size <= LARGEST_TILE] for name, sizes in found.items()
+        }
+    if all(
+        choices[0] == block.value for block, choices in zip(match.data, found.values(), strict=True)
+    ):
         first = match.data[0]
         others = [size for size in first.choices() if size != first.value]
         found[first.name] = [others[0], first.value, *others[1:]]
@@ -58,7 +63,9 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
             for place in block.places:
                 kernel.replace(place, str(parameters[block.name]))
     changed = {b.name: parameters[b.name] for b in match.data if b.decided}
-    heuristics.settle(kernel, {n: v for n, v in changed.items() if v != kernel.launched[0].constants[n]})
+    heuristics.settle(
+        kernel, {n: v for n, v in changed.items() if v != kernel.launched[0].constants[n]}
+    )
 
 
 def _because(block: BlockParameter) -> str:

@@ -1,9 +1,10 @@
-"""Tiles by tensor descriptors, which the launcher makes where device, addresses and sizes allow them.
+"""Tiles by tensor descriptors, which the launcher makes where device, addresses and sizes allow
+them.
 
-In all other calls the kernel gets None instead, and Triton compiles the accesses as they were. Descriptors
-come from the launcher: one that a kernel makes needs an allocator, which is set for a whole process, and each
-program would write it to memory and wait. Not covered: autotuned kernels, whose launcher knows no block.
-"""
+In all other calls the kernel gets None instead, and Triton compiles the accesses as they were.
+Descriptors come from the launcher: one that a kernel makes needs an allocator, which is set for a
+whole process, and each program would write it to memory and wait. Not covered: autotuned kernels,
+whose launcher knows no block."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, pro
 MODULE = "triton.tools.tensor_descriptor"
 IMPORTS = ("import torch", f"from {MODULE} import TensorDescriptor")
 BENEFIT = 0.09
-"""Below block sizes, which a descriptor holds on to, and above what edits the masks of the same loads."""
+"""Below block sizes, which a descriptor holds on to, and above what edits the masks of the same
+loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +64,22 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             True,  # a load of which it does not hold is none of the match
             "masks fill with 0 behind the same ends"
             if not any(one.tile.unlike() for one in found.loads)
-            else "followed from the loads through products to the stores, whose masks leave them out",
+            else "followed from the loads through products to the stores, whose masks leave "
+            "them out",
         ),
         proof(
             "what a descriptor reads is not written, what one writes is accessed nowhere else",
             True,
-            f"the launcher makes what is written ({written}), and the kernel calls nothing but the language",
+            f"the launcher makes what is written ({written}), and the kernel calls nothing but "
+            f"the language",
         ),
         proof(
             "addresses, strides and device fit wherever a descriptor is used",
             True,
-            "the launcher asks in each call: multiples of 16 bytes, last stride 1, extents above 0, offsets "
-            "below 2**31, compute capability 9; otherwise it passes None, and all accesses are as they were",
+            "the launcher asks in each call: multiples of 16 bytes, last stride 1, extents above "
+            "0, offsets "
+            "below 2**31, compute capability 9; otherwise it passes None, and all accesses are as "
+            "they were",
         ),
     ]
 
@@ -90,7 +96,9 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     made: dict[str, DescribedTile] = {}
     for one in (*found.loads, *(found.stores if parameters.get("stores", True) else [])):
         name = next((n for n, d in made.items() if d.descriptor == one.descriptor), None)
-        name = name or descriptor_text.fresh(kernel, f"{one.tile.pointer.removesuffix('_ptr')}_tiles", made)
+        name = name or descriptor_text.fresh(
+            kernel, f"{one.tile.pointer.removesuffix('_ptr')}_tiles", made
+        )
         made.setdefault(name, one)
         (descriptor_text.store if one.tile.stores else descriptor_text.load)(kernel, one, name)
     kernel.imports += [line for line in IMPORTS if line not in kernel.imports]
@@ -108,7 +116,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _may_change(kernel: KernelState) -> bool:
-    """One launch, of which everything is seen, of a kernel that has no other way to memory than tl's."""
+    """One launch, of which everything is seen, of a kernel that has no other way to memory than
+    tl's."""
     if (
         not launch_constants.fits(kernel)
         or kernel.source.configs() is not None
@@ -122,13 +131,17 @@ def _may_change(kernel: KernelState) -> bool:
         and importlib.util.find_spec(MODULE) is not None
         and not any(find_calls(kernel.function, name) for name in others)
         and all(names for _, names in _find_accesses(kernel, WRITES))
-        and not any(isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values())
+        and not any(
+            isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values()
+        )
         and not effects.helpers(kernel, kernel.function)
         and not any(launcher.is_bound(line.split()[-1]) for line in IMPORTS)
     )
 
 
-def _find_accesses(kernel: KernelState, kinds: tuple[str, ...]) -> Iterator[tuple[ast.Call, set[str]]]:
+def _find_accesses(
+    kernel: KernelState, kinds: tuple[str, ...]
+) -> Iterator[tuple[ast.Call, set[str]]]:
     """Each access with the pointers that its address may come from."""
     pointers = kernel.pointers().keys()
     for call in (c for kind in kinds for c in find_calls(kernel.function, kind)):
@@ -140,12 +153,18 @@ def _written_pointers(kernel: KernelState) -> set[str]:
 
 
 def _is_unwritten(kernel: KernelState, one: DescribedTile) -> bool:
-    return all(launchers.separate(kernel, one.tile.pointer, other) for other in _written_pointers(kernel))
+    return all(
+        launchers.separate(kernel, one.tile.pointer, other) for other in _written_pointers(kernel)
+    )
 
 
 def _is_alone(kernel: KernelState, one: DescribedTile, loads: list[DescribedTile]) -> bool:
     """No other access may meet what this one stores, and its text holds none of the loads."""
-    others = [names for call, names in _find_accesses(kernel, ("load", *WRITES)) if call is not one.tile.call]
+    others = [
+        names
+        for call, names in _find_accesses(kernel, ("load", *WRITES))
+        if call is not one.tile.call
+    ]
     inside = [*ast.walk(one.tile.call)]
     return not any(d.tile.call in inside for d in loads) and all(
         launchers.separate(kernel, one.tile.pointer, other) for names in others for other in names
@@ -162,8 +181,10 @@ def _is_tile(kernel: KernelState, one: DescribedTile) -> Proof:
     rows, columns = one.tile.axes
     ends = [f"below {a.extent}" if a.extent else "of one block" for a in (rows, columns)]
     return proof(
-        f"`{ast.unparse(one.tile.call)[:60]}` is a tile of consecutive indexes of {one.tile.pointer}",
+        f"`{ast.unparse(one.tile.call)[:60]}` is a tile of consecutive indexes of "
+        f"{one.tile.pointer}",
         True,
-        f"from [{', '.join(one.corner)}] on [{', '.join(one.block)}]; rows {ends[0]}, columns {ends[1]}, "
+        f"from [{', '.join(one.corner)}] on [{', '.join(one.block)}]; rows {ends[0]}, columns "
+        f"{ends[1]}, "
         f"neighbors along {'rows' if one.transposed else 'columns'} in memory",
     )

@@ -18,7 +18,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     floats = {
-        name: p.dtype for name, p in kernel.pointers().items() if p.dtype.startswith(("float", "bfloat"))
+        name: p.dtype
+        for name, p in kernel.pointers().items()
+        if p.dtype.startswith(("float", "bfloat"))
     }
     return [
         proof(

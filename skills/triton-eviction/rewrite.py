@@ -1,7 +1,8 @@
-"""Eviction policies of loads: kept in the caches where they are read again, thrown out first where not.
+"""Eviction policies of loads: kept in the caches where they are read again, thrown out first where
+not.
 
-Which loads these are is read from their addresses: the program's numbers and the loops' variables in them.
-"""
+Which loads these are is read from their addresses: the program's numbers and the loops' variables
+in them."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _uses(kernel: KernelState) -> dict[ast.Call, str]:
-    """Load -> whether its address is read again, by another program, another pass or another round."""
+    """Load -> whether its address is read again, by another program, another pass or another
+    round."""
     reader = Reader(kernel.function)
     axes = _axes(kernel)
     found: dict[ast.Call, str] = {}
@@ -79,18 +81,22 @@ def _uses(kernel: KernelState) -> dict[ast.Call, str]:
 
 
 def _in_any_loop(address: Terms) -> str:
-    """One text for addresses that differ in the loop alone, as those of two passes over a row do."""
+    """One text for addresses that differ in the loop alone, as those of two passes over a row
+    do."""
     alike: Terms = {}
     for product, count in address.items():
         alike = add_terms(
-            alike, {tuple(replace(one, key="") if one.kind == "loop" else one for one in product): count}
+            alike,
+            {tuple(replace(one, key="") if one.kind == "loop" else one for one in product): count},
         )
     return key(alike)
 
 
 def _axes(kernel: KernelState) -> set[str]:
     """Axes of the grid along which programs differ."""
-    asked = (Reader(kernel.function).terms(call) for call in find_calls(kernel.function, "program_id"))
+    asked = (
+        Reader(kernel.function).terms(call) for call in find_calls(kernel.function, "program_id")
+    )
     return {one.key for terms in asked for product in terms for one in product}
 
 

@@ -1,9 +1,8 @@
 """exp of a difference of scaled scores becomes exp2, with log2(e) folded into the scale.
 
-Everything that is compared or subtracted on the way must carry the same factor: scores, their maxima, and
-minus infinity, which any positive factor leaves as it is. Not covered: scores with a bias, sums of logs that
-are stored as they are.
-"""
+Everything that is compared or subtracted on the way must carry the same factor: scores, their
+maxima, and minus infinity, which any positive factor leaves as it is. Not covered: scores with a
+bias, sums of logs that are stored as they are."""
 
 from __future__ import annotations
 
@@ -48,7 +47,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
         proof(
             "both sides carry the factor, and nothing else sees it",
             True,
-            "they are products with the scale, their maxima or minus infinity, and are used for nothing else",
+            "they are products with the scale, their maxima or minus infinity, and are used for "
+            "nothing else",
         ),
     ]
 
@@ -63,7 +63,9 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
         kernel.replace(call.func, f"{kernel.text(call.func.value)}.exp2")
     for scale in scales:
         kernel.replace(scale, f"({kernel.text(scale)} * {LOG2_E})")
-    lines = {s.lineno: s for s in _assignments(kernel.function) if any(n in scales for n in ast.walk(s))}
+    lines = {
+        s.lineno: s for s in _assignments(kernel.function) if any(n in scales for n in ast.walk(s))
+    }
     for statement in lines.values():
         indent = " " * statement.col_offset
         kernel.replace(ahead(statement), f"# Times log2(e), as exp2 wants it.\n{indent}")
@@ -98,7 +100,9 @@ def _scores(kernel: KernelState, sides: list[ast.expr]) -> Scores | None:
             if name in parameters or not values or None in values:
                 return None
             waiting += [value for value in values if value is not None]
-    reads = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id in found.names]
+    reads = [
+        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id in found.names
+    ]
     loads = {id(n) for n in reads if isinstance(n.ctx, ast.Load)}
     return found if found.scales and loads <= found.understood else None
 
@@ -114,12 +118,16 @@ def _read(kernel: KernelState, node: ast.expr, found: Scores) -> bool:
             return _read(kernel, value, found)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             scales = [
-                s for s, other in ((left, right), (right, left)) if _is_scale(kernel, s) and _dots(other)
+                s
+                for s, other in ((left, right), (right, left))
+                if _is_scale(kernel, s) and _dots(other)
             ]
             found.scales += scales[:1]
             return bool(scales)
         case ast.Call(func=ast.Attribute(attr="max"), args=[value, *_], keywords=keywords):
-            return {k.arg for k in keywords} <= {"axis", "keep_dims"} and _read(kernel, value, found)
+            return {k.arg for k in keywords} <= {"axis", "keep_dims"} and _read(
+                kernel, value, found
+            )
         case ast.Call(func=ast.Attribute(attr="maximum"), args=[left, right], keywords=[]):
             return _read(kernel, left, found) and _read(kernel, right, found)
         case ast.Call(func=ast.Attribute(attr="where"), args=[_, yes, no], keywords=[]):

@@ -38,7 +38,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []
     names = f"{found.first.kernel.name} and {found.second.kernel.name}"
     summary = f"{names} in one launch, without {found.tensor} in between"
-    return [KernelMatch(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
+    return [
+        KernelMatch(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
@@ -46,9 +48,15 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
     grids = [launchers.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
-    pointer, mask = first.address(operand(store, 0, "pointer")), first.address(operand(store, 2, "mask"))
+    pointer, mask = (
+        first.address(operand(store, 0, "pointer")),
+        first.address(operand(store, 2, "mask")),
+    )
     reads = [c for c in second.loads() if found.tensor in second.names(c)]
-    same = [(second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask"))) for c in reads]
+    same = [
+        (second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask")))
+        for c in reads
+    ]
     masks = {second.address(operand(c, 2, "mask")) for c in second.stores()}
     strange = _strange(second.kernel)
     between = [ast.unparse(s) for s in found.between if not _harmless(s)]
@@ -85,7 +93,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             "the launcher makes what is stored",
         ),
         proof(
-            f"the dtype of {found.tensor} is known", _dtype(kernel, found) is not None, "from how it is made"
+            f"the dtype of {found.tensor} is known",
+            _dtype(kernel, found) is not None,
+            "from how it is made",
         ),
     ]
 
@@ -112,7 +122,9 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     _launch(kernel, found, mine, heir, added)
 
 
-def _launch(kernel: KernelState, found: Found, mine: str, heir: str | None, added: dict[str, str]) -> None:
+def _launch(
+    kernel: KernelState, found: Found, mine: str, heir: str | None, added: dict[str, str]
+) -> None:
     second = found.second
     changed: dict[ast.expr, str] = {}
     keywords: dict[str, str] = {}
@@ -125,18 +137,22 @@ def _launch(kernel: KernelState, found: Found, mine: str, heir: str | None, adde
     kernel.replace(found.statements[0], "")
     if others:
         notes = {a.arg: a.annotation for a in second.kernel.args.args}
-        said = [f"{n}: {ast.unparse(a)}" if (a := notes[o]) is not None else n for o, n in others.items()]
+        said = [
+            f"{n}: {ast.unparse(a)}" if (a := notes[o]) is not None else n
+            for o, n in others.items()
+        ]
         places.add_parameters(kernel, said)
     if heir is not None and not _is_mentioned(kernel.launcher, found, added):
         every = (s for s in ast.walk(kernel.launcher) if isinstance(s, ast.Assign))
         kernel.replace(next(s for s in every if _makes(s, found.tensor)), "")
 
 
-# --- the second kernel's text in the first -----------------------------------------------------------
+# --- the second kernel's text in the first --------------------------------------------------------
 
 
 def _shared_parameters(found: Found) -> tuple[dict[str, str], dict[str, str]]:
-    """(second's parameters that the first has, too, second's parameters that it gets): their names there."""
+    """(second's parameters that the first has, too, second's parameters that it gets): their names
+    there."""
     first, second = found.first, found.second
     known = {(first.told(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
     reads = second.tensors(second.loads()) - second.tensors(second.stores())
@@ -163,7 +179,9 @@ def _following_statements(kernel: KernelState, found: Found, names: dict[str, st
     text = ast.unparse(value).replace(f"{first.parameter(found.tensor)}.dtype.element_ty", kind)
     lines = [f"{held} = {places.language(kernel)}.cast({text}, {kind})"]
     before = first.kernel.body[: first.kernel.body.index(found.store)]
-    known = {first.address(s.value): s.targets[0].id for s in before if _is_plain_name(first.kernel, s)}  # type: ignore
+    known = {
+        first.address(s.value): s.targets[0].id for s in before if _is_plain_name(first.kernel, s)
+    }  # type: ignore
     renamed = dict(names)
     for statement in second.kernel.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -196,11 +214,13 @@ class _Follows(ast.NodeTransformer):
         return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
 
 
-# --- what is recognized ------------------------------------------------------------------------------
+# --- what is recognized ---------------------------------------------------------------------------
 
 
 def _neighbors(kernel: KernelState) -> Found | None:
-    kernels = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)}
+    kernels = {
+        n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)
+    }
     here = places.launch_statement(kernel)
     blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
     block = next((b for b in blocks if isinstance(b, list) and here in b), None)
@@ -213,7 +233,10 @@ def _neighbors(kernel: KernelState) -> Found | None:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name in kernels:
                 sides = [
                     side_of(kernel.launcher, kernels[n], c)
-                    for n, c in ((kernel.source.kernel, kernel.source.launches()[0].call), (name, call))
+                    for n, c in (
+                        (kernel.source.kernel, kernel.source.launches()[0].call),
+                        (name, call),
+                    )
                 ]
                 if sides[0] is None or sides[1] is None or name == kernel.source.kernel:
                     return None
@@ -233,7 +256,8 @@ def _is_jit(function: ast.FunctionDef) -> bool:
 
 
 def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
-    """(launcher's name, store) of a tensor that the first stores by one statement and the second loads."""
+    """(launcher's name, store) of a tensor that the first stores by one statement and the second
+    loads."""
     for statement in first.kernel.body:
         if isinstance(statement, ast.Expr) and statement.value in first.stores():
             assert isinstance(statement.value, ast.Call)
@@ -272,7 +296,9 @@ def _strange(function: Function) -> list[str]:
         plain = isinstance(statement, ast.Expr) or _is_plain_name(function, statement)
         found += [] if plain else [ast.unparse(statement)[:60]]
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            name = (
+                call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            )
             known = name in ELEMENTWISE or ast.unparse(call.func).startswith("libdevice.")
             found += [] if known else [name]
     return found
@@ -292,7 +318,9 @@ def _harmless(statement: ast.stmt) -> bool:
 def _is_settled(launcher: Function, found: Found) -> bool:
     """No name that the launches pass is set again, and neither kernel changes a parameter."""
     for side in (found.first, found.second):
-        if any(not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)):
+        if any(
+            not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)
+        ):
             return False
     names = {n for side in (found.first, found.second) for n in names_in(side.call)}
     return launchers.steady(launcher, names)
@@ -307,11 +335,25 @@ def _plain_store(kernel: KernelState, found: Found) -> bool:
     assert isinstance(store, ast.Call)
     nodes = [*ast.walk(first.kernel)]
     leaves = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
-    atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
+    atomic = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+    ]
     mine = first.parameter(found.tensor)
-    inside = {id(n) for part in (*store.args[:2], *(k.value for k in store.keywords)) for n in ast.walk(part)}
-    elsewhere = [n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside]
-    through = [c for c in (*first.stores(), *first.loads()) if c is not store and mine in first.tensors([c])]
+    inside = {
+        id(n)
+        for part in (*store.args[:2], *(k.value for k in store.keywords))
+        for n in ast.walk(part)
+    }
+    elsewhere = [
+        n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside
+    ]
+    through = [
+        c
+        for c in (*first.stores(), *first.loads())
+        if c is not store and mine in first.tensors([c])
+    ]
     times = sum(ast.unparse(e) == found.tensor for e in first.passed.values())
     unknown = atomic or effects.helpers(kernel, first.kernel) or elsewhere or through
     return len(leaves) == 1 == times and not unknown and operand(store, 1, "value") is not None
@@ -334,7 +376,9 @@ def _apart(launcher: Function, found: Found, pointer: str) -> bool:
             return False
     read = {n for n in second.tensors(second.loads()) if second.told(n) != found.tensor}
     written = first.tensors(first.stores())
-    return all(launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written)
+    return all(
+        launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written
+    )
 
 
 def _is_needed(launcher: Function, found: Found) -> bool:
@@ -348,9 +392,13 @@ def _values_of(launcher: Function, name: str) -> list[ast.Name]:
     about: set[int] = set()
     for node in ast.walk(launcher):
         match node:
-            case ast.Attribute(value=inner, attr="shape" | "numel" | "size" | "stride" | "dtype" | "device"):
+            case ast.Attribute(
+                value=inner, attr="shape" | "numel" | "size" | "stride" | "dtype" | "device"
+            ):
                 about.add(id(inner))
-            case ast.Call(func=ast.Attribute(attr=made), args=[inner, *_]) if made.endswith("_like"):
+            case ast.Call(func=ast.Attribute(attr=made), args=[inner, *_]) if made.endswith(
+                "_like"
+            ):
                 about.add(id(inner))
     found = (n for n in _names(launcher) if n.id == name)
     return [n for n in found if isinstance(n.ctx, ast.Load) and id(n) not in about]
@@ -359,7 +407,9 @@ def _values_of(launcher: Function, name: str) -> list[ast.Name]:
 def _is_mentioned(launcher: Function, found: Found, added: Mapping[str, str]) -> bool:
     """Its size or dtype is asked for in what stays of the launcher."""
     gone = [e for name, e in found.second.passed.items() if name not in added]
-    out = {id(n) for e in gone for n in ast.walk(e)} | {id(n) for n in _values_of(launcher, found.tensor)}
+    out = {id(n) for e in gone for n in ast.walk(e)} | {
+        id(n) for n in _values_of(launcher, found.tensor)
+    }
     uses = (n for n in _names(launcher) if n.id == found.tensor and isinstance(n.ctx, ast.Load))
     return any(id(n) not in out for n in uses)
 
@@ -380,7 +430,9 @@ def _dtype(kernel: KernelState, found: Found) -> str | None:
             return f"{places.language(kernel)}.{name}"
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name), attr="dtype"):
             pointers = kernel.pointers().keys()
-            given = [n for n, e in found.first.passed.items() if n in pointers and ast.unparse(e) == name]
+            given = [
+                n for n, e in found.first.passed.items() if n in pointers and ast.unparse(e) == name
+            ]
             others = [n for n in given if n != found.first.parameter(found.tensor)]
             return f"{others[0]}.dtype.element_ty" if others else None
     return None

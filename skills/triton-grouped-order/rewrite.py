@@ -16,16 +16,24 @@ GROUPS = (8, 4, 16)
 
 def match(kernel: KernelState) -> list[KernelMatch]:
     found = _programs(kernel)
-    if found is None or not find_calls(kernel.function, "dot") or find_calls(kernel.function, "swizzle2d"):
+    if (
+        found is None
+        or not find_calls(kernel.function, "dot")
+        or find_calls(kernel.function, "swizzle2d")
+    ):
         return []
     return [
-        KernelMatch("programs", "neighboring programs share what they load (grouped order)", 0.1, data=found)
+        KernelMatch(
+            "programs", "neighboring programs share what they load (grouped order)", 0.1, data=found
+        )
     ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     atomics = [
-        n for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and n.attr.startswith("atomic_")
+        n
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.Attribute) and n.attr.startswith("atomic_")
     ]
     asked = find_calls(kernel.function, "program_id")
     askers = effects.calls_that_may(kernel, ("program",))
@@ -43,7 +51,10 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
         proof("no program waits for another", not atomics, "the kernel has no atomic operation"),
         proof(
             "the grid has two axes",
-            all(one.grid is None or len(one.grid) == 2 or one.grid[2:] == (1,) for one in kernel.launched),
+            all(
+                one.grid is None or len(one.grid) == 2 or one.grid[2:] == (1,)
+                for one in kernel.launched
+            ),
             "as its launches say",
         ),
     ]
@@ -60,7 +71,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     kernel.replace(
         later,
         f"{kernel.text(later)}\n"
-        f"{indent}# Programs that run at the same time share rows and columns, which then lie in L2.\n"
+        f"{indent}# Programs that run at the same time share rows and columns, which then lie "
+        f"in L2.\n"
         f"{indent}{columns}, {rows} = {language}.swizzle2d(\n"
         f"{indent}    {columns}, {rows}, {language}.num_programs(1), {language}.num_programs(0),"
         f" {parameters['group']}\n{indent})",
@@ -68,11 +80,16 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _programs(kernel: KernelState) -> tuple[str, str, ast.Assign] | None:
-    """(row's name, column's name, the later of their statements): both are plain top-level assignments."""
+    """(row's name, column's name, the later of their statements): both are plain top-level
+    assignments."""
     found: dict[int, tuple[str, ast.Assign]] = {}
     for statement in kernel.function.body:
         value = statement.value if isinstance(statement, ast.Assign) else None
-        if value is None or not isinstance(statement, ast.Assign) or not find_calls(value, "program_id"):
+        if (
+            value is None
+            or not isinstance(statement, ast.Assign)
+            or not find_calls(value, "program_id")
+        ):
             continue
         plain = isinstance(value, ast.Call) and [*map(type, statement.targets)] == [ast.Name]
         axis = axis_of(value) if plain and isinstance(value, ast.Call) else None

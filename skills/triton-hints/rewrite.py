@@ -1,8 +1,9 @@
-"""Sizes of which the compiler learns that they are multiples of 2, 4 or 8, so that it loads whole vectors.
+"""Sizes of which the compiler learns that they are multiples of 2, 4 or 8, so that it loads whole
+vectors.
 
-Triton itself asks for multiples of 16 alone. `n // 8 * 8` is n where n is a multiple of 8, and the compiler's
-analysis understands it. tl.multiple_of does nothing on a kernel's parameter (seen in the PTX of Triton 3.9).
-"""
+Triton itself asks for multiples of 16 alone. `n // 8 * 8` is n where n is a multiple of 8, and the
+compiler's analysis understands it. tl.multiple_of does nothing on a kernel's parameter (seen in
+the PTX of Triton 3.9)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ KNOWN = 16
 WIDEST = 16
 """Bytes of the widest load."""
 BENEFIT = 0.08
-"""Often more, but below what changes a kernel's structure, which has to be read as it was written."""
+"""Often more, but below what changes a kernel's structure, which has to be read as it was
+written."""
 
 
 def match(kernel: KernelState) -> list[KernelMatch]:
@@ -33,7 +35,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []
     said = ", ".join(f"{name} of {found[name]}" for name in names)
     summary = f"wider loads: the compiler learns of multiples ({said})"
-    return [KernelMatch(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})]
+    return [
+        KernelMatch(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
@@ -41,7 +45,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
         proof(
             f"{name} // {_constant(name)} * {_constant(name)} is {name}",
             True,
-            f"the launcher passes {multiple} only for multiples of it, else 1, which is the default, too",
+            f"the launcher passes {multiple} only for multiples of it, else 1, which is the "
+            f"default, too",
         )
         for name, multiple in match.data.items()
     ]
@@ -75,7 +80,8 @@ def _constant(name: str) -> str:
 
 
 def _multiples(kernel: KernelState) -> dict[str, int]:
-    """Integer parameters that are multiples of a power of two in every launch, where Triton knows of none."""
+    """Integer parameters that are multiples of a power of two in every launch, where Triton knows
+    of none."""
     found = {}
     for name in kernel.launched[0].arguments:
         seen = [one.arguments.get(name) for one in kernel.launched]
@@ -99,14 +105,19 @@ def _wanted_hints(kernel: KernelState, multiples: dict[str, int]) -> list[str]:
         numbers = list(_steps(kernel, reader, access))
         if not numbers:
             continue
-        before, after = (min(_power(kernel, n, known) for n in numbers) for known in ({}, multiples))
+        before, after = (
+            min(_power(kernel, n, known) for n in numbers) for known in ({}, multiples)
+        )
         if min(_widest(kernel, reader, access), after) > before:
             found |= {one.key for product, _ in numbers for one in product if one.key in multiples}
     return [name for name in multiples if name in found]
 
 
-def _steps(kernel: KernelState, reader: Reader, access: ast.Call) -> Iterator[tuple[tuple[Atom, ...], int]]:
-    """What is added to neighboring lanes' addresses, and to their index where a mask or a modulo ends.
+def _steps(
+    kernel: KernelState, reader: Reader, access: ast.Call
+) -> Iterator[tuple[tuple[Atom, ...], int]]:
+    """What is added to neighboring lanes' addresses, and to their index where a mask or a modulo
+    ends.
 
     All of it must be multiples of a vector's length. Nothing, where lanes are not neighbors.
     """
@@ -118,7 +129,9 @@ def _steps(kernel: KernelState, reader: Reader, access: ast.Call) -> Iterator[tu
     if not plain and not modulo:
         return
     masks = (
-        n for n in _reached_nodes(reader, access) if isinstance(n, ast.Compare) and len(n.comparators) == 1
+        n
+        for n in _reached_nodes(reader, access)
+        if isinstance(n, ast.Compare) and len(n.comparators) == 1
     )
     compared = [add_terms(reader.terms(n.left), reader.terms(n.comparators[0]), -1) for n in masks]
     ends = [terms for terms in compared if any((one,) in terms for one in plain)]
@@ -132,7 +145,8 @@ def _steps(kernel: KernelState, reader: Reader, access: ast.Call) -> Iterator[tu
 
 
 def _address(kernel: KernelState, reader: Reader, access: ast.Call) -> Terms:
-    """Without factors that are 1 in this workload; of a pointer that moves, all that is added to it."""
+    """Without factors that are 1 in this workload; of a pointer that moves, all that is added to
+    it."""
     if not access.args:
         return {}
     node, found = access.args[0], Terms()
@@ -148,7 +162,8 @@ def _address(kernel: KernelState, reader: Reader, access: ast.Call) -> Terms:
 
 
 def _moves(reader: Reader, node: ast.expr) -> list[ast.expr]:
-    """What a name is given, or what is added to it, anywhere: only to see how wide its loads may become."""
+    """What a name is given, or what is added to it, anywhere: only to see how wide its loads may
+    become."""
     if not isinstance(node, ast.Name):
         return []
     found = []
@@ -175,10 +190,14 @@ def _reached_nodes(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
         waiting = names
 
 
-def _power(kernel: KernelState, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]) -> int:
+def _power(
+    kernel: KernelState, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]
+) -> int:
     """The largest power of two that the compiler sees in it."""
     atoms, count = product
-    return math.gcd(WIDEST, abs(count) * math.prod(_seen_multiple(kernel, one, multiples) for one in atoms))
+    return math.gcd(
+        WIDEST, abs(count) * math.prod(_seen_multiple(kernel, one, multiples) for one in atoms)
+    )
 
 
 def _seen_multiple(kernel: KernelState, one: Atom, multiples: dict[str, int]) -> int:

@@ -1,7 +1,8 @@
-"""Loads that stand earlier: ahead of a reduction that does not need them, and in front of a loop that stores.
+"""Loads that stand earlier: ahead of a reduction that does not need them, and in front of a loop
+that stores.
 
-Triton moves loads out of loops by itself where these store nothing, and moves none over a reduction.
-"""
+Triton moves loads out of loops by itself where these store nothing, and moves none over a
+reduction."""
 
 from __future__ import annotations
 
@@ -30,7 +31,18 @@ WAITS = (
 """Threads of a program wait for one another here, so that no later load begins before."""
 FRESH = ("empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like")
 FRESH_METHODS = ("new_empty", "new_zeros", "new_ones", "new_full")
-VIEWS = ("contiguous", "view", "reshape", "flatten", "detach", "unsqueeze", "squeeze", "t", "transpose", "to")
+VIEWS = (
+    "contiguous",
+    "view",
+    "reshape",
+    "flatten",
+    "detach",
+    "unsqueeze",
+    "squeeze",
+    "t",
+    "transpose",
+    "to",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,9 @@ class Move:
 def match(kernel: KernelState) -> list[KernelMatch]:
     found = []
     if kernel.launched:
-        products = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and find_calls(n, "dot")]
+        products = [
+            n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and find_calls(n, "dot")
+        ]
         for block in _blocks(kernel.function):
             if any(block is loop.body for loop in products):
                 continue  # Triton loads ahead by itself in such a loop
@@ -69,7 +83,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     move: Move = match.data
     indent = " " * move.to.col_offset
     kernel.replace(
-        ahead(move.to), "".join(f"{_moved_text(kernel, load, move)}\n{indent}" for load in move.loads)
+        ahead(move.to),
+        "".join(f"{_moved_text(kernel, load, move)}\n{indent}" for load in move.loads),
     )
     for load in move.loads:
         kernel.replace(_with_comments(kernel, load), "")
@@ -100,9 +115,15 @@ def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
             break
     if loads:
         claims = (
-            proof("nothing in between sets what they read", True, "no name of theirs is assigned on the way"),
             proof(
-                "nothing in between writes to memory", True, "only arithmetic, reductions and loads lie there"
+                "nothing in between sets what they read",
+                True,
+                "no name of theirs is assigned on the way",
+            ),
+            proof(
+                "nothing in between writes to memory",
+                True,
+                "only arithmetic, reductions and loads lie there",
             ),
         )
         yield Move(tuple(loads), waiting, claims)
@@ -129,7 +150,9 @@ def _invariant(kernel: KernelState, loop: ast.For) -> Iterator[Move]:
         return
     changing = names_in(loop.target).union(*(stored_names(s) for s in loop.body))
     loads = [
-        s for s in loop.body if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
+        s
+        for s in loop.body
+        if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
     ]
     pure = all(e is None or is_pure(e) for e in ends)
     if not loads or not pure or not _goes_up(kernel, ends[2]):
@@ -137,7 +160,9 @@ def _invariant(kernel: KernelState, loop: ast.For) -> Iterator[Move]:
     first, end = ends[0], kernel.text(ends[1])
     claims = [
         proof("each round loads the same", True, "no name of the address is set in the loop"),
-        proof("without a round nothing is loaded", True, "the load is masked by the loop's own bounds"),
+        proof(
+            "without a round nothing is loaded", True, "the load is masked by the loop's own bounds"
+        ),
         only_launch(kernel),
         *(_apart(kernel, load, stores) for load in loads),
     ]
@@ -149,22 +174,29 @@ def _fits(kernel: KernelState, loop: ast.For, load: ast.Assign, changing: set[st
     """It is the only one that sets its name, which nothing outside of the loop reads."""
     (name,) = {*stored_names(load)}
     inside = {id(n) for n in ast.walk(loop)}
-    elsewhere = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside]
+    elsewhere = [
+        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside
+    ]
     others = [s for s in loop.body if s is not load and name in stored_names(s)]
     before = loop.body[: loop.body.index(load)]
     read = any(name in names_in(s) for s in before)
-    return not (others or read or any(n.id == name for n in elsewhere) or names_in(load.value) & changing)
+    return not (
+        others or read or any(n.id == name for n in elsewhere) or names_in(load.value) & changing
+    )
 
 
 def _goes_up(kernel: KernelState, step: ast.expr | None) -> bool:
-    if step is None or (isinstance(step, ast.Constant) and isinstance(step.value, int) and step.value > 0):
+    if step is None or (
+        isinstance(step, ast.Constant) and isinstance(step.value, int) and step.value > 0
+    ):
         return True
     values = [one.constants.get(step.id) for one in kernel.launched if isinstance(step, ast.Name)]
     return bool(values) and all(type(value) is int and value > 0 for value in values)
 
 
 def _apart(kernel: KernelState, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
-    """What the loop writes into is memory that the launcher makes, and what is loaded lies elsewhere."""
+    """What the loop writes into is memory that the launcher makes, and what is loaded lies
+    elsewhere."""
     reader, launcher = Reader(kernel.function), Reader(kernel.launcher)
     source = _bases(kernel, reader, find_calls(load, "load")[0])
     written = set[str]().union(*(_bases(kernel, reader, store) for store in stores))
@@ -178,18 +210,24 @@ def _apart(kernel: KernelState, load: ast.Assign, stores: Sequence[ast.Call]) ->
     return proof(
         f"the loop does not write what {kernel.text(load.targets[0])} is loaded from",
         made and other and known,
-        f"the launcher makes {', '.join(sorted(written)) or 'nothing'} anew, apart from {', '.join(source)}",
+        f"the launcher makes {', '.join(sorted(written)) or 'nothing'} anew, apart from "
+        f"{', '.join(source)}",
     )
 
 
 def _bases(kernel: KernelState, reader: Reader, access: ast.Call) -> set[str]:
     """Parameters that an address starts from; none where it is not understood."""
-    atoms = {one for product in reader.terms(access.args[0]) for one in product} if access.args else set()
+    atoms = (
+        {one for product in reader.terms(access.args[0]) for one in product}
+        if access.args
+        else set()
+    )
     return {one.key for one in atoms if one.key in kernel.pointers()}
 
 
 def _is_made(kernel: KernelState, name: str) -> bool:
-    """The launch passes a name that one statement of the launcher sets, to memory that nobody else has."""
+    """The launch passes a name that one statement of the launcher sets, to memory that nobody else
+    has."""
     given, reader = argument(kernel, name), Reader(kernel.launcher)
     found = reader.definition(given.id, given) if isinstance(given, ast.Name) else None
     fresh = isinstance(found, ast.Assign) and _makes(found.value)
@@ -206,12 +244,18 @@ def _makes(value: ast.expr) -> bool:
 
 def _is_other(reader: Reader, node: ast.expr | None) -> bool:
     """An argument of the launcher or a view or copy of one, so no view of what that makes."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in VIEWS
+    ):
         return _is_other(reader, node.func.value)
     if not isinstance(node, ast.Name):
         return False
     found = reader.definition(node.id, node)
-    return isinstance(found, ast.arg) or (isinstance(found, ast.Assign) and _is_other(reader, found.value))
+    return isinstance(found, ast.arg) or (
+        isinstance(found, ast.Assign) and _is_other(reader, found.value)
+    )
 
 
 # --- statements --------------------------------------------------------------------------------
@@ -229,7 +273,11 @@ def _is_load(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
     value = statement.value
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "to"
+    ):
         value = value.func.value
     loads = find_calls(statement, "load")
     plain = isinstance(statement.targets[0], ast.Name) and loads == [value]
@@ -244,7 +292,11 @@ def _with_comments(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
     lines = kernel.source.text.split("\n")
     last = statement.end_lineno or statement.lineno
     return ast.Pass(
-        lineno=statement.lineno - len(with_comments(kernel, statement)) + last - statement.lineno + 1,
+        lineno=statement.lineno
+        - len(with_comments(kernel, statement))
+        + last
+        - statement.lineno
+        + 1,
         col_offset=statement.col_offset,
         end_lineno=last,
         end_col_offset=len(lines[last - 1].encode()),
@@ -252,7 +304,8 @@ def _with_comments(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
 
 
 def _moved_text(kernel: KernelState, load: ast.Assign, move: Move) -> str:
-    """Its text with its comments, and with one more condition in its mask where the move has a guard."""
+    """Its text with its comments, and with one more condition in its mask where the move has a
+    guard."""
     whole = _with_comments(kernel, load)
     text = kernel.text(whole)
     if move.guard is not None:

@@ -48,7 +48,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
 
 def _prove_unasked(kernel: KernelState) -> Proof:
     asked = find_calls(kernel.function, "num_warps")
-    return proof("the kernel does not ask for them", not asked, "its text reads neither warps nor stages")
+    return proof(
+        "the kernel does not ask for them", not asked, "its text reads neither warps nor stages"
+    )
 
 
 def _prove_unread(kernel: KernelState) -> Proof:
@@ -98,18 +100,22 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _guess(kernel: KernelState) -> int:
-    """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile 64."""
+    """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile
+    64."""
     return max((w for w in WARPS if w <= min(_wanted_warps(kernel), MOST_GUESSED)), default=1)
 
 
 def _few(kernel: KernelState) -> list[int]:
-    """Without those whose threads would hold more than 128 numbers: they spill, and compile for minutes."""
+    """Without those whose threads would hold more than 128 numbers: they spill, and compile for
+    minutes."""
     fewest = _wanted_warps(kernel) * _numbers(kernel) // MOST_NUMBERS
     return [w for w in WARPS if w >= fewest]
 
 
 def _wanted_warps(kernel: KernelState) -> int:
-    sizes = sorted(v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16)
+    sizes = sorted(
+        v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16
+    )
     multiplies = bool(find_calls(kernel.function, "dot")) and len(sizes) > 1
     tile = sizes[-1] * sizes[-2] if multiplies else max(sizes, default=1024)
     return int(tile // (32 * _numbers(kernel)))

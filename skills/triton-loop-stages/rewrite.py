@@ -1,8 +1,8 @@
 """Loads of later rounds begin while a round computes: a loop's range says how many rounds ahead.
 
-Triton does so by itself where loads feed tl.dot, and elsewhere where tl.range has num_stages. It does not
-ask whether a load reads what an earlier round stores: so only loops are changed that store nothing.
-"""
+Triton does so by itself where loads feed tl.dot, and elsewhere where tl.range has num_stages. It
+does not ask whether a load reads what an earlier round stores: so only loops are changed that
+store nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _fits(kernel: KernelState, loop: ast.For) -> bool:
-    """An innermost loop over a range without options of its own, whose rounds load different places."""
+    """An innermost loop over a range without options of its own, whose rounds load different
+    places."""
     ends = bounds(loop)
     if ends is None or not isinstance(loop.iter, ast.Call) or loop.iter.keywords or loop.orelse:
         return False
@@ -61,5 +62,7 @@ def _fits(kernel: KernelState, loop: ast.For) -> bool:
         return False
     inner = any(isinstance(n, ast.For) for statement in loop.body for n in ast.walk(statement))
     changing = {*stored_names(loop)}
-    loads = [load for load in find_calls(loop, "load") if load.args and names_in(load.args[0]) & changing]
+    loads = [
+        load for load in find_calls(loop, "load") if load.args and names_in(load.args[0]) & changing
+    ]
     return bool(loads) and not inner and all(is_quiet(statement) for statement in loop.body)

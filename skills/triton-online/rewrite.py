@@ -1,8 +1,8 @@
 """Two loops over a row, of which the second needs what the first found, become one.
 
-Maximum and sum of exponentials: the sum is kept relative to the largest number so far. Mean and sum of
-squares around it: each lane keeps its own (Welford 1962), put together as Chan, Golub and LeVeque do (1979).
-"""
+Maximum and sum of exponentials: the sum is kept relative to the largest number so far. Mean and
+sum of squares around it: each lane keeps its own (Welford 1962), put together as Chan, Golub and
+LeVeque do (1979)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     found = find_loop(kernel)
     if found is None or places.language(kernel) is None:
         return []
-    pairs = [_pair(kernel, found, *loops) for loops in zip(found.loops, found.loops[1:], strict=False)]
+    pairs = [
+        _pair(kernel, found, *loops) for loops in zip(found.loops, found.loops[1:], strict=False)
+    ]
     return [
         KernelMatch(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
         for p in pairs
@@ -74,21 +76,34 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     region = [*pair.loops, *pair.between]
     stores = [call for statement in region for call in find_calls(statement, "store")]
     starts = [ast.unparse(init.value) for init in pair.inits]
-    what = "exp(x - maximum)" if pair.function else "the square of x - mean, 0 behind the end of the row"
+    what = (
+        "exp(x - maximum)"
+        if pair.function
+        else "the square of x - mean, 0 behind the end of the row"
+    )
     return [
         proof(
             "each statement is understood",
             not pair.values.strange,
-            "; ".join(pair.values.strange[:2]) or "each gives a lane what follows from the same lane",
+            "; ".join(pair.values.strange[:2])
+            or "each gives a lane what follows from the same lane",
         ),
         proof(
-            "both loops reduce the same numbers", True, f"loads and arithmetic are equal; {what} is added up"
+            "both loops reduce the same numbers",
+            True,
+            f"loads and arithmetic are equal; {what} is added up",
         ),
-        proof("nothing is stored before the second loop ends", not stores, "neither loop has a tl.store"),
+        proof(
+            "nothing is stored before the second loop ends",
+            not stores,
+            "neither loop has a tl.store",
+        ),
         proof("the sums begin at nothing, in float32", _begins(pair), ", ".join(starts)),
         proof(
             "what lies between the loops does not need the second",
-            all(pair.second.name not in names_in(s) for s in pair.between if s is not pair.inits[1]),
+            all(
+                pair.second.name not in names_in(s) for s in pair.between if s is not pair.inits[1]
+            ),
             f"{pair.second.name} is only read afterwards",
         ),
     ]
@@ -104,7 +119,11 @@ def _begins(pair: Pair) -> bool:
     )
     empty = 0.0 if pair.function is None else -float("inf")
     local = {n for s in pair.between for n in stored_names(s)} & names_in(pair.inits[1].value)
-    return wide and not local and (pair.values.behind(first), pair.values.behind(second)) == (empty, 0.0)
+    return (
+        wide
+        and not local
+        and (pair.values.behind(first), pair.values.behind(second)) == (empty, 0.0)
+    )
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
@@ -151,7 +170,10 @@ def _softmax(kernel: KernelState, pair: Pair) -> None:
 
 def _variance(kernel: KernelState, pair: Pair) -> None:
     language, block, extent = places.language(kernel), pair.found.block, pair.found.extent
-    names = [places.fresh(kernel.function, n) for n in ("lane_mean", "delta", "inside", "counts", "squares")]
+    names = [
+        places.fresh(kernel.function, n)
+        for n in ("lane_mean", "delta", "inside", "counts", "squares")
+    ]
     mean, delta, inside, counts, squares = names
     squares = squares if pair.second.scalar else pair.second.name
     now, lines = _current(kernel, pair)
@@ -170,7 +192,10 @@ def _variance(kernel: KernelState, pair: Pair) -> None:
         f"{pair.known} = {language}.sum({mean} * {counts}, axis=0) / {extent}",
     ]
     spread = f"{squares} + {counts} * ({mean} - {pair.known}) * ({mean} - {pair.known})"
-    end = [f"{pair.second.name} = " + (f"{language}.sum({spread}, axis=0)" if pair.second.scalar else spread)]
+    end = [
+        f"{pair.second.name} = "
+        + (f"{language}.sum({spread}, axis=0)" if pair.second.scalar else spread)
+    ]
     zeros = f"{language}.zeros([{block}], dtype={language}.float32)"
     kernel.replace(pair.inits[0], f"{mean} = {zeros}")
     moved: list[ast.stmt] = []
@@ -201,7 +226,8 @@ def _replace_loops(
     end: Sequence[str],
     instead: dict[ast.stmt, list[str]] | None = None,
 ) -> None:
-    """Both loops and what lies between: ``moved``, one loop of ``lines``, what lay between, ``end``."""
+    """Both loops and what lies between: ``moved``, one loop of ``lines``, what lay between,
+    ``end``."""
     kept = {
         statement: (instead or {}).get(statement) or places.with_comments(kernel, statement)
         for statement in pair.between
@@ -242,7 +268,16 @@ def _pair(kernel: KernelState, found: Looped, one: ast.For, two: ast.For) -> Pai
     starts = (inits[0], inits[1])
     assert starts[0] is not None and starts[1] is not None
     return Pair(
-        found, (one, two), first, second, (starts[0], starts[1]), between, middle, known, forms, values
+        found,
+        (one, two),
+        first,
+        second,
+        (starts[0], starts[1]),
+        between,
+        middle,
+        known,
+        forms,
+        values,
     )
 
 

@@ -1,4 +1,5 @@
-"""A program for each row or tile becomes a loop over them, in as many programs as a device runs at a time."""
+"""A program for each row or tile becomes a loop over them, in as many programs as a device runs at
+a time."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ LEAST_TURNS = 2
 PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)
 """Programs for each multiprocessor, a guess first."""
 NONE = 0
-"""Instead: a program for each tile, as it was. A choice, since little is gained where anything is."""
+"""Instead: a program for each tile, as it was. A choice, since little is gained where anything
+is."""
 FEW_TURNS = 32
 """Of a product's inner loop: with more, what comes before and after it is a small part."""
 BENEFIT = 0.05
 ASKING = ("program", "atomic_", "inline_", "while ")
-"""In the text of what a function does beside computing: it knows its program, or waits for another one."""
+"""In the text of what a function does beside computing: it knows its program, or waits for another
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,11 @@ class Found:
 
 
 def match(kernel: KernelState) -> list[KernelMatch]:
-    if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.source.configs() is not None:
+    if (
+        len(kernel.source.launches()) != 1
+        or not kernel.launched
+        or kernel.source.configs() is not None
+    ):
         return []
     asked = find_calls(kernel.function, "program_id")
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
@@ -57,12 +64,20 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     nodes = [*ast.walk(kernel.function)]
     waits = [
-        n.attr for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+        n.attr
+        for n in nodes
+        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
     ]
     leaves = [
-        n for n in nodes if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
+        n
+        for n in nodes
+        if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
     ]
-    axes = {axis_of(c) for name in ("program_id", "num_programs") for c in find_calls(kernel.function, name)}
+    axes = {
+        axis_of(c)
+        for name in ("program_id", "num_programs")
+        for c in find_calls(kernel.function, name)
+    }
     grids = [one.grid for one in kernel.launched]
     rank, askers = len(match.data.grid), effects.calls_that_may(kernel, ASKING)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
@@ -77,7 +92,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
         proof(
             "its place in the grid is asked in its own text alone",
             not askers,
-            f"it calls {', '.join(askers)}" if askers else "no function that it calls knows it, or waits",
+            f"it calls {', '.join(askers)}" if askers else "no function that it calls knows it, "
+                                                           "or waits",
         ),
         proof(
             "a program runs from its first statement to its last",
@@ -128,9 +144,13 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     )
     bounds = f"{language}.program_id(0), {count}, {language}.num_programs(0){options}"
     head = f"for {tile} in {language}.range({bounds}):"
-    own = {n.id for s in found.rest for n in ast.walk(s) if isinstance(n, ast.Name) and not _read(n)}
+    own = {
+        n.id for s in found.rest for n in ast.walk(s) if isinstance(n, ast.Name) and not _read(n)
+    }
     renamed = {
-        name: places.fresh(kernel.function, f"{name}_here") for name in _parameters(kernel) if name in own
+        name: places.fresh(kernel.function, f"{name}_here")
+        for name in _parameters(kernel)
+        if name in own
     }
     lines = [line for s in found.hoisted for line in places.with_comments(kernel, s)]
     lines += [head, *(f"    {here} = {name}" for name, here in renamed.items())]
@@ -143,14 +163,21 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     _launch(kernel, found, count, across, parameters["programs_per_processor"])
 
 
-def _launch(kernel: KernelState, found: Found, count: str, across: str | None, resident: object) -> None:
+def _launch(
+    kernel: KernelState, found: Found, count: str, across: str | None, resident: object
+) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
     tiles = places.fresh(kernel.launcher, "tiles")
-    product = " * ".join(g if g.endswith(")") or len(found.grid) == 1 else f"({g})" for g in found.grid)
+    product = " * ".join(
+        g if g.endswith(")") or len(found.grid) == 1 else f"({g})" for g in found.grid
+    )
     programs = PROCESSORS * resident
     each = "one" if resident == 1 else str(resident)
-    lines = [f"{tiles} = {product}  # {each} for each of {PROCESSORS} multiprocessors at a time", ""]
+    lines = [
+        f"{tiles} = {product}  # {each} for each of {PROCESSORS} multiprocessors at a time",
+        "",
+    ]
     kernel.replace(
         places.ahead(statement), places.indent_lines(lines, statement) + " " * statement.col_offset
     )
@@ -162,11 +189,12 @@ def _launch(kernel: KernelState, found: Found, count: str, across: str | None, r
     places.add_parameters(kernel, [f"{name}{default}" for name in (count, across) if name])
 
 
-# --- the kernel's body -----------------------------------------------------------------------------
+# --- the kernel's body ----------------------------------------------------------------------------
 
 
 def _same_for_all(kernel: KernelState, body: list[ast.stmt]) -> list[ast.stmt]:
-    """Top-level assignments that no tile changes. Loads only of memory that the kernel does not write."""
+    """Top-level assignments that no tile changes. Loads only of memory that the kernel does not
+    write."""
     stored: dict[str, int] = {}
     for node in ast.walk(kernel.function):
         if isinstance(node, ast.Name) and not _read(node):
@@ -178,7 +206,9 @@ def _same_for_all(kernel: KernelState, body: list[ast.stmt]) -> list[ast.stmt]:
             continue
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
         single = (
-            isinstance(target, ast.Name) and stored[target.id] == 1 and target.id not in _parameters(kernel)
+            isinstance(target, ast.Name)
+            and stored[target.id] == 1
+            and target.id not in _parameters(kernel)
         )
         changing = (names_in(statement.value) & stored.keys()) - known
         if not single or changing or _of_program(statement) or not _is_unwritten(kernel, statement):
@@ -194,8 +224,8 @@ def _short_sums(kernel: KernelState) -> bool:
     turns = []
     for node in ast.walk(kernel.function):
         match node:
-            case ast.For(iter=ast.Call(args=[_, ast.Name(id=extent), ast.Name(id=block)])) if find_calls(
-                node, "dot"
+            case ast.For(iter=ast.Call(args=[_, ast.Name(id=extent), ast.Name(id=block)])) if (
+                find_calls(node, "dot")
             ):
                 for one in kernel.launched:
                     inner, size = one.arguments.get(extent), one.constants.get(block)
@@ -206,7 +236,9 @@ def _short_sums(kernel: KernelState) -> bool:
 
 
 def _of_program(statement: ast.stmt) -> bool:
-    return any(find_calls(statement, name) for name in ("program_id", "num_programs", "rand", "atomic_add"))
+    return any(
+        find_calls(statement, name) for name in ("program_id", "num_programs", "rand", "atomic_add")
+    )
 
 
 def _is_unwritten(kernel: KernelState, statement: ast.stmt) -> bool:
@@ -220,7 +252,9 @@ def _is_unwritten(kernel: KernelState, statement: ast.stmt) -> bool:
     written = {n for one in addresses for n in sources(kernel.function, one) & pointers}
     read = {n for one in loads for n in sources(kernel.function, one) & pointers}
     known = bool(read) and not effects.helpers(kernel, kernel.function)
-    return known and all(launchers.separate(kernel, one, other) for one in written for other in read)
+    return known and all(
+        launchers.separate(kernel, one, other) for one in written for other in read
+    )
 
 
 def _is_store(call: ast.Call) -> bool:
@@ -243,11 +277,15 @@ def _of_tile(
     number = {0: str(across), 1: f"({count} // {across})"} if across else {0: count}
     for node in ast.walk(statement):
         match node:
-            case ast.Call(func=ast.Attribute(attr="to", value=ast.Call() as inner), args=[dtype]) if (
-                inner in find_calls(inner, "program_id")
-            ):
+            case ast.Call(
+                func=ast.Attribute(attr="to", value=ast.Call() as inner), args=[dtype]
+            ) if inner in find_calls(inner, "program_id"):
                 edits.append(
-                    (node, f"{language}.cast({place[axis_of(inner)].strip('()')}, {ast.unparse(dtype)})")
+                    (
+                        node,
+                        f"{language}.cast({place[axis_of(inner)].strip('()')}, "
+                        f"{ast.unparse(dtype)})",
+                    )
                 )
                 inside.add(id(inner))
             case ast.Call() if id(node) not in inside and node in find_calls(node, "program_id"):
@@ -266,12 +304,19 @@ def _as_asked(kernel: KernelState, statement: ast.stmt, asked: ast.Call, place: 
         return place
     target = statement.targets[0]
     methods = (n.value for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute))
-    if any(isinstance(n, ast.Name) and isinstance(target, ast.Name) and n.id == target.id for n in methods):
-        return f"{places.language(kernel)}.cast({place.strip('()')}, {places.language(kernel)}.int32)"
+    if any(
+        isinstance(n, ast.Name) and isinstance(target, ast.Name) and n.id == target.id
+        for n in methods
+    ):
+        return (
+            f"{places.language(kernel)}.cast({place.strip('()')}, {places.language(kernel)}.int32)"
+        )
     return place.strip("()")
 
 
-def _edit_statement(kernel: KernelState, statement: ast.stmt, edits: list[tuple[ast.AST, str]]) -> list[str]:
+def _edit_statement(
+    kernel: KernelState, statement: ast.stmt, edits: list[tuple[ast.AST, str]]
+) -> list[str]:
     """The statement's lines with some of its nodes replaced."""
     source = kernel.source
     first = _with_comments_above(kernel, statement)
@@ -309,5 +354,7 @@ def _is_text(statement: ast.stmt) -> bool:
 def _persistent(kernel: KernelState) -> bool:
     """Its programs loop over the grid already."""
     return any(
-        find_calls(n.iter, "num_programs") for n in ast.walk(kernel.function) if isinstance(n, ast.For)
+        find_calls(n.iter, "num_programs")
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.For)
     )

@@ -60,9 +60,17 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     found: Found = match.data
     nodes = [*ast.walk(kernel.function)]
     others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
-    atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
+    atomic = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+    ]
     rank = len(found.grid)
-    asked = {axis_of(c) for name in ("program_id", "num_programs") for c in find_calls(kernel.function, name)}
+    asked = {
+        axis_of(c)
+        for name in ("program_id", "num_programs")
+        for c in find_calls(kernel.function, name)
+    }
     carried = _carried_names(kernel, found)
     helpers = effects.helpers(kernel, kernel.function)
     grids = [one.grid for one in kernel.launched]
@@ -75,7 +83,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             if carried
             else f"each turn adds to {found.total} what is its own",
         ),
-        proof("the sum begins at 0, in float32", _begins_at_zero(kernel, found), "as tl.zeros says"),
+        proof(
+            "the sum begins at 0, in float32", _begins_at_zero(kernel, found), "as tl.zeros says"
+        ),
         proof(
             "the result is the sum and nothing else",
             _only_sum(kernel, found),
@@ -83,7 +93,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             "the kernel writes nothing else, and runs to its end",
-            len(find_calls(kernel.function, "store")) == 1 == len(others) and not atomic and not helpers,
+            len(find_calls(kernel.function, "store")) == 1 == len(others)
+            and not atomic
+            and not helpers,
             "one tl.store, no atomic operation, no return",
         ),
         proof(
@@ -112,7 +124,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
         places.fresh(function, n) for n in ("split", "share", "n_splits", "n_elements")
     )
     bounds = (
-        f"{split} * {share}, {language}.minimum({split} * {share} + {share}, {found.extent}), {found.block}"
+        f"{split} * {share}, {language}.minimum({split} * {share} + {share}, {found.extent}), "
+        f"{found.block}"
     )
     lines = [
         f"{split} = {language}.program_id({len(found.grid)})",
@@ -150,7 +163,9 @@ def _launch(kernel: KernelState, found: Found, count: str, size: str, splits: ob
     kernel.replace(
         places.ahead(statement), places.indent_lines(before, statement) + " " * statement.col_offset
     )
-    kernel.replace(places.after(statement), f"\n{' ' * statement.col_offset}{c}.copy_({partial}.sum(0))")
+    kernel.replace(
+        places.after(statement), f"\n{' ' * statement.col_offset}{c}.copy_({partial}.sum(0))"
+    )
     call = kernel.source.launches()[0].call
     assert isinstance(call.func, ast.Subscript)
     changed = {call.func.slice: f"({', '.join(found.grid)}, {shares})", result: partial}
@@ -166,13 +181,17 @@ def _find_product(kernel: KernelState) -> Found | None:
     body = kernel.function.body
     loops = [s for s in body if isinstance(s, ast.For)]
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
-    stores = [c for s in body if isinstance(s, ast.Expr) for c in find_calls(s, "store") if s.value is c]
+    stores = [
+        c for s in body if isinstance(s, ast.Expr) for c in find_calls(s, "store") if s.value is c
+    ]
     if len(loops) != 1 or len(stores) != 1 or grid is None or kernel.source.configs() is not None:
         return None
     match loops[0]:
         case ast.For(
             target=ast.Name(),
-            iter=ast.Call(func=func, args=[ast.Constant(value=0), ast.Name(id=extent), ast.Name(id=block)]),
+            iter=ast.Call(
+                func=func, args=[ast.Constant(value=0), ast.Name(id=extent), ast.Name(id=block)]
+            ),
             orelse=[],
         ) if ast.unparse(func).split(".")[-1] == "range":
             pass
@@ -186,7 +205,9 @@ def _find_product(kernel: KernelState) -> Found | None:
         return None
     dtype = kernel.pointers()[base.id].dtype
     after = body[body.index(loops[0]) + 1 :]
-    casts = tuple(s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype))
+    casts = tuple(
+        s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype)
+    )
     return Found(loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, base.id, grid)
 
 
@@ -204,7 +225,9 @@ def _sum_of(statement: ast.stmt) -> str | None:
         case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.Call() as dot) if (
             dot in find_calls(dot, "dot") and len(dot.args) == 2
         ):
-            return None if name in names_in(dot) or any(k.arg == "acc" for k in dot.keywords) else name
+            return (
+                None if name in names_in(dot) or any(k.arg == "acc" for k in dot.keywords) else name
+            )
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as dot) if dot in find_calls(
             dot, "dot"
         ):
@@ -219,13 +242,16 @@ def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
     match node:
         case ast.Name(id=name):
             return name == total
-        case ast.Call(func=ast.Attribute(attr="to", value=ast.Name(id=name)), args=[kind], keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(attr="to", value=ast.Name(id=name)), args=[kind], keywords=[]
+        ):
             return name == total and ast.unparse(kind).split(".")[-1] in (dtype, "element_ty")
     return False
 
 
 def _carried_names(kernel: KernelState, found: Found) -> set[str]:
-    """Names besides the sum that a turn may take from the one before, or that the loop leaves behind."""
+    """Names besides the sum that a turn may take from the one before, or that the loop leaves
+    behind."""
     changed = {name for s in found.loop.body for name in stored_names(s)}
     known: set[str] = set()
     early: set[str] = set()
@@ -238,19 +264,25 @@ def _carried_names(kernel: KernelState, found: Found) -> set[str]:
         early |= (names_in(statement.value) & changed) - known
         known.add(statement.targets[0].id)
     inside = {id(n) for n in ast.walk(found.loop)}
-    outside = {n.id for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside}
-    assert isinstance(found.loop.target, ast.Name)
-    return (early | (outside & (changed | {found.loop.target.id})) | (changed & {found.loop.target.id})) - {
-        found.total
+    outside = {
+        n.id for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside
     }
+    assert isinstance(found.loop.target, ast.Name)
+    return (
+        early | (outside & (changed | {found.loop.target.id})) | (changed & {found.loop.target.id})
+    ) - {found.total}
 
 
 def _begins_at_zero(kernel: KernelState, found: Found) -> bool:
     body = kernel.function.body
-    said = [s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total]
+    said = [
+        s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total
+    ]
     ahead = bool(said) and body.index(said[0]) < body.index(found.loop)
     sets = [
-        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == found.total and is_set(n)
+        n
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.Name) and n.id == found.total and is_set(n)
     ]
     zeros = (
         len(said) == 1
@@ -272,17 +304,24 @@ def _only_sum(kernel: KernelState, found: Found) -> bool:
     )
     inside = {id(n) for s in (found.loop, *found.casts) for n in ast.walk(s)}
     inside |= {id(n) for n in ast.walk(value)} if value is not None else set()
-    uses = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id in names | {found.total}]
+    uses = [
+        n
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.Name) and n.id in names | {found.total}
+    ]
     body = [s for s in kernel.function.body if s not in found.casts]
     return (
         direct
         and len(names) == len(found.casts)
-        and all(id(n) in inside or (is_set(n) and any(n in ast.walk(s) for s in body)) for n in uses)
+        and all(
+            id(n) in inside or (is_set(n) and any(n in ast.walk(s) for s in body)) for n in uses
+        )
     )
 
 
 def _fresh(kernel: KernelState, found: Found) -> bool:
-    """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is whole."""
+    """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is
+    whole."""
     given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
     if not isinstance(given, ast.Name) or launch is None:
         return False
@@ -293,11 +332,16 @@ def _fresh(kernel: KernelState, found: Found) -> bool:
     block = next((b for b in blocks if isinstance(b, list) and launch in b), [])
     before = block[: block.index(launch)] if block else []
     beside = any(isinstance(s, ast.Assign) and s.value is value for s in before)
-    made = {id(n) for s in before if isinstance(s, ast.Assign) and s.value is value for n in ast.walk(s)}
+    made = {
+        id(n) for s in before if isinstance(s, ast.Assign) and s.value is value for n in ast.walk(s)
+    }
     early = [
         n
         for n in ast.walk(kernel.launcher)
-        if isinstance(n, ast.Name) and n.id == given.id and id(n) not in made and n.lineno < launch.lineno
+        if isinstance(n, ast.Name)
+        and n.id == given.id
+        and id(n) not in made
+        and n.lineno < launch.lineno
     ]
     others = [p for p in kernel.pointers() if p != found.pointer]
     return (
@@ -312,7 +356,11 @@ def _choices(kernel: KernelState, found: Found) -> list[int]:
     """Numbers of shares that keep the device busy and have some turns of the loop each."""
     tiles = [math.prod(one.grid) for one in kernel.launched if one.grid is not None]
     given = [(o.arguments.get(found.extent), o.constants.get(found.block)) for o in kernel.launched]
-    known = [inner // block for inner, block in given if isinstance(inner, int) and isinstance(block, int)]
+    known = [
+        inner // block
+        for inner, block in given
+        if isinstance(inner, int) and isinstance(block, int)
+    ]
     if not tiles or len(known) < len(given):
         return []
     turns = min(known)

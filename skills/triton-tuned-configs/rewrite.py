@@ -20,13 +20,21 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if configs is None or not kernel.launched or not kernel.launched[0].configs:
         return []
     count = len(kernel.launched[0].configs)
-    return [KernelMatch("autotune", f"a configuration beside the {count} that autotune chooses from", 0.1)]
+    return [
+        KernelMatch(
+            "autotune", f"a configuration beside the {count} that autotune chooses from", 0.1
+        )
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     keys = {tuple(sorted(config)) for config in kernel.launched[0].configs}
     return [
-        proof("all configurations set the same constants", len(keys) == 1, "read from the decorator's list"),
+        proof(
+            "all configurations set the same constants",
+            len(keys) == 1,
+            "read from the decorator's list",
+        ),
         proof(
             "autotune still chooses by measuring",
             True,
@@ -43,7 +51,9 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     for name, now in configs[0].items():
         seen = sorted({config[name] for config in configs}, key=lambda value: value != now)
         if name in blocks:
-            sizes = [size for size in blocks[name].choices() if size <= LARGEST_TILE or not multiplies]
+            sizes = [
+                size for size in blocks[name].choices() if size <= LARGEST_TILE or not multiplies
+            ]
             found[name] = list(dict.fromkeys([*seen, *sizes]))
         elif name in OPTIONS and (name != "num_stages" or multiplies):
             found[name] = list(dict.fromkeys([*seen, *OPTIONS[name]]))
@@ -52,12 +62,18 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     return _new_first(found, configs)
 
 
-def _new_first(found: dict[str, list[object]], configs: Sequence[dict[str, Any]]) -> dict[str, list[object]]:
-    """One more of what is in the list already would change nothing: the first guess is outside of it."""
+def _new_first(
+    found: dict[str, list[object]], configs: Sequence[dict[str, Any]]
+) -> dict[str, list[object]]:
+    """One more of what is in the list already would change nothing: the first guess is outside of
+    it."""
     for name, choices in found.items():
         unseen = [value for value in choices if value not in {config[name] for config in configs}]
         if unseen:
-            return {**found, name: [unseen[-1], *(value for value in choices if value != unseen[-1])]}
+            return {
+                **found,
+                name: [unseen[-1], *(value for value in choices if value != unseen[-1])],
+            }
     return found
 
 
@@ -80,6 +96,8 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, Any]) -
 def _config(kernel: KernelState) -> str:
     """``triton.Config`` as the file writes it."""
     for decorator in kernel.function.decorator_list:
-        if isinstance(decorator, ast.Call) and (said := ast.unparse(decorator.func)).endswith("autotune"):
+        if isinstance(decorator, ast.Call) and (said := ast.unparse(decorator.func)).endswith(
+            "autotune"
+        ):
             return said.removesuffix("autotune") + "Config"
     return "triton.Config"

@@ -1,7 +1,7 @@
 """Masks that hold for every lane, where the launcher finds by the sizes of a call that they do.
 
-A comparison stays where it is and gets `| EVEN_N`: Triton drops the mask where that constant is true.
-"""
+A comparison stays where it is and gets `| EVEN_N`: Triton drops the mask where that constant is
+true."""
 
 from __future__ import annotations
 
@@ -48,19 +48,28 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if not found or len(blocks) > len({name for name, _ in blocks}):
         return []
     names = ", ".join(dict.fromkeys(fact.extent for fact in found))
-    return [KernelMatch(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))]
+    return [
+        KernelMatch(
+            f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found)
+        )
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [
         *(
-            proof(f"`{kernel.text(fact.compare)}` holds in every lane where {fact.said}", True, fact.why)
+            proof(
+                f"`{kernel.text(fact.compare)}` holds in every lane where {fact.said}",
+                True,
+                fact.why,
+            )
             for fact in match.data
         ),
         proof(
             "other sizes keep their masks",
             True,
-            "the launcher decides it by the sizes of each call, and without a word of it the masks are there",
+            "the launcher decides it by the sizes of each call, and without a word of it the "
+            "masks are there",
         ),
     ]
 
@@ -75,7 +84,10 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     facts = {fact.name: fact for fact in match.data}
     constants = [
         Constant(
-            name, f"Whether {fact.said}, so that nothing is masked.", "False", str(_condition(kernel, fact))
+            name,
+            f"Whether {fact.said}, so that nothing is masked.",
+            "False",
+            str(_condition(kernel, fact)),
         )
         for name, fact in facts.items()
     ]
@@ -139,7 +151,12 @@ def _starts_blocks(
             return f"the grid's axis {axis} has one program for each {name} of them"
         if one.kind == "loop" and (ends := terms.bounds(one.node)) is not None:
             first, end, step = (reader.terms(e) if e is not None else None for e in ends)
-            if whole and end == extent and terms.divides(block, first or {}) and _is_step(step, block):
+            if (
+                whole
+                and end == extent
+                and terms.divides(block, first or {})
+                and _is_step(step, block)
+            ):
                 return f"the loop goes to it in steps of {name}"
             if by_block and end is not None and _is_cdiv(reader, end, extent, block):
                 return f"the loop has one round for each {name} of them"
@@ -152,13 +169,18 @@ def _is_step(step: Terms | None, block: Terms) -> bool:
         return False
     own = {a for product in block for a in product}
     return all(
-        n > 0 and all(a in own or a.kind == "programs" for a in product) for product, n in step.items()
+        n > 0 and all(a in own or a.kind == "programs" for a in product)
+        for product, n in step.items()
     )
 
 
 def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
     one = terms.atom(end)
-    return one is not None and one.kind == "cdiv" and one.key == f"{terms.key(extent)} by {terms.key(block)}"
+    return (
+        one is not None
+        and one.kind == "cdiv"
+        and one.key == f"{terms.key(extent)} by {terms.key(block)}"
+    )
 
 
 # --- in the launcher -------------------------------------------------------------------------
@@ -168,7 +190,9 @@ def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
     launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
     values = {
-        name: plain.terms(e) for name in kernel.source.constexprs() if (e := passed_value(kernel, name))
+        name: plain.terms(e)
+        for name in kernel.source.constexprs()
+        if (e := passed_value(kernel, name))
     }
     reader, at = plain, None
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
@@ -177,7 +201,12 @@ def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
     (one,) = (a for product in extent for a in product)
     size = passed_value(kernel, one.key)
     given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
-    if not isinstance(grid, ast.Tuple | ast.List) or axis >= len(grid.elts) or size is None or given is None:
+    if (
+        not isinstance(grid, ast.Tuple | ast.List)
+        or axis >= len(grid.elts)
+        or size is None
+        or given is None
+    ):
         return False
     return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
 
@@ -185,7 +214,9 @@ def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
 def _condition(kernel: KernelState, fact: Fact) -> str | None:
     """As the launcher says it; None: what it passes is more than a name, a number or a size."""
     extent = launch_constants.given_text(kernel, fact.extent)
-    block = fact.block if fact.block.isdecimal() else launch_constants.given_text(kernel, fact.block)
+    block = (
+        fact.block if fact.block.isdecimal() else launch_constants.given_text(kernel, fact.block)
+    )
     if extent is None or block is None:
         return None
     return f"{extent} % {block} == 0" if fact.needs == EVEN else f"{extent} >= {block}"

@@ -1,4 +1,5 @@
-"""A row that several loops read again and again is read once, where it fits into one block of registers.
+"""A row that several loops read again and again is read once, where it fits into one block of
+registers.
 
 The loops stay for longer rows: the launcher decides by the row's length.
 """
@@ -48,7 +49,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     given = [places.argument(kernel, name) for name in (found.extent, found.block)]
     handed = [accumulations(found, loop) for loop in found.loops]
     longer = all(
-        isinstance(b, int) and isinstance(n, int) and b < n for b, n in zip(now, extents, strict=True)
+        isinstance(b, int) and isinstance(n, int) and b < n
+        for b, n in zip(now, extents, strict=True)
     )
     fits = all(isinstance(n, int) and 0 < n <= LONGEST for n in extents)
     return [
@@ -74,7 +76,8 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             "what is reduced holds 0, or an infinity, where the mask is false",
         ),
         proof(
-            "no access of the loops goes beyond the row, and none stores one number for a piece of it",
+            "no access of the loops goes beyond the row, and none stores one number for a "
+            "piece of it",
             all(_of_columns(values, one) for one in inside),
             "each has a mask that is false behind the row's end, or loads one number",
         ),
@@ -83,11 +86,16 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
             _in_order(kernel, found, values),
             "the launcher makes what is stored, or both are at one place of the row",
         ),
-        proof("observed rows fit", fits, f"{found.extent} is {_list_numbers(extents)}, at most {LONGEST}"),
+        proof(
+            "observed rows fit",
+            fits,
+            f"{found.extent} is {_list_numbers(extents)}, at most {LONGEST}",
+        ),
         proof("a row is more than one block now", longer, f"{found.block} is {_list_numbers(now)}"),
         proof(
             "the launcher can ask for the row's length",
-            all(launchers.repeatable(g) for g in given) and places.launch_statement(kernel) is not None,
+            all(launchers.repeatable(g) for g in given)
+            and places.launch_statement(kernel) is not None,
             f"it passes {' and '.join(ast.unparse(g) for g in given if g is not None)}",
         ),
     ]
@@ -133,7 +141,8 @@ def _launch(kernel: KernelState, found: Looped, flag: str, warps: object) -> Non
     length, fits = ast.unparse(extent), places.fresh(kernel.launcher, "whole_row")
     line = f"{fits} = 0 < {length} <= {LONGEST}  # what one block holds"
     kernel.replace(
-        places.ahead(statement), places.indent_lines([line, ""], statement) + " " * statement.col_offset
+        places.ahead(statement),
+        places.indent_lines([line, ""], statement) + " " * statement.col_offset,
     )
     changed = {block: f"{package}.next_power_of_2({length}) if {fits} else {kernel.text(block)}"}
     added = [f"{flag}={fits}"]
@@ -167,8 +176,8 @@ def _of_columns(values: KernelValues, access: PointerArguments) -> bool:
 
 
 def _in_order(kernel: KernelState, found: Looped, values: KernelValues) -> bool:
-    """A load and a store that may meet in memory are at one and the same place of each row, so that it does
-    not matter how many columns are loaded before the first is stored."""
+    """A load and a store that may meet in memory are at one and the same place of each row, so
+    that it does not matter how many columns are loaded before the first is stored."""
     alike = KernelValues(found.extent, frozenset(), frozenset())
     alike.names = dict.fromkeys(kernel.pointers(), alike.of(ast.Name("memory", ast.Load())))
     once(alike, found)
@@ -184,7 +193,9 @@ def _in_order(kernel: KernelState, found: Looped, values: KernelValues) -> bool:
 # --- the loops as a straight line ----------------------------------------------------------------
 
 
-def _flat(kernel: KernelState, found: Looped, values: KernelValues, repeated: set[Place]) -> list[str]:
+def _flat(
+    kernel: KernelState, found: Looped, values: KernelValues, repeated: set[Place]
+) -> list[str]:
     """The statements from the first loop to the last, each loop's body once, from column 0 on."""
     first, last = (found.body.index(found.loops[i]) for i in (0, -1))
     for statement in found.body[:first]:
@@ -206,7 +217,10 @@ def _once(kernel: KernelState, statement: ast.stmt, reused: _Reused) -> list[str
     if isinstance(target, ast.Name) and before == values.names[target.id]:
         return reused.lines
     same = ast.unparse(said) == ast.unparse(statement)
-    return [*reused.lines, *(places.with_comments(kernel, statement) if same else [ast.unparse(said)])]
+    return [
+        *reused.lines,
+        *(places.with_comments(kernel, statement) if same else [ast.unparse(said)]),
+    ]
 
 
 class _Reused(ast.NodeTransformer):
@@ -252,7 +266,8 @@ class _Reused(ast.NodeTransformer):
         return ast.Name(name, ast.Load())
 
     def _held(self, load: ast.Call) -> ast.expr | None:
-        """The name of what was loaded from there before, with this load's own number where it is masked."""
+        """The name of what was loaded from there before, with this load's own number where it is
+        masked."""
         number = self.values.of(load)
         place = self.values.loads[number].place
         for name, known in self.values.names.items():
@@ -262,7 +277,11 @@ class _Reused(ast.NodeTransformer):
                 given = {k.arg: k.value for k in load.keywords}
                 mask, other = given.get("mask"), given.get("other")
                 if mask is None or other is None:
-                    return ast.Name(name, ast.Load()) if len(load.args) == 1 and other is None else None
+                    return (
+                        ast.Name(name, ast.Load())
+                        if len(load.args) == 1 and other is None
+                        else None
+                    )
                 assert isinstance(load.func, ast.Attribute)
                 where = ast.Attribute(load.func.value, "where", ast.Load())
                 return ast.Call(where, [mask, ast.Name(name, ast.Load()), other], [])

@@ -1,4 +1,5 @@
-"""Pointwise ops that cannot change any value in the proved range, and clamps that merge or settle."""
+"""Pointwise ops that cannot change any value in the proved range, and clamps that merge or
+settle."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from kernel_lsp.rewrite.skill import (
 
 CLAMPS = (aten.clamp, aten.clip, aten.hardtanh, aten.relu6, aten.clamp_min, aten.clamp_max)
 SETTLED = (aten.relu, aten.sigmoid, aten.softmax, aten.exp, aten.square)
-"""Values of at least 0 whose own gradient is 0 where they are 0: a ReLU behind them changes no gradient."""
+"""Values of at least 0 whose own gradient is 0 where they are 0: a ReLU behind them changes no
+gradient."""
 NEVER_MINUS_ZERO = (aten.abs, aten.sigmoid, aten.softmax, aten.exp, aten.square)
 ROUNDING = (aten.floor, aten.ceil, aten.trunc, aten.round)
 RECTIFIERS = (aten.leaky_relu, aten.elu, aten.celu)
@@ -68,12 +70,18 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
                 f"operand in [{before.lo:g}, {before.hi:g}], NaN passes",
             )
         ]
-    return [proof("the inner op has one reader", graph.only_user(node.args[0]) is node, node.args[0].name)]
+    return [
+        proof(
+            "the inner op has one reader", graph.only_user(node.args[0]) is node, node.args[0].name
+        )
+    ]
 
 
 def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
-    smooth = kind == "relu of rectifier" or (is_op(node, aten.relu) and is_op(node.args[0], *SETTLED))
+    smooth = kind == "relu of rectifier" or (
+        is_op(node, aten.relu) and is_op(node.args[0], *SETTLED)
+    )
     if not smooth:
         without_gradients(graph, "at the ends of a range the gradients differ")
     if kind == "identity":
@@ -84,7 +92,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
         inner = node.args[0]
         made = graph.call(aten.relu.default, (node.args[0].args[0],), before=node)
         graph.note(
-            made, f"{inner.target._opname} only changes negative values, which this ReLU removes anyway."
+            made,
+            f"{inner.target._opname} only changes negative values, which this ReLU removes anyway.",
         )
         graph.replace(node, made)
     else:
@@ -99,15 +108,25 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
 
 def _settle(graph: Graph, node: Node) -> None:
     made = insert_full(graph, node, graph.fact(node).lo)
-    graph.note(made, f"Every value here is {graph.fact(node).lo:g}: the ranges above leave nothing else.")
+    graph.note(
+        made, f"Every value here is {graph.fact(node).lo:g}: the ranges above leave nothing else."
+    )
     graph.replace(node, made)
 
 
 def _kind(graph: Graph, node: Node) -> str | None:
-    if not is_op(node, *POINTWISE) or not graph.fact(node).floating or not isinstance(node.args[0], Node):
+    if (
+        not is_op(node, *POINTWISE)
+        or not graph.fact(node).floating
+        or not isinstance(node.args[0], Node)
+    ):
         return None
     before, after = graph.fact(node.args[0]), graph.fact(node)
-    if before.shape == after.shape and before.dtype == after.dtype and _changes_nothing(graph, node):
+    if (
+        before.shape == after.shape
+        and before.dtype == after.dtype
+        and _changes_nothing(graph, node)
+    ):
         return "identity"
     if after.lo == after.hi and after.finite:
         return "constant"
@@ -129,7 +148,8 @@ def _rectifies(node: Node) -> bool:
         return bool(argument(node, "negative_slope") > 0)
     if is_op(node, aten.elu):
         return bool(
-            argument(node, "alpha") > 0 and argument(node, "scale") == argument(node, "input_scale") == 1
+            argument(node, "alpha") > 0
+            and argument(node, "scale") == argument(node, "input_scale") == 1
         )
     return is_op(node, aten.celu) and bool(argument(node, "alpha") > 0)
 
@@ -154,7 +174,8 @@ def _changes_nothing(graph: Graph, node: Node) -> bool:
 
 
 def _merge_clamps(graph: Graph, node: Node) -> tuple[float, float] | None:
-    """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d)) when a <= b and c <= d."""
+    """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d)) when a <= b and c <=
+    d."""
     dtype = graph.fact(node).dtype
     inner = clamp_bounds(dtype, lambda name: argument(node.args[0], name))
     outer = clamp_bounds(dtype, lambda name: argument(node, name))

@@ -1,5 +1,5 @@
-"""What all attacks share: threads that wait for work sleep, so that judge and worker leave each other the
-cores."""
+"""What all attacks share: threads that wait for work sleep, so that judge and worker leave each
+other the cores."""
 
 import sys
 from collections.abc import Iterator
@@ -13,9 +13,10 @@ sys.path[:0] = [str(HERE / "escapes"), str(HERE.parent / "unit")]
 
 @pytest.fixture(scope="module", autouse=True)
 def sleeping_threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """OpenMP's threads spin while they wait, by default. Where judge and worker, and other tests, want the
-    same cores, an honest candidate took 2.6 s of CPU time so and takes 0.6 s; what is computed stays the
-    same. Not where times are judged (`alone`): those are taken as users have them."""
+    """OpenMP's threads spin while they wait, by default. Where judge and worker, and other tests,
+    want the same cores, an honest candidate took 2.6 s of CPU time so and takes 0.6 s; what is
+    computed stays the same. Not where times are judged (`alone`): those are taken as users have
+    them."""
     items = [item for item in request.session.items if item.path == request.path]
     with pytest.MonkeyPatch.context() as patch:
         if not any(item.get_closest_marker("alone") for item in items):

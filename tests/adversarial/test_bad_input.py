@@ -1,8 +1,7 @@
 """Candidates and references that hang, crash, flood or bite: a named result each, and no orphans.
 
-One warm gate serves most of them: after each verdict nothing is left but what keeps it warm, and nothing at
-all when it is closed.
-"""
+One warm gate serves most of them: after each verdict nothing is left but what keeps it warm, and
+nothing at all when it is closed."""
 
 import asyncio
 import os
@@ -55,7 +54,9 @@ GIB = 1024**3
 def request(candidate: str, reference: str = REFERENCE, **budget: float) -> EvaluationRequest:
     limits = {"memory_bytes": 6 * GIB, **budget}
     return replace(
-        request_from_files(reference, candidate), require_speed=False, budget=EvaluationBudget(**limits)
+        request_from_files(reference, candidate),
+        require_speed=False,
+        budget=EvaluationBudget(**limits),
     )
 
 
@@ -69,8 +70,8 @@ WARM = ("evaluator.processes.zygote", "evaluator.judging.judge")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
-    """Torch is imported once. Scratch folders of its children lie in a folder of their own, which is how they
-    are told from others'."""
+    """Torch is imported once. Scratch folders of its children lie in a folder of their own, which
+    is how they are told from others'."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("scratch")))
         async with Gate(idle_s=600) as made:
@@ -125,7 +126,9 @@ async def test_an_endless_loop_is_ended_in_time(gate: Gate, endless: str, limit:
 
 
 async def test_a_segmentation_fault_is_named(gate: Gate) -> None:
-    evaluation = await judged(gate, request(candidate(body="x.untyped_storage().resize_(0); x.add_(1)")))
+    evaluation = await judged(
+        gate, request(candidate(body="x.untyped_storage().resize_(0); x.add_(1)"))
+    )
     assert evaluation.status is EvalStatus.RUNTIME_ERROR and "SIGSEGV" in evaluation.detail
 
 
@@ -168,21 +171,40 @@ async def test_a_missing_module_and_a_syntax_error_are_named(gate: Gate) -> None
 @pytest.mark.parametrize(
     "reference, words",
     [
-        (REFERENCE.replace("return [torch.rand(32, 16)]", "raise OSError('no data')"), "get_inputs() failed"),
-        (REFERENCE.replace("torch.rand(32, 16)", "torch.rand(30 * 1024**3)"), "get_inputs() failed"),
+        (
+            REFERENCE.replace("return [torch.rand(32, 16)]", "raise OSError('no data')"),
+            "get_inputs() failed",
+        ),
+        (
+            REFERENCE.replace("torch.rand(32, 16)", "torch.rand(30 * 1024**3)"),
+            "get_inputs() failed",
+        ),
         (REFERENCE.replace("torch.rand(32, 16)", "object()"), "a value of type object"),
         (REFERENCE.replace("return torch.tanh(x) + 1", "return x @ x"), "fails on its own inputs"),
         (REFERENCE.replace("return torch.tanh(x) + 1", "return 3"), "no tensor"),
-        (REFERENCE.replace("import torch", "import torch, a_module_that_nobody_has", 1), "nobody_has"),
+        (
+            REFERENCE.replace("import torch", "import torch, a_module_that_nobody_has", 1),
+            "nobody_has",
+        ),
         (REFERENCE + "\nwhile True: pass\n", "no answer within"),
     ],
-    ids=["raises", "allocates", "no-tensor-in", "crashes", "no-tensor-out", "missing-import", "hangs"],
+    ids=[
+        "raises",
+        "allocates",
+        "no-tensor-in",
+        "crashes",
+        "no-tensor-out",
+        "missing-import",
+        "hangs",
+    ],
 )
 async def test_a_reference_that_cannot_be_judged_by_is_refused_with_the_reason(
     gate: Gate, reference: str, words: str
 ) -> None:
     with pytest.raises(EvaluationError, match="could not judge") as caught:
-        await judged(gate, request(candidate(), reference, load_s=10 if "while True" in reference else 60))
+        await judged(
+            gate, request(candidate(), reference, load_s=10 if "while True" in reference else 60)
+        )
     assert words in str(caught.value)
 
 
@@ -219,7 +241,8 @@ def get_inputs():
 async def test_a_constant_output_is_reported_and_earns_no_claim_of_speed(gate: Gate) -> None:
     constant = REFERENCE.replace("torch.tanh(x) + 1", "torch.softmax(x[:, :1], dim=1)")
     evaluation = await judged(
-        gate, replace(request(constant.replace("Model(", "ModelNew("), constant), require_speed=True)
+        gate,
+        replace(request(constant.replace("Model(", "ModelNew("), constant), require_speed=True),
     )
     assert evaluation.status is EvalStatus.PASSED and evaluation.speedup is None
     dull = next(check for check in evaluation.checks if check.name == "degenerate")
@@ -227,7 +250,10 @@ async def test_a_constant_output_is_reported_and_earns_no_claim_of_speed(gate: G
 
 
 async def test_functions_with_keywords_integers_and_strides_can_be_judged(gate: Gate) -> None:
-    source = "def pick(table, *, index, scale=1.0):\n    return [table[index] * scale, {'n': index + 1}]\n"
+    source = (
+        "def pick(table, *, index, scale=1.0):\n    return [table[index] * scale, {'n': index "
+        "+ 1}]\n"
+    )
     workload = Workload(
         name="recorded",
         origin=WorkloadOrigin.RECORDED,

@@ -1,7 +1,7 @@
 """References and candidates of every odd kind: each gets a verdict or a refusal that says why.
 
-One warm gate serves all of them, so that whatever one does to its processes would be seen in the next.
-"""
+One warm gate serves all of them, so that whatever one does to its processes would be seen in the
+next."""
 
 from __future__ import annotations
 
@@ -65,10 +65,14 @@ async def gate() -> AsyncIterator[Gate]:
         yield made
 
 
-async def judged(gate: Gate, reference: str, candidate: str | None = None, **budget: float) -> Evaluation:
+async def judged(
+    gate: Gate, reference: str, candidate: str | None = None, **budget: float
+) -> Evaluation:
     new = candidate or reference.replace("class Model(", "class ModelNew(")
     limits = EvaluationBudget(**{"memory_bytes": 6 * 2**30, **budget})  # type: ignore[arg-type]
-    request = replace(request_from_files(reference, new, device="cpu"), require_speed=False, budget=limits)
+    request = replace(
+        request_from_files(reference, new, device="cpu"), require_speed=False, budget=limits
+    )
     return await gate.evaluate(request)
 
 
@@ -87,18 +91,25 @@ async def judged(gate: Gate, reference: str, candidate: str | None = None, **bud
         ("[torch.randn(4, 8, dtype=torch.float64)]", "return torch.tanh(x)"),
         ("[torch.randn(4, 8).half()]", "return x * 2 + 1"),
         ("[torch.randn(4, 8).bfloat16()]", "return x * 2 + 1"),
-        ("[[torch.randn(4), {'a': torch.randn(4), 'n': 3}]]", "return x[0] + x[1]['a'] * x[1]['n']"),
+        (
+            "[[torch.randn(4), {'a': torch.randn(4), 'n': 3}]]",
+            "return x[0] + x[1]['a'] * x[1]['n']",
+        ),
         ("[torch.randn(4, 8)]", "return [x * 2, (x + 1, {'a': x * 3})]"),
         ("[torch.randn(4, 8)]", "return torch.max(x, dim=1)"),
         ("[torch.randn(4, 8)]", "return torch.log(x)"),  # NaN in half of the places
         ("[torch.randn(4, 8)]", "return x * 2, None, float('nan'), True"),
     ],
 )
-async def test_odd_inputs_and_outputs_are_judged_right(gate: Gate, inputs: str, forward: str) -> None:
+async def test_odd_inputs_and_outputs_are_judged_right(
+    gate: Gate, inputs: str, forward: str
+) -> None:
     reference = program(inputs, forward)
     evaluation = await judged(gate, reference)
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
-    wrong = reference.replace("class Model(", "class ModelNew(").replace("return ", "return spoiled(", 1)
+    wrong = reference.replace("class Model(", "class ModelNew(").replace(
+        "return ", "return spoiled(", 1
+    )
     head, _, tail = wrong.partition("return spoiled(")
     line, _, rest = tail.partition("\n")
     evaluation = await judged(gate, reference, f"{head}return spoiled(({line}))\n{rest}{SPOIL}")
@@ -108,21 +119,27 @@ async def test_odd_inputs_and_outputs_are_judged_right(gate: Gate, inputs: str, 
 @pytest.mark.parametrize(
     "change",
     [
-        {"init": "self.register_buffer('n', torch.zeros(()))", "forward": "self.n += 1; return x + self.n"},
+        {
+            "init": "self.register_buffer('n', torch.zeros(()))",
+            "forward": "self.n += 1; return x + self.n",
+        },
         {
             "init": "self.register_buffer('n', torch.ones(8), persistent=False)",
             "forward": "return x * self.n",
         },
         {"init": "self.register_buffer('n', None)"},
         {
-            "init": "self.a = nn.Linear(8, 8); self.b = nn.Linear(8, 8); self.b.weight = self.a.weight",
+            "init": "self.a = nn.Linear(8, 8); self.b = nn.Linear(8, 8); self.b.weight = "
+            "self.a.weight",
             "forward": "return self.b(self.a(x))",
         },
         {"forward": "print('y' * 4_000_000); return torch.tanh(x)"},
     ],
     ids=["counted", "not-saved", "none", "tied", "talkative"],
 )
-async def test_buffers_tied_weights_and_talk_are_no_obstacle(gate: Gate, change: dict[str, str]) -> None:
+async def test_buffers_tied_weights_and_talk_are_no_obstacle(
+    gate: Gate, change: dict[str, str]
+) -> None:
     evaluation = await judged(gate, program(**change))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
@@ -137,7 +154,9 @@ async def test_buffers_tied_weights_and_talk_are_no_obstacle(gate: Gate, change:
         ("[3]", "return torch.ones(3) * x"),
     ],
 )
-async def test_outputs_that_tell_nothing_apart_earn_no_claim(gate: Gate, inputs: str, forward: str) -> None:
+async def test_outputs_that_tell_nothing_apart_earn_no_claim(
+    gate: Gate, inputs: str, forward: str
+) -> None:
     evaluation = await judged(gate, program(inputs, forward))
     dull = next(check for check in evaluation.checks if check.name == "degenerate")
     assert evaluation.status is EvalStatus.PASSED and dull.passed is False and dull.detail
@@ -158,16 +177,25 @@ async def test_outputs_that_tell_nothing_apart_earn_no_claim(gate: Gate, inputs:
             "a quantized tensor",
         ),
         ({"inputs": "[torch.randn(4, device='meta')]"}, "a meta tensor"),
-        ({"inputs": "[torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]"}, "a nested tensor"),
+        (
+            {"inputs": "[torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]"},
+            "a nested tensor",
+        ),
         ({"inputs": "[torch.randn(4, 8).to(torch.float8_e4m3fn)]"}, "float8_e4m3fn"),
-        ({"inputs": "[{1: torch.randn(3)}]", "forward": "return x[1]"}, "keys that are not strings"),
+        (
+            {"inputs": "[{1: torch.randn(3)}]", "forward": "return x[1]"},
+            "keys that are not strings",
+        ),
         ({"inputs": "[torch.randn(3), torch.randn(3)]"}, "positional arguments"),
         ({"inputs": "[torch.full((4, 8), float('nan'))]"}, "never finite"),
         ({"inputs": "sys.exit(0)"}, "running the reference failed"),
         ({"forward": "return None"}, "a value of type NoneType|no tensor"),
         ({"forward": "return x.sum().item()"}, "no tensor"),
         ({"forward": "return {1: x}"}, "keys that are not strings"),
-        ({"forward": "return D(x)", "top": "class D:\n    def __init__(self, a): self.a = a\n"}, "of type D"),
+        (
+            {"forward": "return D(x)", "top": "class D:\n    def __init__(self, a): self.a = a\n"},
+            "of type D",
+        ),
         ({"forward": "y = []; y.append(y); return y"}, "nested without end"),
         ({"forward": "return x.to_sparse()"}, "a sparse tensor"),
         ({"forward": "return x * float('nan')"}, "never finite"),
@@ -178,7 +206,10 @@ async def test_outputs_that_tell_nothing_apart_earn_no_claim(gate: Gate, inputs:
         ({"forward": "os._exit(0)"}, "running the reference failed"),
         ({"forward": "ctypes.string_at(0)"}, "running the reference failed"),
         ({"forward": "os.closerange(0, 64); return torch.tanh(x)"}, "running the reference failed"),
-        ({"forward": "return x * random.SystemRandom().random()"}, "another result when called again"),
+        (
+            {"forward": "return x * random.SystemRandom().random()"},
+            "another result when called again",
+        ),
         ({"init": "self.n = 0", "forward": "self.n += 1; return x * self.n"}, "another result"),
         ({"top": "1 / 0"}, "division by zero"),
         ({"top": "sys.exit(3)"}, "running the reference failed"),

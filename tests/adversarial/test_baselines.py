@@ -25,7 +25,8 @@ def get_inputs():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gate() -> AsyncIterator[Gate]:
-    """Torch is imported once for all of these tests; what a gate leaves behind is tested in test_gate."""
+    """Torch is imported once for all of these tests; what a gate leaves behind is tested in
+    test_gate."""
     async with Gate() as made:
         yield made
 
@@ -52,7 +53,9 @@ async def test_without_time_for_the_compiler_eager_is_the_only_baseline_and_the_
     assert skipped is not None and skipped.passed is None and "not asked for" in skipped.detail
 
 
-async def test_a_compiler_that_is_out_of_time_is_no_baseline_and_the_evidence_says_so(gate: Gate) -> None:
+async def test_a_compiler_that_is_out_of_time_is_no_baseline_and_the_evidence_says_so(
+    gate: Gate,
+) -> None:
     evaluation = await judged(gate, "torch.tanh(x) + 1", 0.01)
     assert evaluation.environment["baselines"] == ["eager"]
     skipped = named(evaluation, "compile-baseline")

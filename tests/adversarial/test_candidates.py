@@ -1,9 +1,9 @@
-"""Every attack here must be rejected and every honest candidate must pass, through the public gate.
+"""Every attack here must be rejected and every honest candidate must pass, through the public
+gate.
 
-One file is one candidate; its docstring says what it does. Files in a folder are about the reference of
-that name in references/, the others about reference.py. The attacks are our own.
-One gate serves all of them, so that an attack which harms what comes after it fails an honest one.
-"""
+One file is one candidate; its docstring says what it does. Files in a folder are about the
+reference of that name in references/, the others about reference.py. The attacks are our own. One
+gate serves all of them, so that an attack which harms what comes after it fails an honest one."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -42,7 +42,8 @@ INFERENCE = {
 }
 """Honest candidates without gradients: their workload says that nobody asks for any."""
 TRAINED = {"trained", "plain"}
-"""Folders of attacks on gradients; the others are judged as inference, so that they fail by what they do."""
+"""Folders of attacks on gradients; the others are judged as inference, so that they fail by what
+they do."""
 TIMED_ONLY = {
     "every_tenth_call_empty",
     "half_of_the_calls_empty",
@@ -52,7 +53,8 @@ TIMED_ONLY = {
     "phase_by_parameters",
     "threads_changed_in_its_calls",
 }
-"""Attacks that behave while values are checked and show only in timed rounds, which nothing may disturb."""
+"""Attacks that behave while values are checked and show only in timed rounds, which nothing may
+disturb."""
 ENDED = {
     "descriptors_closed",
     "disk_filled",
@@ -74,8 +76,15 @@ ENDED = {
     "sparse_output",
     "stdout_redirected",
 }
-"""Attacks that end themselves or are ended; the others run to a verdict: none is rejected by accident."""
-ENDLESS = {"disk_filled", "endless_import", "fork_without_end", "memory_without_end", "output_without_end"}
+"""Attacks that end themselves or are ended; the others run to a verdict: none is rejected by
+accident."""
+ENDLESS = {
+    "disk_filled",
+    "endless_import",
+    "fork_without_end",
+    "memory_without_end",
+    "output_without_end",
+}
 SHORT_S, LONG_S = 5.0, 60.0
 """Limits of a call for these, and for all others, which need a moment where nothing else runs."""
 
@@ -91,7 +100,9 @@ def request(candidate: Path, limit_s: float) -> EvaluationRequest:
     entry = "blend" if folder == "options" else None
     by_default = candidate.is_relative_to(HERE / "honest") and candidate.stem not in INFERENCE
     inference = not by_default and folder not in TRAINED
-    made = request_from_files(reference.read_text(), candidate.read_text(), entry=entry, inference=inference)
+    made = request_from_files(
+        reference.read_text(), candidate.read_text(), entry=entry, inference=inference
+    )
     if folder == "trained":
         made = replace(made, workload=GRADIENTS)
     timed = candidate.stem in TIMED_ONLY
@@ -118,8 +129,12 @@ def parameter(attack: Path) -> Any:
 @pytest.mark.parametrize("attack", [parameter(attack) for attack in ATTACKS])
 async def test_an_attack_is_rejected(gate: Gate, attack: Path) -> None:
     try:
-        evaluation = await gate.evaluate(request(attack, SHORT_S if attack.stem in ENDLESS else LONG_S))
-    except EvaluationError:  # the limit is the judge's, too, and a busy machine may keep that waiting
+        evaluation = await gate.evaluate(
+            request(attack, SHORT_S if attack.stem in ENDLESS else LONG_S)
+        )
+    except (
+        EvaluationError
+    ):  # the limit is the judge's, too, and a busy machine may keep that waiting
         assert attack.stem in ENDLESS
         evaluation = await gate.evaluate(request(attack, LONG_S))
     assert evaluation.status is not EvalStatus.PASSED

@@ -1,4 +1,5 @@
-"""Every check of correctness through the public gate: a wrong candidate that it alone catches, an honest one.
+"""Every check of correctness through the public gate: a wrong candidate that it alone catches, an
+honest one.
 
 The programs are small, so that nearly all of the time is starting processes.
 """
@@ -27,7 +28,8 @@ class Model(nn.Module):
 
 
 def program(body: str, inputs: str = INPUTS) -> str:
-    """A Model whose forward has this body; bodies that start with ``class`` stand for themselves."""
+    """A Model whose forward has this body; bodies that start with ``class`` stand for
+    themselves."""
     if body.lstrip().startswith(("class", "def")):
         return HEAD + body + inputs
     lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
@@ -47,7 +49,9 @@ class Case:
 
 def gradients(training: bool | None, inputs: bool) -> Workload:
     spec = ArgSpec(name=None, dtype="float32", shape=(24, 32), requires_grad=inputs)
-    return Workload(name="trained", origin=WorkloadOrigin.RECORDED, inputs=(spec,), training=training)
+    return Workload(
+        name="trained", origin=WorkloadOrigin.RECORDED, inputs=(spec,), training=training
+    )
 
 
 SQUARE = """
@@ -106,7 +110,9 @@ class Model(nn.Module):
             self.key, self.folded = key, self.weight.detach() * 2
         return x * self.folded + self.bias
 """
-NO_GRAD = Workload(name="no_grad", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False))
+NO_GRAD = Workload(
+    name="no_grad", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+)
 CASES = {
     "layout": Case(
         "values",
@@ -160,7 +166,8 @@ CASES = {
         "torch.rand(1)\nreturn x * self.weight",
         "torch.rand(1, generator=torch.Generator())\nreturn x * self.weight",
     ),
-    # Both take the same mask; whoever keeps more digits than the reference is no farther from float64.
+    # Both take the same mask; whoever keeps more digits than the reference is no farther from
+    # float64.
     "values-behind-a-mask": Case(
         "values",
         "return F.dropout((x + 4096) - 4096, 0.25)",
@@ -198,7 +205,8 @@ def request(reference: str, candidate: str, workload: Workload | None = None) ->
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gate() -> AsyncIterator[Gate]:
-    """Torch is imported once for all of these tests; what a gate leaves behind is tested in test_gate."""
+    """Torch is imported once for all of these tests; what a gate leaves behind is tested in
+    test_gate."""
     async with Gate() as made:
         yield made
 
@@ -210,7 +218,9 @@ def failed(evaluation: Evaluation) -> set[str]:
 @pytest.mark.parametrize("name", CASES)
 async def test_the_wrong_candidate_is_rejected_by_this_check_alone(gate: Gate, name: str) -> None:
     case = CASES[name]
-    evaluation = await gate.evaluate(request(program(case.reference), program(case.wrong), case.workload))
+    evaluation = await gate.evaluate(
+        request(program(case.reference), program(case.wrong), case.workload)
+    )
     assert evaluation.status is not EvalStatus.PASSED
     assert failed(evaluation) == {case.check}, evaluation.detail
 
@@ -218,7 +228,9 @@ async def test_the_wrong_candidate_is_rejected_by_this_check_alone(gate: Gate, n
 @pytest.mark.parametrize("name", CASES)
 async def test_the_honest_candidate_passes(gate: Gate, name: str) -> None:
     case = CASES[name]
-    evaluation = await gate.evaluate(request(program(case.reference), program(case.honest), case.workload))
+    evaluation = await gate.evaluate(
+        request(program(case.reference), program(case.honest), case.workload)
+    )
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     if case.workload not in (None, NO_GRAD):
         gradient = next(check for check in evaluation.checks if check.name == "gradients")
@@ -239,11 +251,16 @@ async def test_an_output_that_depends_on_parameters_alone_is_called_a_constant(g
 async def test_one_dull_output_among_others_is_named(gate: Gate) -> None:
     evaluation = await gate.evaluate(unchanged("return x * self.weight, torch.zeros_like(x)"))
     check = next(check for check in evaluation.checks if check.name == "degenerate")
-    assert evaluation.status is EvalStatus.PASSED and check.passed and check.detail.startswith("output 1: ")
+    assert (
+        evaluation.status is EvalStatus.PASSED
+        and check.passed
+        and check.detail.startswith("output 1: ")
+    )
 
 
 async def test_a_workload_that_cannot_tell_precisions_apart_says_so(gate: Gate) -> None:
-    # The seed is fixed: among many random values one may lie so close to a step that rounding moves it.
+    # The seed is fixed: among many random values one may lie so close to a step that rounding moves
+    # it.
     evaluation = await gate.evaluate(replace(unchanged("return torch.round(x)"), seed=1))
     control = next(check for check in evaluation.checks if check.name == "lower-precision-control")
     assert evaluation.status is EvalStatus.PASSED and control.passed is None
@@ -273,6 +290,8 @@ async def test_every_comparison_reaches_the_evidence(gate: Gate) -> None:
     await gate.evaluate(asked, keep=kept.append)
     trials = kept[0].trials
     assert len({trial.number for trial in trials}) >= 10 and all(trial.passed for trial in trials)
-    assert {"output 0", "gradient of input 0", "repetition"} <= {t.detail.split(":")[0] for t in trials}
+    assert {"output 0", "gradient of input 0", "repetition"} <= {
+        t.detail.split(":")[0] for t in trials
+    }
     assert any("inputs" in trial.variation for trial in trials)
     assert any("batch of" in trial.variation for trial in trials)

@@ -1,8 +1,8 @@
-"""Nothing gets out: a corpus of small programs, run as root and as an ordinary user in every way to confine.
+"""Nothing gets out: a corpus of small programs, run as root and as an ordinary user in every way
+to confine.
 
-Each is first shown to get out with its layer switched off (escapes/cases.py says which), so that none of them
-is harmless. The table of what held on a machine is benchmarks/escapes.py's.
-"""
+Each is first shown to get out with its layer switched off (escapes/cases.py says which), so that
+none of them is harmless. The table of what held on a machine is benchmarks/escapes.py's."""
 
 import os
 import shutil
@@ -15,13 +15,18 @@ import world
 from confined_helpers import AS, launcher_without
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="numbers of Linux's calls on x86-64"
+    sys.platform != "linux" or os.uname().machine != "x86_64",
+    reason="numbers of Linux's calls on x86-64",
 )
 OPEN = {"fork without end"}
 """What docs/security.md says is open to root where a process tree has no bound of its own."""
 WITHOUT = [(), ("namespaces",), ("landlock",)]
 """A plain machine; a default container; a kernel without Landlock. All of them must work."""
-WAYS = {"namespaces": (), "bubblewrap": ("namespaces",), "Landlock alone": ("namespaces", "bubblewrap")}
+WAYS = {
+    "namespaces": (),
+    "bubblewrap": ("namespaces",),
+    "Landlock alone": ("namespaces", "bubblewrap"),
+}
 
 
 @pytest.fixture(params=AS, scope="module")
@@ -38,7 +43,9 @@ def test_there_are_enough_of_them_and_each_is_one() -> None:
 
 
 @pytest.mark.parametrize("off", world.groups(), ids=" and ".join)
-def test_each_gets_out_where_its_layer_is_switched_off(off: tuple[str, ...], found: world.World) -> None:
+def test_each_gets_out_where_its_layer_is_switched_off(
+    off: tuple[str, ...], found: world.World
+) -> None:
     chosen = [
         case
         for case in world.groups()[off]
@@ -68,7 +75,9 @@ def test_none_gets_out_of_a_started_child(way: str, found: world.World) -> None:
         pytest.skip("a user of this machine has no Python 3.11")
     off = WAYS[way]
     launcher = launcher_without(found.scratch.parent, *off, python=python) if off else ""
-    got_out, layers, _ = world.escaped(found, cases.CASES, how="launch", without=off, launcher=launcher)
+    got_out, layers, _ = world.escaped(
+        found, cases.CASES, how="launch", without=off, launcher=launcher
+    )
     assert got_out <= (OPEN if found.who == "root" and way != "namespaces" else set())
     assert {"Landlock", "seccomp", "no privileges"} <= set(layers)
     assert ("mounts" in layers) == (way != "Landlock alone")

@@ -1,4 +1,5 @@
-"""Triton candidates without a GPU: interpreted for correctness, compiled ahead of time, never timed."""
+"""Triton candidates without a GPU: interpreted for correctness, compiled ahead of time, never
+timed."""
 
 import re
 import sys
@@ -56,7 +57,8 @@ class ModelNew(torch.nn.Module):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gate() -> AsyncIterator[Gate]:
-    """Torch is imported once for all of these tests; what a gate leaves behind is tested in test_gate."""
+    """Torch is imported once for all of these tests; what a gate leaves behind is tested in
+    test_gate."""
     async with Gate() as made:
         yield made
 
@@ -70,10 +72,14 @@ async def judged(gate: Gate, source: str) -> Evaluation:
     return await gate.evaluate(in_inference(REFERENCE, source))
 
 
-async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed(gate: Gate) -> None:
+async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed(
+    gate: Gate,
+) -> None:
     evaluation = await judged(gate, CANDIDATE)
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
-    assert evaluation.device == "interpreter" and not evaluation.timings and evaluation.speedup is None
+    assert (
+        evaluation.device == "interpreter" and not evaluation.timings and evaluation.speedup is None
+    )
     assert [(kernel.name, kernel.arch) for kernel in evaluation.kernels] == [
         ("fused", "sm_80"),
         ("fused", "sm_90"),
@@ -85,7 +91,11 @@ async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim
     "right, wrong, status",
     [
         ("mask = offs < n", "mask = offs < n - 1", EvalStatus.WRONG_RESULT),
-        ("tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL)", "x * y", EvalStatus.WRONG_RESULT),
+        (
+            "tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL)",
+            "x * y",
+            EvalStatus.WRONG_RESULT,
+        ),
         ("BLOCK=512,", "BLOCK=500,", EvalStatus.RUNTIME_ERROR),
         ("num_warps=2", "num_warps=3", EvalStatus.COMPILE_ERROR),
         (
@@ -96,14 +106,18 @@ async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim
     ],
     ids=["tail", "operation", "block", "warps", "missing"],
 )
-async def test_a_wrong_kernel_is_named(gate: Gate, right: str, wrong: str, status: EvalStatus) -> None:
+async def test_a_wrong_kernel_is_named(
+    gate: Gate, right: str, wrong: str, status: EvalStatus
+) -> None:
     evaluation = await judged(gate, CANDIDATE.replace(right, wrong))
     assert evaluation.status is status, (evaluation.status, evaluation.detail)
     assert evaluation.detail
 
 
 async def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy(gate: Gate) -> None:
-    decoy = CANDIDATE.replace("fused[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512, num_warps=2)", "")
+    decoy = CANDIDATE.replace(
+        "fused[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512, num_warps=2)", ""
+    )
     evaluation = await judged(gate, decoy.replace("return out", "return torch.relu(x * y) + 1"))
     assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
 
@@ -115,7 +129,9 @@ async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do(gate: Gate) -> 
 
 
 async def test_a_reference_with_triton_is_interpreted_as_well(gate: Gate) -> None:
-    reference = CANDIDATE.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
+    reference = (
+        CANDIDATE.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
+    )
     plain = REFERENCE.replace("class Model", "class ModelNew")
     evaluation = await gate.evaluate(in_inference(reference, plain))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
@@ -124,11 +140,14 @@ async def test_a_reference_with_triton_is_interpreted_as_well(gate: Gate) -> Non
     assert (await gate.evaluate(in_inference(reference, wrong))).status is EvalStatus.WRONG_RESULT
 
 
-async def test_of_an_autotuned_kernel_the_first_configuration_is_judged_and_named(gate: Gate) -> None:
+async def test_of_an_autotuned_kernel_the_first_configuration_is_judged_and_named(
+    gate: Gate,
+) -> None:
     tuned = CANDIDATE.replace(
         "@triton.jit",
         "@triton.autotune([triton.Config({'BLOCK': b}) for b in (4096, 256, 512)], ['n'],"
-        " prune_configs_by={'early_config_prune': lambda configs, *a, **k: configs[1:]})\n@triton.jit",
+        " prune_configs_by={'early_config_prune': lambda configs, *a, **k: "
+        "configs[1:]})\n@triton.jit",
     ).replace("(triton.cdiv(n, 512),)", "lambda meta: (triton.cdiv(n, meta['BLOCK']),)")
     evaluation = await judged(gate, tuned.replace(", BLOCK=512, num_warps=2", ""))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
@@ -171,12 +190,18 @@ async def test_a_reference_that_crashes_in_another_layout_is_judged_by_in_those_
     right = await gate.evaluate(in_inference(OUT_OF_BOUNDS + GIVEN, DOUBLED))
     assert right.status is EvalStatus.PASSED, right.detail
     told = [check.detail for check in right.checks if check.name == "other-inputs"]
-    assert len(told) == 2 and "SIGSEGV on transposed inputs" in told[0] and "outside its tensors" in told[0]
+    assert (
+        len(told) == 2
+        and "SIGSEGV on transposed inputs" in told[0]
+        and "outside its tensors" in told[0]
+    )
     wrong = await gate.evaluate(in_inference(OUT_OF_BOUNDS + GIVEN, DOUBLED.replace("2", "3")))
     assert wrong.status is EvalStatus.WRONG_RESULT
 
 
-async def test_a_kernel_that_crashes_is_rejected_and_the_next_candidate_is_judged(gate: Gate) -> None:
+async def test_a_kernel_that_crashes_is_rejected_and_the_next_candidate_is_judged(
+    gate: Gate,
+) -> None:
     crashed = await gate.evaluate(in_inference(DOUBLED + GIVEN, OUT_OF_BOUNDS))
     assert crashed.status is EvalStatus.RUNTIME_ERROR
     assert re.search(
@@ -186,9 +211,13 @@ async def test_a_kernel_that_crashes_is_rejected_and_the_next_candidate_is_judge
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
 
-async def test_a_reference_that_crashes_on_its_own_inputs_is_refused_with_its_reason(gate: Gate) -> None:
+async def test_a_reference_that_crashes_on_its_own_inputs_is_refused_with_its_reason(
+    gate: Gate,
+) -> None:
     crashing = OUT_OF_BOUNDS.replace("1 if x.is_contiguous() else ", "")
-    with pytest.raises(EvaluationError, match=r"crashed by SIGSEGV \(inputs: its own.* mask its loads"):
+    with pytest.raises(
+        EvaluationError, match=r"crashed by SIGSEGV \(inputs: its own.* mask its loads"
+    ):
         await gate.evaluate(in_inference(crashing + GIVEN, DOUBLED))
 
 
@@ -198,5 +227,7 @@ async def test_what_the_interpreter_cannot_run_is_neither_right_nor_wrong(gate: 
     candidate = await judged(gate, source)
     assert candidate.status is EvalStatus.NOT_RUN and "cannot run inline_asm" in candidate.detail
     reference = source.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
-    with pytest.raises(EvaluationError, match=r"cannot run inline_asm .judge it where there is a GPU"):
+    with pytest.raises(
+        EvaluationError, match=r"cannot run inline_asm .judge it where there is a GPU"
+    ):
         await gate.evaluate(in_inference(reference, REFERENCE))

@@ -1,4 +1,5 @@
-"""Drives the real server over stdio as VS Code, Neovim or Emacs would, by their captured capabilities."""
+"""Drives the real server over stdio as VS Code, Neovim or Emacs would, by their captured
+capabilities."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ from stories import measure
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What scripts/test names for all calls of pytest in its run; without it, a folder of this one."""
+    """What scripts/test names for all calls of pytest in its run; without it, a folder of this
+    one."""
     named = os.environ.get("KERNEL_LSP_TESTS_SHARED")
     return Path(named) if named else tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture(scope="session")
 def verdicts(shared: Path) -> Path:
-    """One folder of verdicts for all tests of a run: the first one measures, the others find it measured."""
+    """One folder of verdicts for all tests of a run: the first one measures, the others find it
+    measured."""
     folder = shared / "verdicts"
     folder.mkdir(exist_ok=True)
     return folder
@@ -35,7 +38,8 @@ def verdicts(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def judged(verdicts: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of verdicts, with one about the example of the stories. Who comes second waits for it."""
+    """The folder of verdicts, with one about the example of the stories. Who comes second waits
+    for it."""
     done = shared / "judged"
     with FileLock(shared / "judged.lock"):
         if not done.exists():

@@ -1,4 +1,5 @@
-"""An editor without a window: one client with one real server over stdio, and what its user can see."""
+"""An editor without a window: one client with one real server over stdio, and what its user can
+see."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def get_inputs():
 
 
 PATIENCE_S = 120.0
-"""How long a test waits for what must happen: a bound for hangs, not a claim of speed (CI may be slow)."""
+"""How long a test waits for what must happen: a bound for hangs, not a claim of speed (CI may be
+slow)."""
 
 
 async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
@@ -84,7 +86,9 @@ class Editor:
         document = types.TextDocumentIdentifier(uri=uri)
         self.client.text_document_did_save(types.DidSaveTextDocumentParams(text_document=document))
 
-    async def actions(self, uri: str, needle: str = "class Model", **context: Any) -> list[types.CodeAction]:
+    async def actions(
+        self, uri: str, needle: str = "class Model", **context: Any
+    ) -> list[types.CodeAction]:
         line = self.texts[uri][: self.texts[uri].index(needle)].count("\n")
         at = types.Position(line=line, character=2)
         context.setdefault("trigger_kind", types.CodeActionTriggerKind.Invoked)
@@ -124,7 +128,9 @@ class Editor:
         params = types.ExecuteCommandParams(command=f"kernel-lsp.{name}", arguments=[arguments])
         return await self.client.workspace_execute_command_async(params)
 
-    async def hint(self, uri: str, words: str = "verified", seconds: float = PATIENCE_S) -> types.Diagnostic:
+    async def hint(
+        self, uri: str, words: str = "verified", seconds: float = PATIENCE_S
+    ) -> types.Diagnostic:
         async with asyncio.timeout(seconds):
             while True:
                 for diagnostic in self.client.diagnostics.get(uri, ()):
@@ -133,7 +139,8 @@ class Editor:
                 await asyncio.sleep(0.05)
 
     async def jobs(self, *expected: str) -> None:
-        """Until the server has these jobs and no others: what ended them is told before they are gone."""
+        """Until the server has these jobs and no others: what ended them is told before they are
+        gone."""
         async with asyncio.timeout(PATIENCE_S):
             while (await self.command("status"))["jobs"] != [*expected]:  # noqa: ASYNC110 - in the server
                 await asyncio.sleep(0.05)
@@ -141,7 +148,10 @@ class Editor:
     def events(self) -> list[dict[str, Any]]:
         """What the fault host wrote down."""
         with contextlib.suppress(FileNotFoundError):
-            return [json.loads(line) for line in (self.data_dir / "events.jsonl").read_text().splitlines()]
+            return [
+                json.loads(line)
+                for line in (self.data_dir / "events.jsonl").read_text().splitlines()
+            ]
         return []
 
     async def event(self, kind: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
@@ -167,7 +177,8 @@ Answering = str | list[str] | None
 
 
 def make_client() -> LanguageClient:
-    """lsprotocol takes every code action with a command for a bare command; an editor looks at its type."""
+    """lsprotocol takes every code action with a command for a bare command; an editor looks at its
+    type."""
     client = make_test_lsp_client()
     converter = client.protocol._converter
 
@@ -221,12 +232,18 @@ def apply_edit(text: str, edit: types.WorkspaceEdit, uri: str, encoding: str) ->
         for line in lines[: position.line]:
             at += len(line)
             at += 2 if text.startswith("\r\n", at) else 1
-        codec, unit = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}[
-            encoding
-        ]
+        codec, unit = {
+            "utf-8": ("utf-8", 1),
+            "utf-16": ("utf-16-le", 2),
+            "utf-32": ("utf-32-le", 4),
+        }[encoding]
         rest = lines[position.line].encode(codec)[: position.character * unit]
         return at + len(rest.decode(codec))
 
-    for change in sorted(changes, key=lambda c: (c.range.start.line, c.range.start.character), reverse=True):
-        text = text[: offset(change.range.start)] + change.new_text + text[offset(change.range.end) :]
+    for change in sorted(
+        changes, key=lambda c: (c.range.start.line, c.range.start.character), reverse=True
+    ):
+        text = (
+            text[: offset(change.range.start)] + change.new_text + text[offset(change.range.end) :]
+        )
     return text

@@ -1,13 +1,12 @@
 """A host for fault injection only: it crashes, stalls or answers at once, and measures nothing.
 
-The main flow is tested with the real host (test_main_flow.py). What it does is said by the variable
-FAULT: offer (answer with a ready verdict), early (report that verdict and never end the job), slow
-(never answer, with a child process that would be an orphan), crash (die when asked), search (quick jobs are
-answered at once; a deeper search reports something faster and never ends), noted (a search ends with a note),
-busy (the first job is refused because of others, the second is cut short, the third finds something), busier
-(every job is refused).
-Events are appended to events.jsonl in the data folder, jobs to jobs.jsonl.
-"""
+The main flow is tested with the real host (test_main_flow.py). What it does is said by the
+variable FAULT: offer (answer with a ready verdict), early (report that verdict and never end the
+job), slow (never answer, with a child process that would be an orphan), crash (die when asked),
+search (quick jobs are answered at once; a deeper search reports something faster and never ends),
+noted (a search ends with a note), busy (the first job is refused because of others, the second is
+cut short, the third finds something), busier (every job is refused). Events are appended to
+events.jsonl in the data folder, jobs to jobs.jsonl."""
 
 import json
 import os
@@ -85,13 +84,20 @@ def found_deeper(job: Job) -> Proposal:
     """The same rewrite, said to be faster and to come from a search."""
     (quick,) = verdict(job).proposals
     evaluation = replace(quick.evaluation, speedups={"eager": Interval(low=2.9, mid=3.0, high=3.1)})
-    candidate = replace(quick.candidate, id="d", search="s#1", move="refine", turn=2, proposer="openai:m")
-    return replace(quick, id=f"deep-{quick.fingerprint[:10]}", evaluation=evaluation, candidate=candidate)
+    candidate = replace(
+        quick.candidate, id="d", search="s#1", move="refine", turn=2, proposer="openai:m"
+    )
+    return replace(
+        quick, id=f"deep-{quick.fingerprint[:10]}", evaluation=evaluation, candidate=candidate
+    )
 
 
 def noted(job: Job) -> Outcome:
     summary = SearchSummary(
-        mode=SearchMode.TURNS, stop=StopReason.EXHAUSTED, attempts=0, notes=("openai:m was left out: 401",)
+        mode=SearchMode.TURNS,
+        stop=StopReason.EXHAUSTED,
+        attempts=0,
+        notes=("openai:m was left out: 401",),
     )
     return replace(verdict(job), search=summary)
 
@@ -99,14 +105,23 @@ def noted(job: Job) -> Outcome:
 def late(job: Job) -> Outcome:
     """What a gate says that others kept from judging in time."""
     (quick,) = verdict(job).proposals
-    evaluation = Evaluation(status=EvalStatus.TIMED_OUT, device="cpu", detail="took longer than 480 s")
+    evaluation = Evaluation(
+        status=EvalStatus.TIMED_OUT, device="cpu", detail="took longer than 480 s"
+    )
     rejected = replace(quick, evaluation=evaluation, verdict=Verdict.REJECTED)
     return Outcome(
-        qualname=job.qualname, proposals=(rejected,), note="no rewrite passed: took longer than 480 s"
+        qualname=job.qualname,
+        proposals=(rejected,),
+        note="no rewrite passed: took longer than 480 s",
     )
 
 
-REFUSED = {"op": "failed", "cause": "the GPU is busy", "remedy": "try again later", "lasting": False}
+REFUSED = {
+    "op": "failed",
+    "cause": "the GPU is busy",
+    "remedy": "try again later",
+    "lasting": False,
+}
 
 
 def answer(message: dict, fault: str, log: str) -> object:
@@ -157,7 +172,9 @@ def main() -> None:
             wire.write_frame(replies, {**REFUSED, "id": message["id"]})
             continue
         if job is not None and fault == "busy" and num_jobs == 2:
-            wire.write_frame(replies, {"op": "reply", "id": message["id"], "value": wire.to_json(late(job))})
+            wire.write_frame(
+                replies, {"op": "reply", "id": message["id"], "value": wire.to_json(late(job))}
+            )
             continue
         if job is not None and (fault == "early" or (fault == "search" and job.search)):
             found = found_deeper(job) if job.search else verdict(job).proposals[0]

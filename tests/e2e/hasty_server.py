@@ -1,4 +1,5 @@
-"""The real server, impatient: its pauses between two tries last a moment, and the machine counts as quiet."""
+"""The real server, impatient: its pauses between two tries last a moment, and the machine counts
+as quiet."""
 
 from kernel_lsp.server import retries
 

@@ -1,4 +1,5 @@
-"""The real server, which waits long for the proof of a choice: a test says when it comes, not the machine."""
+"""The real server, which waits long for the proof of a choice: a test says when it comes, not the
+machine."""
 
 from kernel_lsp.journal import tracker
 

@@ -1,4 +1,5 @@
-"""A client that speaks bytes: what an honest library would never send, and every byte that comes back."""
+"""A client that speaks bytes: what an honest library would never send, and every byte that comes
+back."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-16"]},
     "textDocument": {
         "codeAction": {
-            "codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["refactor.rewrite", "quickfix"]}},
+            "codeActionLiteralSupport": {
+                "codeActionKind": {"valueSet": ["refactor.rewrite", "quickfix"]}
+            },
             "resolveSupport": {"properties": ["edit"]},
             "dataSupport": True,
         },
@@ -124,7 +127,9 @@ class RawClient:
         """The next answer with this id; what comes before it is passed over."""
         return self.until(lambda m: "method" not in m and m.get("id", "absent") == msg_id, wait_s)
 
-    def until(self, wanted: Callable[[dict[str, Any]], bool], wait_s: float = WAIT_S) -> dict[str, Any]:
+    def until(
+        self, wanted: Callable[[dict[str, Any]], bool], wait_s: float = WAIT_S
+    ) -> dict[str, Any]:
         end = time.monotonic() + wait_s
         while True:
             try:
@@ -136,12 +141,18 @@ class RawClient:
                 return message
 
     def initialize(self, **params: Any) -> dict[str, Any]:
-        given = {"processId": os.getpid(), "rootUri": self.folder.as_uri(), "capabilities": CAPABILITIES}
+        given = {
+            "processId": os.getpid(),
+            "rootUri": self.folder.as_uri(),
+            "capabilities": CAPABILITIES,
+        }
         answer = self.request("initialize", {**given, **params})
         self.notify("initialized", {})
         return answer
 
-    def open(self, text: str, name: str = "model.py", uri: str | None = None, version: int = 1) -> str:
+    def open(
+        self, text: str, name: str = "model.py", uri: str | None = None, version: int = 1
+    ) -> str:
         uri = uri or (self.folder / name).as_uri()
         item = {"uri": uri, "languageId": "python", "version": version, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
@@ -149,7 +160,9 @@ class RawClient:
 
     def change(self, uri: str, *changes: dict[str, Any], version: int = 2) -> None:
         document = {"uri": uri, "version": version}
-        self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": list(changes)})
+        self.notify(
+            "textDocument/didChange", {"textDocument": document, "contentChanges": list(changes)}
+        )
 
     def close_document(self, uri: str) -> None:
         self.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
@@ -159,14 +172,18 @@ class RawClient:
 
         def wanted(message: dict[str, Any]) -> bool:
             params = message.get("params") or {}
-            known = message.get("method") == "textDocument/publishDiagnostics" and params["uri"] == uri
+            known = (
+                message.get("method") == "textDocument/publishDiagnostics" and params["uri"] == uri
+            )
             return known and version in (None, params.get("version"))
 
         return list(self.until(wanted)["params"]["diagnostics"])
 
     def hover(self, uri: str, line: int = 0, character: int = 0) -> dict[str, Any]:
         position = {"line": line, "character": character}
-        return self.request("textDocument/hover", {"textDocument": {"uri": uri}, "position": position})
+        return self.request(
+            "textDocument/hover", {"textDocument": {"uri": uri}, "position": position}
+        )
 
     def command(self, name: str, *arguments: Any) -> dict[str, Any]:
         params = {"command": f"kernel-lsp.{name}", "arguments": list(arguments)}

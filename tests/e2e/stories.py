@@ -1,8 +1,8 @@
-"""What the tests of whole stories share: the program, its verdicts, what the journal tells, what was seen.
+"""What the tests of whole stories share: the program, its verdicts, what the journal tells, what
+was seen.
 
-A story goes from the first hint to a dismissal, in a real editor. What it saw is compared with the committed
-record in editor-clients/features; KERNEL_LSP_RECORD=1 writes the record instead.
-"""
+A story goes from the first hint to a dismissal, in a real editor. What it saw is compared with the
+committed record in editor-clients/features; KERNEL_LSP_RECORD=1 writes the record instead."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ TAKEN_BACK = (
     ["offered", "chosen", "accepted", "reverted"],
     ["offered", "accepted", "chosen", "reverted"],
 )
-"""What is told of a rewrite that was undone. An editor changes the text first and says then what was chosen:
-where a machine stands still between the two, the text is seen first."""
+"""What is told of a rewrite that was undone. An editor changes the text first and says then what
+was chosen: where a machine stands still between the two, the text is seen first."""
 
 
 def told(data_dir: Path) -> list[str]:
@@ -102,7 +102,8 @@ def told(data_dir: Path) -> list[str]:
 
 
 def measure(verdicts: Path, folder: Path) -> None:
-    """Have the example judged once for all stories. Again when the machine was too busy to judge in time."""
+    """Have the example judged once for all stories. Again when the machine was too busy to judge
+    in time."""
     (folder / "data").mkdir()
     (folder / "data" / "cache").symlink_to(verdicts)
     (folder / "example.py").write_text(EXAMPLE)
@@ -111,7 +112,13 @@ def measure(verdicts: Path, folder: Path) -> None:
     environment["PYTHONPATH"] = str(ROOT)
     for _ in range(3):
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
         )
         if done.returncode == 0:
             return
@@ -119,7 +126,8 @@ def measure(verdicts: Path, folder: Path) -> None:
 
 
 def home_of(tmp_path: Path, verdicts: Path) -> tuple[Path, dict[str, str]]:
-    """A project with the example; the environment of a person with a clone at home and kernel-lsp on PATH."""
+    """A project with the example; the environment of a person with a clone at home and kernel-lsp
+    on PATH."""
     home, project, data_dir = tmp_path / "home", tmp_path / "project", tmp_path / "data"
     for folder in (home, project, data_dir):
         folder.mkdir()
@@ -175,7 +183,8 @@ def live(command: list[str], project: Path, environment: dict[str, str]) -> dict
 def tell(
     name: str, editor: str, command: list[str], project: Path, environment: dict[str, str]
 ) -> dict[str, str]:
-    """The whole story in one editor: nothing is saved, the journal knows it, what was seen is on record."""
+    """The whole story in one editor: nothing is saved, the journal knows it, what was seen is on
+    record."""
     before = (project / "example.py").read_text()
     steps = live(command, project, environment)
     assert (project / "example.py").read_text() == before

@@ -70,7 +70,9 @@ def home(tmp_path: Path) -> Path:
 def run(home: Path, *arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(home), "COLUMNS": "200"}
     command = [sys.executable, "-m", "kernel_lsp", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=cwd, check=False
+    )
 
 
 def output(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -111,9 +113,9 @@ def test_optimize_verifies_once_and_applies_from_the_cache_and_the_journal_knows
     assert "_forward_eager" in after
     sessions = output(run(home, "sessions", "list", "--json"))["sessions"]
     (session,) = [one for one in sessions if one["counts"].get("accepted")]
-    assert {kind: session["counts"][kind] for kind in ("offered", "chosen", "accepted")} == dict.fromkeys(
-        ("offered", "chosen", "accepted"), 1
-    )
+    assert {
+        kind: session["counts"][kind] for kind in ("offered", "chosen", "accepted")
+    } == dict.fromkeys(("offered", "chosen", "accepted"), 1)
     events = output(run(home, "sessions", "show", session["id"], "--json"))["events"]
     assert [event["kind"] for event in events][-3:] == ["offered", "chosen", "accepted"]
     assert list((home / "evidence").iterdir())
@@ -125,10 +127,16 @@ def test_optimize_verifies_once_and_applies_from_the_cache_and_the_journal_knows
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (REFERENCE.replace("def get_inputs", "def other_inputs"), "what it is called with; record a run"),
+        (
+            REFERENCE.replace("def get_inputs", "def other_inputs"),
+            "what it is called with; record a run",
+        ),
         (REFERENCE.replace("randn(256, 512)", "randn(256, 511)"), "511"),
         (IMPORTS_NOTHING, "not_installed_anywhere"),
-        (REFERENCE.replace("return [torch.randn(256, 512)]", "raise OSError('no data')"), "no data"),
+        (
+            REFERENCE.replace("return [torch.randn(256, 512)]", "raise OSError('no data')"),
+            "no data",
+        ),
     ],
     ids=["no-workload", "wrong-shape", "missing-import", "get-inputs-raises"],
 )
@@ -163,7 +171,9 @@ def test_without_a_gpu_a_kernel_is_checked_and_compiled_but_never_called_faster(
     assert (proposal["verdict"], evaluation["device"]) == ("correct", "interpreter")
     assert evaluation["timings"] == []
     assert {kernel["arch"] for kernel in evaluation["kernels"]} == {"sm_80", "sm_90"}
-    assert all(kernel["registers"] > 0 and kernel["spill_bytes"] == 0 for kernel in evaluation["kernels"])
+    assert all(
+        kernel["registers"] > 0 and kernel["spill_bytes"] == 0 for kernel in evaluation["kernels"]
+    )
     assert "speed is unknown without a GPU" in outcome["note"]
 
 
@@ -186,7 +196,9 @@ def test_verify_says_accepted_rejected_or_could_not_judge(
 ) -> None:
     if code:
         candidate = smaller(candidate)
-    paths = write(tmp_path, reference=smaller(REFERENCE) if code else REFERENCE, candidate=candidate)
+    paths = write(
+        tmp_path, reference=smaller(REFERENCE) if code else REFERENCE, candidate=candidate
+    )
     done = run(home, "verify", *paths, "--require", require, "--json", "--device", "cpu")
     assert done.returncode == code, done.stdout + done.stderr
     if code < 2:
@@ -222,7 +234,9 @@ def test_what_is_slow_but_right_is_accepted_as_right_and_its_saved_verdict_is_re
     [b"", b"\x7fELF\x00\x01" * 50, b"import torch\x00", b"#" * 50 * 2**20, b"# coding: nonsense\n"],
     ids=["empty", "binary", "null", "50-MB", "encoding"],
 )
-def test_files_that_are_no_programs_cannot_be_judged(home: Path, tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_no_programs_cannot_be_judged(
+    home: Path, tmp_path: Path, content: bytes
+) -> None:
     (reference,) = write(tmp_path, reference=REFERENCE)
     other = tmp_path / "other.py"
     other.write_bytes(content)
@@ -243,7 +257,9 @@ def test_files_that_are_no_programs_cannot_be_judged(home: Path, tmp_path: Path,
         ((".", "."), "no regular file"),
     ],
 )
-def test_verify_refuses_what_makes_no_sense(home: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_verify_refuses_what_makes_no_sense(
+    home: Path, arguments: tuple[str, ...], words: str
+) -> None:
     done = run(home, "verify", *arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert words in " ".join(done.stderr.split())
@@ -257,7 +273,9 @@ def test_check_reports_in_three_formats_and_exits_by_level(home: Path) -> None:
     assert run(home, "check", "examples/diagonal_matmul.py").returncode == 1
     assert run(home, "check", "examples/diagonal_matmul.py", "--fail-on", "warning").returncode == 0
     assert output(run(home, "check", "examples", "--format", "json"))
-    assert json.loads(run(home, "check", "examples", "--format", "sarif").stdout)["version"] == "2.1.0"
+    assert (
+        json.loads(run(home, "check", "examples", "--format", "sarif").stdout)["version"] == "2.1.0"
+    )
     assert run(home, "check", "nowhere").returncode == 2
 
 

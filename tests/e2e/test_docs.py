@@ -1,9 +1,9 @@
-"""Every command of docs/ is run: here, as it stands, or by the test that the comment above it names.
-README's picture shows what `kernel-lsp optimize` prints of the same example.
+"""Every command of docs/ is run: here, as it stands, or by the test that the comment above it
+names. README's picture shows what `kernel-lsp optimize` prints of the same example.
 
-A person's machine: a clone at ~/kernel-lsp, a project with the example, and a fresh environment into which
-the page's own `pip install` puts kernel-lsp. Its dependencies and pip are borrowed from ours.
-"""
+A person's machine: a clone at ~/kernel-lsp, a project with the example, and a fresh environment
+into which the page's own `pip install` puts kernel-lsp. Its dependencies and pip are borrowed from
+ours."""
 
 from __future__ import annotations
 
@@ -53,9 +53,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_an_installation_is_one_package_and_its_trainer_runs(installed: Path, tmp_path: Path) -> None:
+def test_an_installation_is_one_package_and_its_trainer_runs(
+    installed: Path, tmp_path: Path
+) -> None:
     (site,) = installed.parent.glob("lib/python*/site-packages")
-    ours = {one.name.partition("-")[0] for one in site.iterdir()} - {"borrowed.pth", "pip", "setuptools"}
+    ours = {one.name.partition("-")[0] for one in site.iterdir()} - {
+        "borrowed.pth",
+        "pip",
+        "setuptools",
+    }
     assert ours - {"_distutils_hack", "distutils", "pkg_resources", "__pycache__"} == {"kernel_lsp"}
     assert (site / "kernel_lsp" / "py.typed").exists()
     (tmp_path / "trainer.py").write_text("raise SystemExit('another package of that name')")
@@ -128,7 +134,9 @@ def test_the_example_is_the_one_of_the_stories(name: str) -> None:
 
 def test_the_recipes_are_the_files() -> None:
     page = DOCS / "how-to" / "other-editors.md"
-    assert [b.text for b in blocks(page, "toml")] == [(CLIENTS / "helix" / "languages.toml").read_text()]
+    assert [b.text for b in blocks(page, "toml")] == [
+        (CLIENTS / "helix" / "languages.toml").read_text()
+    ]
     files = (CLIENTS / "zed" / "settings.json", CLIENTS / "sublime" / "LSP.sublime-settings")
     assert [b.text for b in blocks(page, "json")] == [file.read_text() for file in files]
 

@@ -13,7 +13,9 @@ from stories import CLIENTS, ROOT, home_of, live, program_of, recorded_in, tell
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(shutil.which("emacs") is None, reason="Emacs is not installed (scripts/setup does)"),
+    pytest.mark.skipif(
+        shutil.which("emacs") is None, reason="Emacs is not installed (scripts/setup does)"
+    ),
 ]
 PAGE = ROOT / "docs" / "how-to" / "emacs.md"
 PACKAGE = CLIENTS / "emacs" / "kernel-lsp.el"
@@ -23,7 +25,8 @@ EMACS = ["emacs", "--batch", "-l", "package", "--eval", "(package-initialize)"]
 CLIENTS_OF = ("eglot", "lsp-mode")
 """In the order of the page."""
 ANSWERED = "(setq lsp-auto-guess-root t)"
-"""lsp-mode's own question about a new project, which it asks in a way that batch mode has no keyboard for."""
+"""lsp-mode's own question about a new project, which it asks in a way that batch mode has no
+keyboard for."""
 
 
 def emacs(settings: Path, text: str) -> list[str]:
@@ -86,7 +89,9 @@ RECORDS = """;; Batch mode has no keyboard, so what Emacs is told of files keeps
     ("client", "typed", "program"),
     [("eglot", "0", "train"), ("eglot", "1", "other"), ("lsp-mode", "0", "train")],
 )
-def test_a_program_is_chosen_and_recorded(client: str, typed: str, program: str, tmp_path: Path) -> None:
+def test_a_program_is_chosen_and_recorded(
+    client: str, typed: str, program: str, tmp_path: Path
+) -> None:
     if not version(f'(or (locate-library "{client}") "")'):
         pytest.skip(f"{client} is not installed (scripts/setup does)")
     project, environment = program_of(tmp_path)
@@ -101,7 +106,9 @@ def test_a_program_is_chosen_and_recorded(client: str, typed: str, program: str,
 
 
 def package(name: str) -> str:
-    return version(f"(package-version-join (package-desc-version (cadr (assq '{name} package-alist))))")
+    return version(
+        f"(package-version-join (package-desc-version (cadr (assq '{name} package-alist))))"
+    )
 
 
 def test_the_package_compiles_without_a_warning_and_its_texts_are_in_order(tmp_path: Path) -> None:
@@ -132,6 +139,8 @@ def test_every_command_is_on_the_page(tmp_path: Path) -> None:
         if "(interactive)" in body
     }
     shown = {
-        line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `kernel-lsp-")
+        line.split("`")[1]
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("| `kernel-lsp-")
     }
     assert shown == commands

@@ -1,4 +1,5 @@
-"""From a target that nobody called to its share of a recorded run: through the real server and a shell."""
+"""From a target that nobody called to its share of a recorded run: through the real server and a
+shell."""
 
 from __future__ import annotations
 
@@ -53,7 +54,11 @@ async def lens(session: Editor, uri: str, words: str) -> str:
 
 
 def in_a_terminal(session: Editor, point: dict[str, Any]) -> None:
-    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(session.data_dir), "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "KERNEL_LSP_DATA_DIR": str(session.data_dir),
+        "PYTHONPATH": str(ROOT),
+    }
     done = subprocess.run(
         ["sh", "-c", point["record"]],
         cwd=point["path"],
@@ -67,11 +72,14 @@ def in_a_terminal(session: Editor, point: dict[str, Any]) -> None:
 
 
 async def test_a_target_nobody_called_is_recorded_and_then_has_its_share(launch: Launch) -> None:
-    """The server lists and runs nothing; the line runs in a shell as it is; the lens changes by itself."""
+    """The server lists and runs nothing; the line runs in a shell as it is; the lens changes by
+    itself."""
     async with launch(options=SILENT) as session:
 
         def processes() -> set[int]:
-            return {child.pid for child in psutil.Process(session.server_pid).children(recursive=True)}
+            return {
+                child.pid for child in psutil.Process(session.server_pid).children(recursive=True)
+            }
 
         uri = session.open(NAME, PROGRAM)
         assert await lens(session, uri, "record") == "▷ record a run to measure"
@@ -105,7 +113,8 @@ async def test_debug_configurations_come_from_the_editor_or_from_its_file(launch
         uri = session.open("train.py", PROGRAM)
         (session.folder / ".vscode").mkdir()
         (session.folder / ".vscode" / "launch.json").write_text(
-            '{"configurations": [{"name": "file", "type": "python", "request": "launch", "module": "train"}]}'
+            '{"configurations": [{"name": "file", "type": "python", "request": "launch", '
+            '"module": "train"}]}'
         )
         one = {
             "name": "editor",
@@ -161,7 +170,9 @@ async def test_a_large_workspace_delays_no_other_answer(launch: Launch, tmp_path
         assert answered > 20
 
 
-@pytest.mark.parametrize("text", [PROGRAM, PROGRAM.replace("__main__", "__other__")], ids=["script", "none"])
+@pytest.mark.parametrize(
+    "text", [PROGRAM, PROGRAM.replace("__main__", "__other__")], ids=["script", "none"]
+)
 async def test_an_editor_without_a_terminal_is_told_the_line(launch: Launch, text: str) -> None:
     async with launch(options=SILENT) as session:
         uri = session.open("train.py", text)

@@ -1,7 +1,7 @@
 """A walk with the real engine and gate, in Triton's interpreter, and what cannot be walked.
 
-One judgement alone, because each takes seconds; tests/unit/test_lineage.py has walks that a script judges.
-"""
+One judgement alone, because each takes seconds; tests/unit/test_lineage.py has walks that a script
+judges."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +43,9 @@ def twice(x):
 
 def asked(workload: str | None, kernel: str = "twice_kernel") -> environment.LineageRequest:
     job = Job(text=KERNEL, path="k.py", qualname=kernel, device="cpu")
-    return environment.LineageRequest(job=job, workload=pragma.parse(workload) if workload else None)
+    return environment.LineageRequest(
+        job=job, workload=pragma.parse(workload) if workload else None
+    )
 
 
 async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_drafted(
@@ -52,7 +54,9 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
     pipeline = Pipeline(Settings(data_dir=str(tmp_path)))
     try:
         async with environment.ground(pipeline, asked("x=f32[20]"), lambda step: None) as on:
-            walk = walking.LineageWalk(on=on, judgements=Judgements(on.place), report=lambda step: None)
+            walk = walking.LineageWalk(
+                on=on, judgements=Judgements(on.place), report=lambda step: None
+            )
             found = await lessons.learn(walk, await walk.run())
             kept.write(on.place, found, lineages.markdown(found))
     finally:
@@ -60,7 +64,9 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
     assert [step.operator for step in found.steps] == ["no_eviction"] and found.finished
     assert not found.measured and found.steps[0].judgement.effect is None
     assert {kernel.arch for kernel in found.steps[0].judgement.kernels} == {"sm_80", "sm_90"}
-    assert [skill.standing for skill in found.skills] == ["not drafted: nothing was measured on this device"]
+    assert [skill.standing for skill in found.skills] == [
+        "not drafted: nothing was measured on this device"
+    ]
     assert list(kept.lineages(tmp_path)) == [found] and not (tmp_path / "library").exists()
 
 
@@ -76,5 +82,7 @@ async def test_what_cannot_be_walked_is_said(
     tmp_path: Path, of: environment.LineageRequest, error: type[KernelLspError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        async with environment.ground(Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None):
+        async with environment.ground(
+            Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None
+        ):
             raise AssertionError("there is nothing to walk")

@@ -1,4 +1,5 @@
-"""The main job through the real server, host, engine, judge and worker, on the CPU, with nothing replaced."""
+"""The main job through the real server, host, engine, judge and worker, on the CPU, with nothing
+replaced."""
 
 from __future__ import annotations
 

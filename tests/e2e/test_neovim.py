@@ -12,7 +12,9 @@ from stories import CLIENTS, ROOT, home_of, live, program_of, recorded_in, tell
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)"),
+    pytest.mark.skipif(
+        shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)"
+    ),
 ]
 PAGE = ROOT / "docs" / "how-to" / "neovim.md"
 
@@ -76,7 +78,9 @@ vim.cmd('qa!')
 """
 
 
-@pytest.mark.parametrize(("choice", "program"), [(1, "train"), (3, "other")], ids=["listed", "typed"])
+@pytest.mark.parametrize(
+    ("choice", "program"), [(1, "train"), (3, "other")], ids=["listed", "typed"]
+)
 @pytest.mark.parametrize("command", ["KernelLsp record", "KernelLspRecord", "code action"])
 def test_a_program_is_chosen_and_recorded_in_a_terminal(
     tmp_path: Path, choice: int, program: str, command: str
@@ -95,10 +99,18 @@ def test_a_missing_server_is_said_once_with_the_remedy(tmp_path: Path) -> None:
     project, environment = home_of(tmp_path, tmp_path)
     environment["PATH"] = "/usr/bin:/bin"
     look = "lua vim.wait(300); vim.cmd('new example.py')"
-    command = neovim(tmp_path, "example.py", "-c", look, "-c", "KernelLsp rewrite", "-c", "KernelLsp doctor")
+    command = neovim(
+        tmp_path, "example.py", "-c", look, "-c", "KernelLsp rewrite", "-c", "KernelLsp doctor"
+    )
     command += ["-c", "lua vim.wait(300)", "-c", "qa!"]
     done = subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=240, check=False
+        command,
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     said = done.stdout + done.stderr
     assert said.count("is not installed: pip install kernel-lsp, or name it in cmd") == 1
@@ -156,7 +168,8 @@ def test_from_0_11_on_the_configuration_is_a_table_that_neovim_takes(tmp_path: P
         "vim.validate({cmd = {c.cmd, 'table'}, filetypes = {c.filetypes, 'table'}, "
         "root_markers = {c.root_markers, 'table'}, handlers = {c.handlers, 'table'}, "
         "on_exit = {c.on_exit, 'function'}}); "
-        "assert(c.capabilities.experimental.serverStatusNotification); print(table.concat(c.cmd, ' '))"
+        "assert(c.capabilities.experimental.serverStatusNotification); "
+        "print(table.concat(c.cmd, ' '))"
     )
     command = ["nvim", "--headless", "-u", "NONE", "-i", "NONE", "-c", check, "-c", "qa!"]
     done = subprocess.run(

@@ -1,9 +1,8 @@
 """Editors that are not installed here, as they introduce themselves.
 
-Newer Neovim and Emacs as pytest-lsp captured them; Helix, Zed, LSP4IJ and Sublime as their sources say
-(capabilities/*.json name file and commit). Each lives the story with a host that answers at once; captured
-editors with a real host and real verdicts are in test_main_flow.py.
-"""
+Newer Neovim and Emacs as pytest-lsp captured them; Helix, Zed, LSP4IJ and Sublime as their sources
+say (capabilities/*.json name file and commit). Each lives the story with a host that answers at
+once; captured editors with a real host and real verdicts are in test_main_flow.py."""
 
 from __future__ import annotations
 
@@ -43,7 +42,9 @@ async def editor(launch: Launch, name: str) -> AsyncIterator[Editor]:
         for field in ("workspace", "text_document", "window", "general", "experimental"):
             setattr(given, field, getattr(mine, field))
 
-    async with launch(CAPTURED.get(name, "neovim@v0.11.0"), fault="search", strip=become) as session:
+    async with launch(
+        CAPTURED.get(name, "neovim@v0.11.0"), fault="search", strip=become
+    ) as session:
         yield session
 
 
@@ -78,7 +79,9 @@ async def _story(
     with_bar = announced.window is not None and bool(announced.window.work_done_progress)
     lenses: Any = None
     if announced.text_document.code_lens is not None:
-        lenses = await client.text_document_code_lens_async(types.CodeLensParams(text_document=document))
+        lenses = await client.text_document_code_lens_async(
+            types.CodeLensParams(text_document=document)
+        )
     action = await session.rewrite(uri)
     assert action.command is not None
     await session.command("showEvidence", **action.command.arguments[0])
@@ -112,7 +115,8 @@ async def _story(
 
 
 async def _search(session: Editor, uri: str, *, with_bar: bool) -> tuple[bool, bool, bool]:
-    """(a better rewrite replaced the offer, the search ended when told, it had a bar with a stop button)"""
+    """(a better rewrite replaced the offer, the search ended when told, it had a bar with a stop
+    button)"""
     client = session.client
     await session.command("searchDeeper", uri=uri, qualname="Model")
     await session.hint(uri, words="3.00x")
@@ -142,7 +146,9 @@ def test_the_recipes_are_what_the_editors_read() -> None:
     zed = json.loads((CLIENTS / "zed" / "settings.json").read_text())
     binary = zed["lsp"]["pylsp"]["binary"]
     assert "pylsp" in zed["languages"]["Python"]["language_servers"]
-    sublime = json.loads((CLIENTS / "sublime" / "LSP.sublime-settings").read_text())["clients"]["kernel-lsp"]
+    sublime = json.loads((CLIENTS / "sublime" / "LSP.sublime-settings").read_text())["clients"][
+        "kernel-lsp"
+    ]
     template = json.loads((CLIENTS / "jetbrains" / "kernel-lsp" / "template.json").read_text())
     commands = [
         [server["command"], *server["args"]],

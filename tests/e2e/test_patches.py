@@ -1,4 +1,5 @@
-"""A rewrite of an installed package, as its user gets it: written as a patch, run, judged again, removed."""
+"""A rewrite of an installed package, as its user gets it: written as a patch, run, judged again,
+removed."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
         "KERNEL_LSP_DATA_DIR": str(root.parent / "data"),
         "KERNEL_LSP_CONSENT": "always",
         "KERNEL_LSP_TORCH_COMPILE": "0",
-        "OMP_NUM_THREADS": "1",  # threads of a busy machine wait for each other longer than they compute
+        # threads of a busy machine wait for each other longer than they compute
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join((str(root.parent / "env" / "site-packages"), str(ROOT))),
     }
     line = [sys.executable, *command]

@@ -1,8 +1,8 @@
-"""What LSP 3.17 and JSON-RPC ask of a server, and what clients that keep to neither send, over real stdio.
+"""What LSP 3.17 and JSON-RPC ask of a server, and what clients that keep to neither send, over
+real stdio.
 
-After each of these the server answers the next request within 100 ms, or has ended as the specification says;
-no client ever reads a traceback.
-"""
+After each of these the server answers the next request within 100 ms, or has ended as the
+specification says; no client ever reads a traceback."""
 
 from __future__ import annotations
 
@@ -94,10 +94,19 @@ BAD_INITIALIZE: dict[str, Any] = {
     "none": None,
     "a list": [],
     "capabilities of another type": {"processId": None, "rootUri": None, "capabilities": "all"},
-    "nested of another type": {"processId": None, "rootUri": None, "capabilities": {"textDocument": 5}},
+    "nested of another type": {
+        "processId": None,
+        "rootUri": None,
+        "capabilities": {"textDocument": 5},
+    },
     "a process by name": {"processId": "1", "rootUri": None, "capabilities": {}},
     "a root that is no URI": {"processId": None, "rootUri": "file://[::1", "capabilities": {}},
-    "folders in a text": {"processId": None, "rootUri": None, "capabilities": {}, "workspaceFolders": "x"},
+    "folders in a text": {
+        "processId": None,
+        "rootUri": None,
+        "capabilities": {},
+        "workspaceFolders": "x",
+    },
     "a folder that is no URI": {
         "processId": None,
         "rootUri": None,
@@ -142,7 +151,12 @@ ODD_INITIALIZE: dict[str, dict[str, Any]] = {
         "rootUri": None,
         "workspaceFolders": [
             {"uri": uri, "name": "x"}
-            for uri in ("file://server/share", "file:///does/not/exist", "untitled:x", "file:///C:/x")
+            for uri in (
+                "file://server/share",
+                "file:///does/not/exist",
+                "untitled:x",
+                "file:///C:/x",
+            )
         ],
     },
 }
@@ -230,7 +244,10 @@ NOT_MESSAGES: dict[str, tuple[str, int]] = {
         PARSE,
     ),
     "objects nested": ('{"a":' * 100_000 + "1" + "}" * 100_000, PARSE),
-    "an integer of 10,000 digits": ('{"jsonrpc": "2.0", "id": ' + "9" * 10_000 + ', "method": "x"}', PARSE),
+    "an integer of 10,000 digits": (
+        '{"jsonrpc": "2.0", "id": ' + "9" * 10_000 + ', "method": "x"}',
+        PARSE,
+    ),
     "null": ("null", INVALID),
     "a number": ("17", INVALID),
     "a text": ('"hello"', INVALID),
@@ -239,10 +256,22 @@ NOT_MESSAGES: dict[str, tuple[str, int]] = {
     "a batch": (json.dumps([call("textDocument/hover", {}), call("shutdown")]), INVALID),
     "only a version": ('{"jsonrpc": "2.0"}', INVALID),
     "an id of null": ('{"jsonrpc": "2.0", "id": null, "method": "textDocument/hover"}', INVALID),
-    "an id that is true": ('{"jsonrpc": "2.0", "id": true, "method": "textDocument/hover"}', INVALID),
-    "an id with a fraction": ('{"jsonrpc": "2.0", "id": 1.5, "method": "textDocument/hover"}', INVALID),
-    "an id that is a list": ('{"jsonrpc": "2.0", "id": [1], "method": "textDocument/hover"}', INVALID),
-    "an id that is an object": ('{"jsonrpc": "2.0", "id": {"a": 1}, "method": "shutdown"}', INVALID),
+    "an id that is true": (
+        '{"jsonrpc": "2.0", "id": true, "method": "textDocument/hover"}',
+        INVALID,
+    ),
+    "an id with a fraction": (
+        '{"jsonrpc": "2.0", "id": 1.5, "method": "textDocument/hover"}',
+        INVALID,
+    ),
+    "an id that is a list": (
+        '{"jsonrpc": "2.0", "id": [1], "method": "textDocument/hover"}',
+        INVALID,
+    ),
+    "an id that is an object": (
+        '{"jsonrpc": "2.0", "id": {"a": 1}, "method": "shutdown"}',
+        INVALID,
+    ),
     "an id of another version": ('{"id": [], "method": "textDocument/hover"}', INVALID),
 }
 
@@ -256,7 +285,13 @@ def test_what_is_no_message_is_answered_with_a_null_id(server: RawClient, name: 
 
 @pytest.mark.parametrize(
     "body",
-    [b"\xff\xfe{}", b'{"a": "\xc3\x28"}', "\ufeff{}".encode(), '{"a": 1}'.encode("utf-16"), b"\x00" * 64],
+    [
+        b"\xff\xfe{}",
+        b'{"a": "\xc3\x28"}',
+        "\ufeff{}".encode(),
+        '{"a": 1}'.encode("utf-16"),
+        b"\x00" * 64,
+    ],
 )
 def test_what_is_no_utf8_is_no_json(server: RawClient, body: bytes) -> None:
     server.send(body)
@@ -297,7 +332,10 @@ def test_a_bad_request_is_answered_with_its_id(server: RawClient, name: str) -> 
     "msg_id", [0, -1, 2**31 - 1, 2**63, 10**100, "", "a" * 10_000, "\u202e\x00", "\ud800", "1"]
 )
 def test_an_id_comes_back_as_it_was(server: RawClient, msg_id: Any) -> None:
-    for method, params in (("textDocument/hover", {"textDocument": OPEN, "position": HERE}), ("foo", {})):
+    for method, params in (
+        ("textDocument/hover", {"textDocument": OPEN, "position": HERE}),
+        ("foo", {}),
+    ):
         server.send(call(method, params, msg_id))
         answer = server.answer_to(msg_id)
         assert type(answer["id"]) is type(msg_id)
@@ -331,14 +369,26 @@ BAD_PARAMS: dict[str, tuple[str, Any]] = {
     "hover: a document by name": (HOVER, {"textDocument": "file:///x.py", "position": HERE}),
     "hover: a URI of null": (HOVER, {"textDocument": {"uri": None}, "position": HERE}),
     "hover: a URI that is a number": (HOVER, {"textDocument": {"uri": 5}, "position": HERE}),
-    "hover: a line as a text": (HOVER, {"textDocument": OPEN, "position": {"line": "1", "character": 0}}),
+    "hover: a line as a text": (
+        HOVER,
+        {"textDocument": OPEN, "position": {"line": "1", "character": 0}},
+    ),
     "hover: a line with a fraction": (
         HOVER,
         {"textDocument": OPEN, "position": {"line": 1.5, "character": 0}},
     ),
-    "hover: a line that is true": (HOVER, {"textDocument": OPEN, "position": {"line": True, "character": 0}}),
-    "hover: a negative line": (HOVER, {"textDocument": OPEN, "position": {"line": -1, "character": 0}}),
-    "hover: a negative character": (HOVER, {"textDocument": OPEN, "position": {"line": 0, "character": -5}}),
+    "hover: a line that is true": (
+        HOVER,
+        {"textDocument": OPEN, "position": {"line": True, "character": 0}},
+    ),
+    "hover: a negative line": (
+        HOVER,
+        {"textDocument": OPEN, "position": {"line": -1, "character": 0}},
+    ),
+    "hover: a negative character": (
+        HOVER,
+        {"textDocument": OPEN, "position": {"line": 0, "character": -5}},
+    ),
     "hover: 2**31": (HOVER, {"textDocument": OPEN, "position": {"line": 2**31, "character": 0}}),
     "hover: 10**30": (HOVER, {"textDocument": OPEN, "position": {"line": 0, "character": 10**30}}),
     "hover: a position as a list": (HOVER, {"textDocument": OPEN, "position": [0, 0]}),
@@ -366,14 +416,20 @@ BAD_PARAMS: dict[str, tuple[str, Any]] = {
     ),
     "resolve: none": ("codeAction/resolve", None),
     "resolve: no title": ("codeAction/resolve", {"data": {}}),
-    "resolve: an edit of another type": ("codeAction/resolve", {"title": "x", "edit": {"changes": {"a": 5}}}),
+    "resolve: an edit of another type": (
+        "codeAction/resolve",
+        {"title": "x", "edit": {"changes": {"a": 5}}},
+    ),
     "lens: none": ("textDocument/codeLens", None),
     "lens: a list": ("textDocument/codeLens", []),
     "command: none": (EXECUTE, None),
     "command: no name": (EXECUTE, {"arguments": []}),
     "command: a name of null": (EXECUTE, {"command": None}),
     "command: unknown": (EXECUTE, {"command": "rm -rf /"}),
-    "command: arguments in an object": (EXECUTE, {"command": "kernel-lsp.status", "arguments": {"a": 1}}),
+    "command: arguments in an object": (
+        EXECUTE,
+        {"command": "kernel-lsp.status", "arguments": {"a": 1}},
+    ),
     "command: arguments in a text": (EXECUTE, {"command": "kernel-lsp.status", "arguments": "abc"}),
 }
 
@@ -401,7 +457,10 @@ BAD_NOTIFICATIONS: dict[str, tuple[str, Any]] = {
     "change: none": ("textDocument/didChange", None),
     "change: not open": (
         "textDocument/didChange",
-        {"textDocument": {"uri": "file:///never.py", "version": 3}, "contentChanges": [{"text": "x"}]},
+        {
+            "textDocument": {"uri": "file:///never.py", "version": 3},
+            "contentChanges": [{"text": "x"}],
+        },
     ),
     "change: changes in an object": (
         "textDocument/didChange",
@@ -413,7 +472,10 @@ BAD_NOTIFICATIONS: dict[str, tuple[str, Any]] = {
     ),
     "close: not open": ("textDocument/didClose", {"textDocument": {"uri": "file:///never.py"}}),
     "close: a URI that is none": ("textDocument/didClose", {"textDocument": {"uri": "http://["}}),
-    "save: not open": ("textDocument/didSave", {"textDocument": {"uri": "file:///never.py"}, "text": "x"}),
+    "save: not open": (
+        "textDocument/didSave",
+        {"textDocument": {"uri": "file:///never.py"}, "text": "x"},
+    ),
     "cancel: unknown": ("$/cancelRequest", {"id": 123456789}),
     "cancel: an object": ("$/cancelRequest", {"id": {"a": 1}}),
     "cancel: none": ("$/cancelRequest", None),
@@ -426,7 +488,11 @@ BAD_NOTIFICATIONS: dict[str, tuple[str, Any]] = {
     "settings: a text": ("workspace/didChangeConfiguration", {"settings": "x"}),
     "settings: garbage": (
         "workspace/didChangeConfiguration",
-        {"settings": {"kernel-lsp": {"device": {"a": 1}, "budget": [None], "python": 5, "nonsense": True}}},
+        {
+            "settings": {
+                "kernel-lsp": {"device": {"a": 1}, "budget": [None], "python": 5, "nonsense": True}
+            }
+        },
     ),
     "settings: null": ("workspace/didChangeConfiguration", {"settings": {"kernel-lsp": None}}),
     "folders: none": ("workspace/didChangeWorkspaceFolders", {"event": {}}),
@@ -439,10 +505,12 @@ BAD_NOTIFICATIONS: dict[str, tuple[str, Any]] = {
         {
             "event": {
                 "added": [
-                    {"uri": uri, "name": "x"} for uri in ("http://[", "", "untitled:x", "file:///a%00b")
+                    {"uri": uri, "name": "x"}
+                    for uri in ("http://[", "", "untitled:x", "file:///a%00b")
                 ],
                 "removed": [
-                    {"uri": uri, "name": "x"} for uri in ("http://[", "", "untitled:x", "file:///a%00b")
+                    {"uri": uri, "name": "x"}
+                    for uri in ("http://[", "", "untitled:x", "file:///a%00b")
                 ],
             }
         },
@@ -451,7 +519,8 @@ BAD_NOTIFICATIONS: dict[str, tuple[str, Any]] = {
         "workspace/didChangeWatchedFiles",
         {
             "changes": [
-                {"uri": uri, "type": 1} for uri in ("http://[", "file:///a%00b.py", "x", "file:rel.py")
+                {"uri": uri, "type": 1}
+                for uri in ("http://[", "file:///a%00b.py", "x", "file:rel.py")
             ]
         },
     ),
@@ -509,7 +578,8 @@ DAMAGED: dict[str, bytes] = {
     "too small": b"Content-Length: %d\r\n\r\n" % (len(LONG) - 20) + LONG,
     "much too small": b"Content-Length: 5\r\n\r\n" + LONG,
     "two lengths": b"Content-Length: 5\r\nContent-Length: 17\r\n\r\n" + LONG,
-    "another charset": b"Content-Length: %d\r\nContent-Type: x; charset=utf-16\r\n\r\n" % len(LONG) + LONG,
+    "another charset": b"Content-Length: %d\r\nContent-Type: x; charset=utf-16\r\n\r\n" % len(LONG)
+    + LONG,
     "an endless header": b"X: " + b"a" * 200_000 + b"\r\n\r\n",
     "an endless header without an end": b"a" * 200_000,
     "thousands of headers": b"X-Header: 1\r\n" * 5_000 + b"\r\n",
@@ -528,7 +598,9 @@ def test_after_a_lie_in_the_header_the_next_message_is_read(server: RawClient, n
 
 @pytest.mark.parametrize("more", [1, 10, 30, len(framed(GOOD)) - 1])
 def test_a_length_that_is_too_large_swallows_one_message_only(server: RawClient, more: int) -> None:
-    server.write(b"Content-Length: %d\r\n\r\n" % (len(LONG) + more) + LONG + framed(GOOD) + framed(GOOD))
+    server.write(
+        b"Content-Length: %d\r\n\r\n" % (len(LONG) + more) + LONG + framed(GOOD) + framed(GOOD)
+    )
     assert code_of(server.answer_to(None)) == PARSE
     assert code_of(server.answer_to("good")) == NO_METHOD
 
@@ -572,7 +644,8 @@ ODD_TEXTS: dict[str, str] = {
     "only null bytes": "\x00" * 1000,
     "half a surrogate pair": DIAGONAL + "x = '\ud800'\n",
     "halves in the wrong order": "# \udc00\ud800\n" + DIAGONAL,
-    "mixed line ends": DIAGONAL.replace("\n", "\r\n", 2).replace("    def", "\r    def") + "\r\r\n\n",
+    "mixed line ends": DIAGONAL.replace("\n", "\r\n", 2).replace("    def", "\r    def")
+    + "\r\r\n\n",
     "form feeds and separators": "\x0c\x1c\x85\u2028\u2029" + DIAGONAL,
     "a byte order mark": "\ufeff" + DIAGONAL,
     "no Python": "<html>{{{ '''",
@@ -616,7 +689,8 @@ PLACES = [at(0, 0), at(0, FAR), at(FAR, 0), at(FAR, FAR), at(6, 20), at(6, 21), 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_positions_in_every_encoding(tmp_path: Path, encoding: str) -> None:
-    """A hint's place is told in the client's units; places in a character and behind the end are taken."""
+    """A hint's place is told in the client's units; places in a character and behind the end are
+    taken."""
     units = {"utf-8": 4, "utf-16": 2}[encoding]
     text = DIAGONAL.replace("return torch.diag", "return '😀' and torch.diag")
     capabilities = {**CAPABILITIES, "general": {"positionEncodings": ["utf-99", encoding]}}
@@ -634,9 +708,15 @@ def test_positions_in_every_encoding(tmp_path: Path, encoding: str) -> None:
             assert "result" in client.request(ACTION, {**params, "context": {"diagnostics": []}})
         # Behind the last line's end, which has no line break, and inside the pair of surrogates.
         client.change(uri, {"text": text.rstrip("\n")}, version=2)
-        client.change(uri, {"range": {"start": at(6, 999), "end": at(6, FAR)}, "text": " # end\n"}, version=3)
-        client.change(uri, {"range": {"start": at(FAR, 0), "end": at(FAR, 9)}, "text": "x = 1\n"}, version=4)
-        client.change(uri, {"range": {"start": at(0, 3), "end": at(0, 0)}, "text": "\nimp"}, version=5)
+        client.change(
+            uri, {"range": {"start": at(6, 999), "end": at(6, FAR)}, "text": " # end\n"}, version=3
+        )
+        client.change(
+            uri, {"range": {"start": at(FAR, 0), "end": at(FAR, 9)}, "text": "x = 1\n"}, version=4
+        )
+        client.change(
+            uri, {"range": {"start": at(0, 3), "end": at(0, 0)}, "text": "\nimp"}, version=5
+        )
         hint = next(h for h in client.hints(uri, 5) if h["code"] == "KL105")
         assert hint["range"]["start"] == at(7, column + units - 1)
 
@@ -710,7 +790,16 @@ def test_any_uri_may_be_opened(server: RawClient, uri: str) -> None:
 # --- commands ------------------------------------------------------------------------------------
 
 COMMANDS = [
-    *("optimize", "benchmark", "searchDeeper", "cancel", "apply", "chosen", "showEvidence", "showPrompt"),
+    *(
+        "optimize",
+        "benchmark",
+        "searchDeeper",
+        "cancel",
+        "apply",
+        "chosen",
+        "showEvidence",
+        "showPrompt",
+    ),
     *("trust", "allowRemote", "dismiss", "listKernels", "status", "entryPoints", "recordRun"),
 ]
 HOSTILE: list[list[Any]] = [
@@ -719,9 +808,36 @@ HOSTILE: list[list[Any]] = [
     [5, "x"],
     [[{}]],
     [{}, {}, {}],
-    [{"uri": 5, "qualname": [], "proposal": {}, "code": None, "folder": 7, "origin": 5, "answer": 5}],
-    [{"uri": None, "qualname": None, "proposal": None, "configurations": {}, "mode": [], "seconds": "x"}],
-    [{"uri": "file:///x", "qualname": "a" * 100_000, "proposal": "../" * 100, "kind": [1], "candidates": -1}],
+    [
+        {
+            "uri": 5,
+            "qualname": [],
+            "proposal": {},
+            "code": None,
+            "folder": 7,
+            "origin": 5,
+            "answer": 5,
+        }
+    ],
+    [
+        {
+            "uri": None,
+            "qualname": None,
+            "proposal": None,
+            "configurations": {},
+            "mode": [],
+            "seconds": "x",
+        }
+    ],
+    [
+        {
+            "uri": "file:///x",
+            "qualname": "a" * 100_000,
+            "proposal": "../" * 100,
+            "kind": [1],
+            "candidates": -1,
+        }
+    ],
     [
         {
             "uri": "\ud800",
@@ -764,7 +880,7 @@ def test_resolving_foreign_data(server: RawClient, data: Any) -> None:
         assert "edit" not in answer["result"]
 
 
-# --- load, cancellation, clients that do not answer ------------------------------------------------
+# --- load, cancellation, clients that do not answer -----------------------------------------------
 
 
 def test_a_cancelled_request_is_answered_once(tmp_path: Path) -> None:
@@ -774,7 +890,10 @@ def test_a_cancelled_request_is_answered_once(tmp_path: Path) -> None:
         client.initialize()
         uri = client.open(DIAGONAL)
         client.hints(uri)
-        params = {"command": "kernel-lsp.showPrompt", "arguments": [{"uri": uri, "qualname": "Model"}]}
+        params = {
+            "command": "kernel-lsp.showPrompt",
+            "arguments": [{"uri": uri, "qualname": "Model"}],
+        }
         waiting = client.ask(EXECUTE, params)
         client.until(lambda m: m.get("method") == "window/showMessageRequest")
         client.notify("$/cancelRequest", {"id": str(waiting)})  # another id
@@ -792,7 +911,10 @@ def test_what_is_still_worked_on_at_shutdown_is_cancelled(tmp_path: Path) -> Non
         client.initialize()
         uri = client.open(DIAGONAL)
         client.hints(uri)
-        params = {"command": "kernel-lsp.showPrompt", "arguments": [{"uri": uri, "qualname": "Model"}]}
+        params = {
+            "command": "kernel-lsp.showPrompt",
+            "arguments": [{"uri": uri, "qualname": "Model"}],
+        }
         waiting = [client.ask(EXECUTE, params) for _ in range(3)]
         client.until(lambda m: m.get("method") == "window/showMessageRequest")
         assert client.request("shutdown").get("result", "absent") is None
@@ -808,7 +930,10 @@ def test_an_answer_of_the_client_cannot_answer_the_clients_own_request(tmp_path:
         client.initialize()
         uri = client.open(DIAGONAL)
         client.hints(uri)
-        params = {"command": "kernel-lsp.showPrompt", "arguments": [{"uri": uri, "qualname": "Model"}]}
+        params = {
+            "command": "kernel-lsp.showPrompt",
+            "arguments": [{"uri": uri, "qualname": "Model"}],
+        }
         waiting = client.ask(EXECUTE, params)
         client.until(lambda m: m.get("method") == "window/showMessageRequest")
         client.send({"jsonrpc": "2.0", "id": waiting, "result": "mine"})
@@ -849,7 +974,11 @@ def test_whatever_a_client_answers_the_server_goes_on(tmp_path: Path) -> None:
 
     with running(tmp_path / "p", ready=False) as client:
         for method in (
-            *("workspace/configuration", "client/registerCapability", "window/workDoneProgress/create"),
+            *(
+                "workspace/configuration",
+                "client/registerCapability",
+                "window/workDoneProgress/create",
+            ),
             *("window/showMessageRequest", "workspace/codeLens/refresh", "window/showDocument"),
         ):
             client.answers[method] = answer
@@ -884,7 +1013,8 @@ def test_floods_do_not_delay_the_next_request(server: RawClient) -> None:
 
 
 def test_a_client_that_writes_and_does_not_read_is_answered_later(tmp_path: Path) -> None:
-    """Thousands of requests before the first answer is read: no deadlock, and all are answered in order."""
+    """Thousands of requests before the first answer is read: no deadlock, and all are answered in
+    order."""
     with running(tmp_path / "p", ready=False, reading=False) as client:
         client.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
         params = {"textDocument": OPEN, "position": HERE}

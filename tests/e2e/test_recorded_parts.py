@@ -1,4 +1,5 @@
-"""A program whose module breaks, recorded and optimized by the command line: its parts, its functions.
+"""A program whose module breaks, recorded and optimized by the command line: its parts, its
+functions.
 
 Also: what the recorder puts before functions changes nothing that the program sees.
 """
@@ -34,10 +35,20 @@ def recorded(work: Path) -> subprocess.CompletedProcess[str]:
 
 
 def kernel_lsp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(folder.parent / "data"), "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "KERNEL_LSP_DATA_DIR": str(folder.parent / "data"),
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-m", "kernel_lsp", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
 
 
@@ -78,5 +89,9 @@ def test_a_module_that_breaks_is_rewritten_in_part_and_its_breaks_are_told(work:
     assert best["candidate"]["summary"].startswith("fuse silu, sigmoid")
     assert best["evaluation"]["status"] == "passed", best["evaluation"]["detail"]
     assert "if h.abs().max() > 100:" in best["candidate"]["edit"]["target"]
-    shown = kernel_lsp(work, "optimize", "model.py::Gate", "--device", "cpu", "--budget", "2").stdout
-    assert "model.py:19: `rate = h.mean().item()` moves a value to the host; keep it a tensor" in shown
+    shown = kernel_lsp(
+        work, "optimize", "model.py::Gate", "--device", "cpu", "--budget", "2"
+    ).stdout
+    assert (
+        "model.py:19: `rate = h.mean().item()` moves a value to the host; keep it a tensor" in shown
+    )

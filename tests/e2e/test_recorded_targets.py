@@ -1,8 +1,8 @@
-"""A package as people have it: recorded by the command line, its modules opened where they live and judged.
+"""A package as people have it: recorded by the command line, its modules opened where they live
+and judged.
 
-Relative imports, a constructor that takes a config object, an enum and a registry, a call with a tuple of
-states, a module called by its `forward`, a cache that a call changes.
-"""
+Relative imports, a constructor that takes a config object, an enum and a registry, a call with a
+tuple of states, a module called by its `forward`, a cache that a call changes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kernel_lsp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(folder.parent / "data"), "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "KERNEL_LSP_DATA_DIR": str(folder.parent / "data"),
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-m", "kernel_lsp", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -81,6 +91,8 @@ def test_what_is_judged_is_the_file_as_it_is_now(home: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     path = folder / "package" / "blocks.py"
     text = path.read_text()
-    path.write_text(text.replace("scale = torch.rsqrt(", "raise ValueError('edited'); scale = torch.rsqrt("))
+    path.write_text(
+        text.replace("scale = torch.rsqrt(", "raise ValueError('edited'); scale = torch.rsqrt(")
+    )
     done = kernel_lsp(folder, "optimize", "package/blocks.py::Norm", "--device", "cpu", "--json")
     assert "edited" in done.stderr + done.stdout

@@ -1,7 +1,8 @@
-"""Deeper searches as an editor sees them: actions, commands, one question before code leaves the machine.
+"""Deeper searches as an editor sees them: actions, commands, one question before code leaves the
+machine.
 
-With the host of faults: what is searched and how is tested with the real one (test_search_flow.py).
-"""
+With the host of faults: what is searched and how is tested with the real one
+(test_search_flow.py)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ async def test_optimize_and_search_deeper_are_offered_side_by_side(launch: Launc
         ]
         await session.command("optimize", uri=uri, qualname="Model")
         await session.hint(uri)
-        assert "Search deeper for Model…" in await titles(session, uri)  # also when a rewrite is offered
+        assert "Search deeper for Model…" in await titles(
+            session, uri
+        )  # also when a rewrite is offered
 
 
 async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_offer_stays(
@@ -51,7 +54,13 @@ async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_off
     async with launch(fault="search", options=LOCAL) as session:
         uri = session.open("model.py", EXAMPLE)
         started = await session.command(
-            "searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=12, seconds=60, fresh=True
+            "searchDeeper",
+            uri=uri,
+            qualname="Model",
+            mode="turns",
+            candidates=12,
+            seconds=60,
+            fresh=True,
         )
         assert started["budget"]["candidates"] == 12
         await session.hint(uri, "3.00x")
@@ -62,13 +71,22 @@ async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_off
         await session.jobs("Model (search)")
         assert "3.00x" in (await session.rewrite(uri)).title  # what the quick job found is slower
         lenses = await session.command("listKernels", uri=uri)
-        assert any(row["qualname"] == "Model" and row["state"] == "searching: round 1" for row in lenses)
-        assert (await session.command("cancel", uri=uri, qualname="Model", kind="search"))["cancelled"] == 1
+        assert any(
+            row["qualname"] == "Model" and row["state"] == "searching: round 1" for row in lenses
+        )
+        assert (await session.command("cancel", uri=uri, qualname="Model", kind="search"))[
+            "cancelled"
+        ] == 1
         await session.event("host_cancelled")
         await session.jobs()
         assert "3.00x" in (await session.rewrite(uri)).title
     plan, quick = jobs(session)[0]["search"], jobs(session)[1]["search"]
-    assert (plan["mode"], plan["fresh"], plan["budget"]["seconds"], quick) == ("turns", True, 60, None)
+    assert (plan["mode"], plan["fresh"], plan["budget"]["seconds"], quick) == (
+        "turns",
+        True,
+        60,
+        None,
+    )
 
 
 BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
@@ -118,7 +136,10 @@ async def test_code_goes_to_another_machine_only_after_one_question(launch: Laun
         await until(lambda: len(jobs(session)) == 2)
         assert len(session.questions) == 1
         status = await session.command("status")
-        assert (status["folders"][0]["remote"], status["folders"][0]["remote_allowed"]) == (ORIGIN, True)
+        assert (status["folders"][0]["remote"], status["folders"][0]["remote_allowed"]) == (
+            ORIGIN,
+            True,
+        )
     assert [job["allowed_origin"] for job in jobs(session)] == [ORIGIN, ORIGIN]
     assert Consents(session.data_dir).allows_remote(session.folder, ORIGIN)
 
@@ -153,14 +174,18 @@ async def test_background_jobs_never_ask_and_never_may(launch: Launch) -> None:
         uri = session.open("model.py", EXAMPLE)
         await session.hint(uri)
         assert session.questions == []
-    assert [(job["background"], job["allowed_origin"]) for job in jobs(session)][:1] == [(True, None)]
+    assert [(job["background"], job["allowed_origin"]) for job in jobs(session)][:1] == [
+        (True, None)
+    ]
 
 
 async def test_the_answer_can_be_given_by_a_command(launch: Launch) -> None:
     async with launch(fault="search", options=REMOTE) as session:
         uri = session.open("model.py", EXAMPLE)
         folder = str(session.folder)
-        given = await session.command("allowRemote", folder=folder, origin=f"{ORIGIN}/v1", answer=False)
+        given = await session.command(
+            "allowRemote", folder=folder, origin=f"{ORIGIN}/v1", answer=False
+        )
         assert (given["origin"], given["allowed"]) == (ORIGIN, False)
         await session.command("searchDeeper", uri=uri, qualname="Model")
         await session.hint(uri)

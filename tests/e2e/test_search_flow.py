@@ -1,7 +1,8 @@
-"""Searches with a language model through the real server, host, engine and gate; only the model is scripted.
+"""Searches with a language model through the real server, host, engine and gate; only the model is
+scripted.
 
-Its calls are drawn from the schema that it is held to, as a server with constrained decoding would.
-"""
+Its calls are drawn from the schema that it is held to, as a server with constrained decoding
+would."""
 
 from __future__ import annotations
 
@@ -78,7 +79,11 @@ def then(*says: Say) -> Callable[[dict[str, Any]], Say]:
 
 
 def below_host(session: Editor) -> list[psutil.Process]:
-    return [p for p in psutil.Process(session.server_pid).children(recursive=True) if p.pid != host(session)]
+    return [
+        p
+        for p in psutil.Process(session.server_pid).children(recursive=True)
+        if p.pid != host(session)
+    ]
 
 
 def host(session: Editor) -> int:
@@ -86,14 +91,20 @@ def host(session: Editor) -> int:
     return int(found.pid)
 
 
-async def test_a_model_proposes_in_the_editor_and_its_rewrite_is_verified_and_applied(launch: Launch) -> None:
+async def test_a_model_proposes_in_the_editor_and_its_rewrite_is_verified_and_applied(
+    launch: Launch,
+) -> None:
     with served(then(Say(tool="apply_skill"))) as server:
         async with launch(fault=None, options=options(server)) as session:
             uri = session.open("example.py", EXAMPLE)
-            await session.command("searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=1)
+            await session.command(
+                "searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=1
+            )
             action = await session.rewrite(uri, seconds=PATIENCE_S)
             assert action.command is not None
-            report = (await session.command("showEvidence", **action.command.arguments[0]))["report"]
+            report = (await session.command("showEvidence", **action.command.arguments[0]))[
+                "report"
+            ]
             assert "| proposed by | openai:scripted, turn 1 (restart): " in report
             after = await session.take(uri, action)
             assert "Verified on cpu" in after
@@ -108,11 +119,14 @@ async def test_a_model_proposes_in_the_editor_and_its_rewrite_is_verified_and_ap
 
 
 async def test_cancel_stops_the_request_and_the_processes_of_a_search(launch: Launch) -> None:
-    """The bar is 500 ms on a quiet machine; here, neither the request nor the search would ever end."""
+    """The bar is 500 ms on a quiet machine; here, neither the request nor the search would ever
+    end."""
     with served(then(Say("a word ", endless=True, gap_s=0.05))) as server:
         async with launch(fault=None, options=options(server)) as session:
             uri = session.open("example.py", EXAMPLE)
-            await session.command("searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=4)
+            await session.command(
+                "searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=4
+            )
             await until(lambda: server.running and len(server.chats) > 1, PATIENCE_S)
             assert any(map(_works, below_host(session)))
             await session.command("cancel", kind="search")
@@ -130,14 +144,18 @@ def _works(process: psutil.Process) -> bool:
         command = " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return False
-    return any(name in command for name in ("rewrite.engine", "evaluator.judging", "evaluator.running"))
+    return any(
+        name in command for name in ("rewrite.engine", "evaluator.judging", "evaluator.running")
+    )
 
 
 async def test_a_search_goes_on_after_its_host_was_killed(launch: Launch) -> None:
     with served(then(Say(tool="apply_skill"), Say(delay_s=600.0))) as server:
         async with launch(fault=None, options=options(server)) as session:
             uri = session.open("example.py", EXAMPLE)
-            await session.command("searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=3)
+            await session.command(
+                "searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=3
+            )
             await session.rewrite(uri, seconds=PATIENCE_S)  # verified while the search goes on
             await until(lambda: server.running)
             os.kill(host(session), signal.SIGKILL)
@@ -145,11 +163,15 @@ async def test_a_search_goes_on_after_its_host_was_killed(launch: Launch) -> Non
             assert "was not searched to the end" in session.client.messages[0].message
             archive = next((session.data_dir / "searches").glob("*.db"))
             asked = len(server.chats)
-            await session.command("searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=1)
+            await session.command(
+                "searchDeeper", uri=uri, qualname="Model", mode="turns", candidates=1
+            )
             async with asyncio.timeout(PATIENCE_S):
                 while (await session.command("status"))["jobs"]:  # noqa: ASYNC110 - in another process
                     await asyncio.sleep(0.2)
-            assert len(server.chats) == asked  # one candidate was asked for, and that one was judged
+            assert (
+                len(server.chats) == asked
+            )  # one candidate was asked for, and that one was judged
             assert (await session.rewrite(uri)).title
             assert archive.exists()
     assert len({(e.proposal, e.time) for e in evaluated(session.data_dir)}) == 1
@@ -167,24 +189,39 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernel_lsp", "optimize", str(home / "example.py"), "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "kernel_lsp",
+        "optimize",
+        str(home / "example.py"),
+        "--device",
+        "cpu",
+    ]
     data = {"KERNEL_LSP_DATA_DIR": str(home / "data"), "KERNEL_LSP_EVALUATE_TIMEOUT_S": "600"}
     return subprocess.run(
         [*command, "--search", "evolve", "--candidates", "2", "--json", *arguments],
-        env={**os.environ, **data, **environment}, capture_output=True, text=True, check=False, cwd=ROOT,
+        env={**os.environ, **data, **environment}, capture_output=True, text=True, check=False,
+        cwd=ROOT,
         timeout=3 * PATIENCE_S,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_without_a_usable_model_the_quick_result_is_there_and_a_note_says_why(home: Path, fault: str) -> None:
+def test_without_a_usable_model_the_quick_result_is_there_and_a_note_says_why(
+    home: Path, fault: str
+) -> None:
     endpoint, words = FAULTS[fault]
     with served(options=Options(key="right")) as server:
         flags = (
-            ["--endpoint", endpoint if endpoint is not None else server.endpoint] if endpoint != "" else []
+            ["--endpoint", endpoint if endpoint is not None else server.endpoint]
+            if endpoint != ""
+            else []
         )
         done = run(home, "--policy", "openai", *flags, KERNEL_LSP_API_KEY="wrong-key-0815")
-    assert done.returncode in (0, 1), done.stderr  # how fast it is depends on who else computes here
+    assert done.returncode in (0, 1), (
+        done.stderr
+    )  # how fast it is depends on who else computes here
     (outcome,) = json.loads(done.stdout)["outcomes"]
     assert outcome["proposals"][0]["evaluation"]["status"] == "passed"
     (note,) = outcome["search"]["notes"]

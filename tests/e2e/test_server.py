@@ -26,14 +26,17 @@ def encoding_of(session: Editor) -> str:
 
 @pytest.mark.parametrize("editor", EDITORS)
 async def test_a_rewrite_in_an_editor(launch: Launch, editor: str) -> None:
-    """Taken and undone, refused for changed code, and right in nasty text: one session has all of it."""
+    """Taken and undone, refused for changed code, and right in nasty text: one session has all of
+    it."""
     async with launch(editor) as session:
         await the_offered_rewrite_becomes_accepted_and_undo_reverts_it(session, editor)
         await a_rewrite_of_changed_code_is_refused(session)
         await nasty_text_survives_byte_for_byte(session)
 
 
-async def the_offered_rewrite_becomes_accepted_and_undo_reverts_it(session: Editor, editor: str) -> None:
+async def the_offered_rewrite_becomes_accepted_and_undo_reverts_it(
+    session: Editor, editor: str
+) -> None:
     uri = session.open("model.py", EXAMPLE)
     await session.hint(uri)
     action = await session.rewrite(uri)
@@ -58,7 +61,8 @@ async def a_rewrite_of_changed_code_is_refused(session: Editor) -> None:
 
 
 async def edit_of(session: Editor, action: types.CodeAction) -> types.WorkspaceEdit:
-    """What the editor is told to change: in answer to its question, or in one of the server (Emacs)."""
+    """What the editor is told to change: in answer to its question, or in one of the server
+    (Emacs)."""
     if action.data is not None:
         edit = (await session.client.code_action_resolve_async(action)).edit
         assert edit is not None
@@ -101,7 +105,8 @@ NASTY = (
 
 
 async def nasty_text_survives_byte_for_byte(session: Editor) -> None:
-    """Form feed, NEL, U+2028, emoji, CRLF, tabs and no final line end, typed incrementally before."""
+    """Form feed, NEL, U+2028, emoji, CRLF, tabs and no final line end, typed incrementally
+    before."""
     uri = session.open("nasty.py", NASTY)
     start = types.Position(line=6, character=0)
     insert = types.TextDocumentContentChangePartial(
@@ -120,7 +125,8 @@ async def nasty_text_survives_byte_for_byte(session: Editor) -> None:
 
 
 async def test_what_was_verified_stays_as_it_was_told_until_it_is_dismissed(launch: Launch) -> None:
-    """One session with one verified rewrite, and everything that an editor may do about it in between."""
+    """One session with one verified rewrite, and everything that an editor may do about it in
+    between."""
     async with launch() as session:
         assert (await session.command("status"))["device"] is None
         uri = session.open("model.py", EXAMPLE)
@@ -130,7 +136,9 @@ async def test_what_was_verified_stays_as_it_was_told_until_it_is_dismissed(laun
         await hints_are_hints_and_an_unchanged_set_is_not_sent_again(session, uri)
         await cancelled_hovers_do_not_delay_the_next(session, uri)
         await a_syntax_error_keeps_the_last_good_state(session, uri)
-        await an_edit_elsewhere_keeps_the_offer_at_its_new_place(session, uri, hint.range.start.line)
+        await an_edit_elsewhere_keeps_the_offer_at_its_new_place(
+            session, uri, hint.range.start.line
+        )
         await never_offered_for_fix_all_or_source_actions(session, uri)
         await dismissal_silences_this_code_and_is_logged(session, uri)
         assert psutil.Process(session.server_pid).memory_info().rss < 60 * 2**20
@@ -155,10 +163,13 @@ async def hints_are_hints_and_an_unchanged_set_is_not_sent_again(session: Editor
 
 async def cancelled_hovers_do_not_delay_the_next(session: Editor, uri: str) -> None:
     params = types.HoverParams(
-        text_document=types.TextDocumentIdentifier(uri=uri), position=types.Position(line=4, character=7)
+        text_document=types.TextDocumentIdentifier(uri=uri),
+        position=types.Position(line=4, character=7),
     )
     for number in range(30):
-        session.client.protocol.send_request(types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number)
+        session.client.protocol.send_request(
+            types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number
+        )
         session.client.cancel_request(types.CancelParams(id=9000 + number))
     hover = await asyncio.wait_for(session.client.text_document_hover_async(params), PATIENCE_S)
     assert hover is not None
@@ -177,14 +188,18 @@ async def a_syntax_error_keeps_the_last_good_state(session: Editor, uri: str) ->
     assert lenses
 
 
-async def an_edit_elsewhere_keeps_the_offer_at_its_new_place(session: Editor, uri: str, line: int) -> None:
+async def an_edit_elsewhere_keeps_the_offer_at_its_new_place(
+    session: Editor, uri: str, line: int
+) -> None:
     """``line``: where the hint was."""
     moved = "# one\n# two\n" + EXAMPLE
     session.change(uri, moved)
     edit = await edit_of(session, await session.rewrite(uri))
     after = apply_edit(moved, edit, uri, encoding_of(session))
     assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)")
-    await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == line + 2])
+    await until(
+        lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == line + 2]
+    )
 
 
 async def never_offered_for_fix_all_or_source_actions(session: Editor, uri: str) -> None:
@@ -198,7 +213,9 @@ async def dismissal_silences_this_code_and_is_logged(session: Editor, uri: str) 
     dismiss = next(i for i in items if i.title.startswith("Dismiss"))
     assert dismiss.command is not None
     await session.client.workspace_execute_command_async(
-        types.ExecuteCommandParams(command=dismiss.command.command, arguments=dismiss.command.arguments)
+        types.ExecuteCommandParams(
+            command=dismiss.command.command, arguments=dismiss.command.arguments
+        )
     )
     assert not [i for i in await session.actions(uri) if i.title.startswith("Rewrite")]
     assert (await session.event("dismissed"))["data"]["scope"] == "proposal"
@@ -234,7 +251,9 @@ async def test_nothing_runs_while_consent_is_not_answered(launch: Launch) -> Non
 
 
 @pytest.mark.parametrize(("answer", "runs"), [("Only when I ask", True), ("Never", False)])
-async def test_an_explicit_request_obeys_the_answer(launch: Launch, answer: str, runs: bool) -> None:
+async def test_an_explicit_request_obeys_the_answer(
+    launch: Launch, answer: str, runs: bool
+) -> None:
     async with launch(answer=answer) as session:
         uri = session.open("model.py", EXAMPLE)
         await until(lambda: session.questions)
@@ -271,15 +290,17 @@ async def test_progress_appears_and_its_button_cancels_the_job(launch: Launch) -
         token, reports = next(iter(session.client.progress_reports.items()))
         assert reports[0].title == "kernel-lsp: Model"
         assert reports[0].cancellable is True
-        session.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token=token))
+        session.client.window_work_done_progress_cancel(
+            types.WorkDoneProgressCancelParams(token=token)
+        )
         await session.event("host_cancelled")
         await until(lambda: isinstance(reports[-1], types.WorkDoneProgressEnd))
         lenses = await session.client.text_document_code_lens_async(
             types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
         )
-        assert [lens.command.title for lens in lenses if "Model" in str(lens.command.arguments)] == [
-            "▷ measure"
-        ]
+        assert [
+            lens.command.title for lens in lenses if "Model" in str(lens.command.arguments)
+        ] == ["▷ measure"]
 
 
 async def test_a_verified_rewrite_is_offered_while_its_job_still_runs(launch: Launch) -> None:
@@ -302,7 +323,12 @@ async def test_what_a_busy_machine_cut_short_is_tried_again(launch: Launch) -> N
         uri = session.open("model.py", EXAMPLE)
         await session.hint(uri)
         assert (
-            len(logged(session, "Model was not measured: the machine was too busy; it is tried again")) == 2
+            len(
+                logged(
+                    session, "Model was not measured: the machine was too busy; it is tried again"
+                )
+            )
+            == 2
         )
         assert session.client.messages == []
 
@@ -315,10 +341,14 @@ async def test_a_machine_that_stays_busy_is_left_alone_and_one_line_says_so(laun
         assert len((session.data_dir / "jobs.jsonl").read_text().splitlines()) == 4
         assert session.client.messages == []
         await session.command("optimize", uri=uri, qualname="Model")  # who asks is told
-        await until(lambda: [one.message for one in session.client.messages if "busy" in one.message])
+        await until(
+            lambda: [one.message for one in session.client.messages if "busy" in one.message]
+        )
 
 
-async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch, tmp_path: Path) -> None:
+async def test_no_interpreter_of_the_folder_is_run_before_consent(
+    launch: Launch, tmp_path: Path
+) -> None:
     python = tmp_path / "project" / ".venv" / "bin" / "python"
     ran = tmp_path / "ran"
     python.parent.mkdir(parents=True)
@@ -363,7 +393,9 @@ async def slow_job(session: Editor) -> list[int]:
 async def test_shutdown_with_a_running_job_leaves_nothing_behind(launch: Launch) -> None:
     async with launch(fault="slow") as session:
         pids = await slow_job(session)
-        await asyncio.wait_for(session.client.shutdown_session(), PATIENCE_S)  # the job would never end
+        await asyncio.wait_for(
+            session.client.shutdown_session(), PATIENCE_S
+        )  # the job would never end
         assert session.client._server.returncode == 0
         await until(lambda: all(gone(pid) for pid in pids))
         session.client.error = RuntimeError("shut down already")
@@ -407,8 +439,12 @@ async def test_a_poor_client_gets_nothing_that_it_did_not_announce(launch: Launc
             await session.command("apply", **action.command.arguments[0])
 
 
-async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(launch: Launch) -> None:
-    text = EXAMPLE.replace("class Model", "class Model(nn.Module):\n    pass\n\n\n" * 500 + "class Model", 1)
+async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(
+    launch: Launch,
+) -> None:
+    text = EXAMPLE.replace(
+        "class Model", "class Model(nn.Module):\n    pass\n\n\n" * 500 + "class Model", 1
+    )
     async with launch(options={"settings": {"background": False}}) as session:
         for number in range(20):  # on a busy machine a question may come late
             document = types.TextDocumentIdentifier(uri=session.open(f"model{number}.py", text))
@@ -438,8 +474,12 @@ async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
         session.save(uri)
         await session.event("kept")
         document = types.TextDocumentIdentifier(uri=uri)
-        session.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
-        await session.command("status")  # answered after it was closed, which looks at the disk once
+        session.client.text_document_did_close(
+            types.DidCloseTextDocumentParams(text_document=document)
+        )
+        await session.command(
+            "status"
+        )  # answered after it was closed, which looks at the disk once
         await asyncio.sleep(0.3)
         write(uri, EXAMPLE)
         reverted = await session.event("reverted")
@@ -456,7 +496,9 @@ async def test_a_bad_setting_is_reported_and_the_server_goes_on(launch: Launch) 
         assert "unknown setting 'no-such'" in logged
 
 
-async def test_two_folders_have_their_own_settings_and_interpreters(launch: Launch, tmp_path: Path) -> None:
+async def test_two_folders_have_their_own_settings_and_interpreters(
+    launch: Launch, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder, name in ((one, 1.5), (two, 2.5)):
         (folder / ".venv/bin").mkdir(parents=True)
@@ -465,7 +507,9 @@ async def test_two_folders_have_their_own_settings_and_interpreters(launch: Laun
     without = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     async with launch(folders=[one, two], environment=without) as session:
         status = await session.command("status")
-        found = {f["folder"]: (f["interpreter"], f["settings"]["threshold"]) for f in status["folders"]}
+        found = {
+            f["folder"]: (f["interpreter"], f["settings"]["threshold"]) for f in status["folders"]
+        }
         assert found[str(one)] == (str(one / ".venv/bin/python"), 1.5)
         assert found[str(two)] == (str(two / ".venv/bin/python"), 2.5)
 
@@ -478,13 +522,21 @@ async def test_a_finding_is_mended_by_its_own_fix(launch: Launch) -> None:
         params = types.CodeActionParams(
             text_document=types.TextDocumentIdentifier(uri=uri),
             range=found.range,
-            context=types.CodeActionContext(diagnostics=[found], only=[types.CodeActionKind.QuickFix]),
+            context=types.CodeActionContext(
+                diagnostics=[found], only=[types.CodeActionKind.QuickFix]
+            ),
         )
         offered = await session.client.text_document_code_action_async(params)
-        (fix,) = [action for action in offered or [] if isinstance(action, types.CodeAction) and action.edit]
-        assert fix.title == "Compute this offset in 64 bits (KL203)" and list(fix.diagnostics or ()) == [
-            found
+        (fix,) = [
+            action
+            for action in offered or []
+            if isinstance(action, types.CodeAction) and action.edit
         ]
+        assert fix.title == "Compute this offset in 64 bits (KL203)" and list(
+            fix.diagnostics or ()
+        ) == [found]
         assert fix.edit is not None
         after = apply_edit(text, fix.edit, uri, encoding_of(session))
-        assert after == text.replace("base = batch * length", "base = batch.to(tl.int64) * length", 1)
+        assert after == text.replace(
+            "base = batch * length", "base = batch.to(tl.int64) * length", 1
+        )

@@ -1,4 +1,5 @@
-"""What goes wrong on users' machines, through the real server: a clear message, and a server that goes on."""
+"""What goes wrong on users' machines, through the real server: a clear message, and a server that
+goes on."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ async def test_a_file_that_is_no_utf8_on_disk_is_not_taken_for_deleted(launch: L
         session.save(uri)
         await session.event("kept")
         document = types.TextDocumentIdentifier(uri=uri)
-        session.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
+        session.client.text_document_did_close(
+            types.DidCloseTextDocumentParams(text_document=document)
+        )
         await asyncio.sleep(0.5)
         write(uri, b"# caf\xe9\n" + read(uri))
         await asyncio.sleep(1.5)
@@ -90,7 +93,9 @@ async def test_a_file_that_is_no_utf8_on_disk_is_not_taken_for_deleted(launch: L
         await session.event("deleted")
 
 
-async def test_a_damaged_journal_is_set_aside_with_a_message(launch: Launch, tmp_path: Path) -> None:
+async def test_a_damaged_journal_is_set_aside_with_a_message(
+    launch: Launch, tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "journal.db").write_bytes(b"this is no database" * 100)
@@ -104,7 +109,9 @@ async def test_a_damaged_journal_is_set_aside_with_a_message(launch: Launch, tmp
     assert any(file.read_bytes().startswith(b"this is no database") for file in aside)
 
 
-async def test_a_home_that_cannot_be_written_costs_only_the_memory(launch: Launch, tmp_path: Path) -> None:
+async def test_a_home_that_cannot_be_written_costs_only_the_memory(
+    launch: Launch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     nowhere = {**QUIET, "KERNEL_LSP_DATA_DIR": str(tmp_path / "file" / "data")}
     nowhere["KERNEL_LSP_PYTHON"] = "/nonexistent/python"
@@ -124,11 +131,18 @@ MAKER = "def get_inputs():\n"
 FOREVER = "def forever():\n    while True: pass\n\n\nX = forever()\n\n\nclass Model"
 BROKEN = {
     "missing import": (
-        "import no_such_module_here as nope\n" + DIAGONAL.replace("diag(gain)", "diag(nope.f(gain))"),
+        "import no_such_module_here as nope\n"
+        + DIAGONAL.replace("diag(gain)", "diag(nope.f(gain))"),
         "no_such_module_here",
     ),
-    "get_inputs raises": (DIAGONAL.replace(MAKER, MAKER + "    raise OSError('no data')\n"), "no data"),
-    "get_inputs of 100 GB": (DIAGONAL.replace(MAKER, MAKER + "    bytearray(100 * 2**30)\n"), "MemoryError"),
+    "get_inputs raises": (
+        DIAGONAL.replace(MAKER, MAKER + "    raise OSError('no data')\n"),
+        "no data",
+    ),
+    "get_inputs of 100 GB": (
+        DIAGONAL.replace(MAKER, MAKER + "    bytearray(100 * 2**30)\n"),
+        "MemoryError",
+    ),
 }
 ENDLESS = DIAGONAL.replace("class Model", FOREVER).replace("diag(gain)", "diag(X or gain)")
 
@@ -167,13 +181,18 @@ async def test_code_that_does_not_end_is_explained(launch: Launch) -> None:
 
 @pytest.mark.torch
 async def test_two_editors_take_turns_on_one_device(launch: Launch) -> None:
-    async with launch(fault=None, environment=QUIET) as first, launch(fault=None, environment=QUIET) as other:
+    async with (
+        launch(fault=None, environment=QUIET) as first,
+        launch(fault=None, environment=QUIET) as other,
+    ):
         processes = await judging(first)
         uri = other.open("second.py", DIAGONAL)
         await other.command("benchmark", uri=uri, qualname="Model")
 
         def said() -> str:
-            return str([report for reports in other.client.progress_reports.values() for report in reports])
+            return str(
+                [report for reports in other.client.progress_reports.values() for report in reports]
+            )
 
         await until(lambda: "another editor measures" in said())
         assert not all_gone(processes)

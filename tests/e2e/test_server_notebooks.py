@@ -33,7 +33,9 @@ class Notebook:
             cells=[types.NotebookCell(kind=code, document=cell) for cell in self.cells],
         )
         session.client.notebook_document_did_open(
-            types.DidOpenNotebookDocumentParams(notebook_document=document, cell_text_documents=items)
+            types.DidOpenNotebookDocumentParams(
+                notebook_document=document, cell_text_documents=items
+            )
         )
 
     def type(self, number: int, text: str, version: int = 2) -> None:
@@ -43,7 +45,9 @@ class Notebook:
         content = types.NotebookDocumentCellContentChanges(document=cell, changes=[whole])
         self.session.client.notebook_document_did_change(
             types.DidChangeNotebookDocumentParams(
-                notebook_document=types.VersionedNotebookDocumentIdentifier(uri=self.uri, version=version),
+                notebook_document=types.VersionedNotebookDocumentIdentifier(
+                    uri=self.uri, version=version
+                ),
                 change=types.NotebookDocumentChangeEvent(
                     cells=types.NotebookDocumentCellChanges(text_content=[content])
                 ),
@@ -108,7 +112,10 @@ async def test_a_fix_edits_the_cell_of_its_finding(launch: Launch) -> None:
         (fix,) = await session.client.text_document_code_action_async(params) or ()
         assert isinstance(fix, types.CodeAction) and fix.edit and fix.edit.document_changes
         (change,) = fix.edit.document_changes
-        assert isinstance(change, types.TextDocumentEdit) and change.text_document.uri == notebook.cells[1]
+        assert (
+            isinstance(change, types.TextDocumentEdit)
+            and change.text_document.uri == notebook.cells[1]
+        )
         (edit,) = change.edits
         line = text[cut:].splitlines()[edit.range.start.line]
         assert "base = batch * length" in line and edit.new_text.endswith(".to(tl.int64)")

@@ -25,7 +25,9 @@ def configure(session: Editor, *, scope: Path | None = None, **values: object) -
     """What the user sets, for a folder or for all."""
     uri = None if scope is None else scope.as_uri()
     session.client.set_configuration({"kernel-lsp": values}, scope_uri=uri)
-    session.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=None))
+    session.client.workspace_did_change_configuration(
+        types.DidChangeConfigurationParams(settings=None)
+    )
 
 
 def put(session: Editor, path: Path, text: str = DIAG) -> str:
@@ -59,10 +61,14 @@ async def test_each_folder_of_a_workspace_has_the_settings_of_its_scope(
         assert found[str(one)]["python"] is None and found[str(one)]["ignore"] == []
 
 
-async def test_a_folder_that_is_added_brings_its_settings(launch: Launch, roots: tuple[Path, Path]) -> None:
+async def test_a_folder_that_is_added_brings_its_settings(
+    launch: Launch, roots: tuple[Path, Path]
+) -> None:
     one, two = roots
     async with launch(folders=[one], options=OPTIONS) as session:
-        session.client.set_configuration({"kernel-lsp": {"ignore": ["KL105"]}}, scope_uri=two.as_uri())
+        session.client.set_configuration(
+            {"kernel-lsp": {"ignore": ["KL105"]}}, scope_uri=two.as_uri()
+        )
         uri = put(session, two / "a.py")
         await until(lambda: "KL105" in codes(session, uri))
         added = types.WorkspaceFoldersChangeEvent(

@@ -1,10 +1,10 @@
 """The life of one learned skill with the real engine and gate on the CPU, from the command line.
 
-A draft is verified on a program that it was not learned from; the verification is killed on the way and goes
-on without judging anything twice. One task is not enough to be accepted: tests/unit/test_pipeline_proving.py
-has more, judged by a script, because twelve judgements take a minute and a half. The executable skill below
-is a user's own: its default takes four passes that nobody needs, and what was kept had found the better one.
-"""
+A draft is verified on a program that it was not learned from; the verification is killed on the
+way and goes on without judging anything twice. One task is not enough to be accepted:
+tests/unit/test_pipeline_proving.py has more, judged by a script, because twelve judgements take a
+minute and a half. The executable skill below is a user's own: its default takes four passes that
+nobody needs, and what was kept had found the better one."""
 
 from __future__ import annotations
 
@@ -141,7 +141,9 @@ def judged(home: Path) -> dict[str, str]:
     rows = {}
     for path in sorted((home / "data" / "library" / "trials").glob("*.db")):
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-            found = database.execute("SELECT number, body FROM attempts WHERE state = 'done'").fetchall()
+            found = database.execute(
+                "SELECT number, body FROM attempts WHERE state = 'done'"
+            ).fetchall()
             rows |= {f"{path.name}#{number}": body for number, body in found}
     return rows
 
@@ -149,7 +151,12 @@ def judged(home: Path) -> dict[str, str]:
 def drafted(home: Path) -> str:
     rows = ArgSpec(name=None, dtype="float32", shape=(512, 4096))
     seen = MeasuredPlace(
-        device="cpu", device_name=None, architecture=None, inputs=(rows,), layouts=("contiguous",), torch=None
+        device="cpu",
+        device_name=None,
+        architecture=None,
+        inputs=(rows,),
+        layouts=("contiguous",),
+        torch=None,
     )
     steps = [Step(skill="double-negation", site="neg+neg_1", parameters={"passes": 0})]
     draft = summary_rule.draft(steps, seen)

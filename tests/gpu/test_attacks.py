@@ -1,7 +1,8 @@
-"""Every attack and every honest candidate of tests/adversarial/ on a CUDA device, and those that need one.
+"""Every attack and every honest candidate of tests/adversarial/ on a CUDA device, and those that
+need one.
 
-The same files as on a CPU (test_candidates.py says how they are asked about), judged by one warm gate.
-"""
+The same files as on a CPU (test_candidates.py says how they are asked about), judged by one warm
+gate."""
 
 import importlib.util
 from collections.abc import AsyncIterator
@@ -23,14 +24,22 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 ADVERSARIAL = Path(__file__).parent.parent / "adversarial"
-_spec = importlib.util.spec_from_file_location("adversarial_candidates", ADVERSARIAL / "test_candidates.py")
+_spec = importlib.util.spec_from_file_location(
+    "adversarial_candidates", ADVERSARIAL / "test_candidates.py"
+)
 assert _spec is not None and _spec.loader is not None
 candidates = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(candidates)
 ATTACKS = [
-    path for name in ("attacks_cuda", "attacks") for path in sorted((ADVERSARIAL / name).rglob("*.py"))
+    path
+    for name in ("attacks_cuda", "attacks")
+    for path in sorted((ADVERSARIAL / name).rglob("*.py"))
 ]
-HONEST = [path for name in ("honest_cuda", "honest") for path in sorted((ADVERSARIAL / name).rglob("*.py"))]
+HONEST = [
+    path
+    for name in ("honest_cuda", "honest")
+    for path in sorted((ADVERSARIAL / name).rglob("*.py"))
+]
 ENDLESS_S = 4.0
 """How long a call may take here: the attacks that never end are the slowest."""
 
@@ -41,7 +50,9 @@ def name(path: Path) -> str:
 
 def request(path: Path) -> EvaluationRequest:
     made = candidates.request(path, candidates.LONG_S)
-    return replace(made, device="cuda", budget=replace(made.budget, call_s=ENDLESS_S, memory_bytes=None))
+    return replace(
+        made, device="cuda", budget=replace(made.budget, call_s=ENDLESS_S, memory_bytes=None)
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -1,4 +1,5 @@
-"""Rewritten programs on a device: torch.compile, CUDA graphs, autocast, inference mode, torch.func, SGD."""
+"""Rewritten programs on a device: torch.compile, CUDA graphs, autocast, inference mode,
+torch.func, SGD."""
 
 import copy
 import sys
@@ -16,8 +17,9 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # torch 2.11's tracer instantiates autograd functions itself, its compiler advises TF32 and imports what
-    # is deprecated: warnings about its own doing, and an error in the midst of tracing breaks the graph.
+    # torch 2.11's tracer instantiates autograd functions itself, its compiler advises TF32 and
+    # imports what is deprecated: warnings about its own doing, and an error in the midst of tracing
+    # breaks the graph.
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning"),
@@ -118,7 +120,9 @@ def test_transforms_of_torch_func_get_the_original(pair):
     if list(eager.buffers()):
         pytest.skip("running statistics cannot change inside of a transform, in eager either")
     slopes = [
-        torch.func.grad(lambda item, m=model: m(item, inputs[1].detach()).square().sum())(inputs[0].detach())
+        torch.func.grad(lambda item, m=model: m(item, inputs[1].detach()).square().sum())(
+            inputs[0].detach()
+        )
         for model in (fused, eager)
     ]
     agree(slopes[:1], slopes[1:])

@@ -1,4 +1,5 @@
-"""The gate on a CUDA device: Triton candidates, TF32, side streams, crashes. Needs no pytest plugin."""
+"""The gate on a CUDA device: Triton candidates, TF32, side streams, crashes. Needs no pytest
+plugin."""
 
 import asyncio
 import time
@@ -76,7 +77,9 @@ def judged(
     request = request_from_files(
         REFERENCE, source, has_cuda=True, inference=True, require_speed=require_speed
     )
-    return asyncio.run(evaluate(replace(request, budget=EvaluationBudget(compile_s=compile_s, timing_s=2))))
+    return asyncio.run(
+        evaluate(replace(request, budget=EvaluationBudget(compile_s=compile_s, timing_s=2)))
+    )
 
 
 def test_a_triton_candidate_is_judged_and_timed():
@@ -100,17 +103,27 @@ def test_the_launched_kernel_is_named_with_its_registers():
 
 
 def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy():
-    source = CANDIDATE.replace("tail[(triton.cdiv(y.numel(), 1024),)](y, out, {count}, BLOCK=1024)", "pass")
+    source = CANDIDATE.replace(
+        "tail[(triton.cdiv(y.numel(), 1024),)](y, out, {count}, BLOCK=1024)", "pass"
+    )
     source = source.format(body="y = self.linear(x)", after="out = torch.relu(y) * y + 1")
-    request = request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False)
+    request = request_from_files(
+        REFERENCE, source, has_cuda=True, inference=True, require_speed=False
+    )
     evaluation = asyncio.run(evaluate(request))
     assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
 
 
 def test_eager_with_tf32_is_timed_and_is_no_baseline():
     evaluation = judged()
-    assert {timing.provider for timing in evaluation.timings} == {"eager", "eager_tf32", "candidate"}
-    assert set(evaluation.speedups) == {"eager"} and evaluation.environment["baselines"] == ["eager"]
+    assert {timing.provider for timing in evaluation.timings} == {
+        "eager",
+        "eager_tf32",
+        "candidate",
+    }
+    assert set(evaluation.speedups) == {"eager"} and evaluation.environment["baselines"] == [
+        "eager"
+    ]
     skipped = next(check for check in evaluation.checks if check.name == "compile-baseline")
     assert skipped.passed is None and "not asked for" in skipped.detail
 
@@ -149,9 +162,15 @@ def test_an_illegal_address_is_a_result_and_the_next_candidate_is_judged():
     source = CANDIDATE.replace("tl.load(y_ptr + offs", "tl.load(y_ptr + offs * 2**30")
     source = source.format(body="y = self.linear(x)", count="y.numel()", after="pass")
     broken = asyncio.run(
-        evaluate(request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False))
+        evaluate(
+            request_from_files(
+                REFERENCE, source, has_cuda=True, inference=True, require_speed=False
+            )
+        )
     )
-    assert broken.status is EvalStatus.RUNTIME_ERROR and "CUDA error" in broken.detail, broken.detail
+    assert broken.status is EvalStatus.RUNTIME_ERROR and "CUDA error" in broken.detail, (
+        broken.detail
+    )
     assert judged(require_speed=False).status is EvalStatus.PASSED
 
 
@@ -172,6 +191,8 @@ def test_a_compile_error_in_a_kernel_is_named():
         "tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)", "tl.no_such_function(y)"
     )
     source = source.format(body="y = self.linear(x)", count="y.numel()", after="pass")
-    request = request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False)
+    request = request_from_files(
+        REFERENCE, source, has_cuda=True, inference=True, require_speed=False
+    )
     evaluation = asyncio.run(evaluate(request))
     assert evaluation.status is EvalStatus.COMPILE_ERROR and "no_such_function" in evaluation.detail

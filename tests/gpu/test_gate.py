@@ -1,8 +1,8 @@
-"""One warm gate on a CUDA device, used as the server uses it: verdicts, faults between them, evidence.
+"""One warm gate on a CUDA device, used as the server uses it: verdicts, faults between them,
+evidence.
 
-The gate is opened once for all tests, so that every one of them is also a test of what the one before
-left behind.
-"""
+The gate is opened once for all tests, so that every one of them is also a test of what the one
+before left behind."""
 
 import asyncio
 import sys
@@ -111,7 +111,11 @@ async def test_a_right_and_faster_kernel_is_accepted_with_times_of_the_device(ga
 
 @pytest.mark.parametrize(
     "change",
-    [("y * y +", "y * y * 1.01 +"), ("mask = offs < n", "mask = offs < n - 5"), ("x > 0, x", "x > 1, x")],
+    [
+        ("y * y +", "y * y * 1.01 +"),
+        ("mask = offs < n", "mask = offs < n - 5"),
+        ("x > 0, x", "x > 1, x"),
+    ],
     ids=["another-factor", "tail-not-written", "another-branch"],
 )
 async def test_a_wrong_kernel_is_rejected(gate, change):
@@ -127,7 +131,9 @@ async def test_a_kernel_that_does_not_compile_says_why(gate):
 
 
 async def test_after_an_illegal_address_the_next_candidate_is_judged(gate):
-    broken = await gate.evaluate(asked(("tl.load(x_ptr + offs,", "tl.load(x_ptr + offs * 1099511627776,")))
+    broken = await gate.evaluate(
+        asked(("tl.load(x_ptr + offs,", "tl.load(x_ptr + offs * 1099511627776,"))
+    )
     assert broken.status is EvalStatus.RUNTIME_ERROR, broken.detail
     await passes(gate)
 
@@ -155,14 +161,17 @@ async def test_the_evidence_names_everything_that_the_verdict_rests_on(gate, tmp
 
 async def test_two_candidates_at_a_time_get_each_its_own_verdict(gate):
     wrong = asked(("0.5 * x", "0.75 * x"))
-    right, other = await asyncio.gather(gate.evaluate(asked(require_speed=True)), gate.evaluate(wrong))
+    right, other = await asyncio.gather(
+        gate.evaluate(asked(require_speed=True)), gate.evaluate(wrong)
+    )
     assert right.status is EvalStatus.PASSED, right.detail
     assert other.status is EvalStatus.WRONG_RESULT, other.detail
 
 
 @pytest.mark.parametrize("imports", ["", "triton", "compiler"])
 async def test_every_kind_of_child_is_forked_and_confined(imports: str, tmp_path: Path) -> None:
-    """An import that opened the driver once made all children of all jobs start afresh, unconfined."""
+    """An import that opened the driver once made all children of all jobs start afresh,
+    unconfined."""
     pool = ZygotePool()
     child = await pool.start(
         "kernel_lsp.evaluator.running.worker",
@@ -194,8 +203,11 @@ def get_inputs():
 """
 
 
-async def test_a_reference_that_loses_the_device_on_a_smaller_table_is_judged_on_its_own(gate: Gate) -> None:
-    """Indices beyond a smaller table are an assertion on the device, after which the judge cannot go on."""
+async def test_a_reference_that_loses_the_device_on_a_smaller_table_is_judged_on_its_own(
+    gate: Gate,
+) -> None:
+    """Indices beyond a smaller table are an assertion on the device, after which the judge cannot
+    go on."""
     right = LOOKUP.replace("F.embedding(ids, table)", "table.index_select(0, ids)")
     request = request_from_files(
         LOOKUP, right, device="cuda", has_cuda=True, inference=True, require_speed=False

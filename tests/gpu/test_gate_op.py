@@ -1,4 +1,5 @@
-"""The gate on an operator with a backward of its own: its kernels as targets, judged with their gradients.
+"""The gate on an operator with a backward of its own: its kernels as targets, judged with their
+gradients.
 
 `-m "not gpu"` asks the same in Triton's interpreter.
 """
@@ -91,7 +92,9 @@ DEVICES = ["interpreter", pytest.param("cuda", marks=[pytest.mark.gpu, NO_CUDA])
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kernel", [FORWARD, BACKWARD])
-async def test_another_block_is_right_with_its_gradients(gate: Gate, kernel: str, device: str) -> None:
+async def test_another_block_is_right_with_its_gradients(
+    gate: Gate, kernel: str, device: str
+) -> None:
     evaluation = await gate.evaluate(asked(kernel, ("1024", "512"), device))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     assert evaluation.device == device
@@ -101,14 +104,19 @@ WRONG = {
     "values": (FORWARD, ("x * tl.load", "1.01 * x * tl.load")),
     "gradients behind right values": (FORWARD, ("dy * w", "dy * w * 1.01")),
     "gradients of one input": (BACKWARD, ("dy * x", "dy * x * 1.01")),
-    "a tail that nobody writes": (BACKWARD, ("mask = offsets < n\n    dy", "mask = offsets < n - 5\n    dy")),
+    "a tail that nobody writes": (
+        BACKWARD,
+        ("mask = offsets < n\n    dy", "mask = offsets < n - 5\n    dy"),
+    ),
     "what was saved": (FORWARD, ("save_for_backward(x, w)", "save_for_backward(w, x)")),
 }
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_wrong_values_and_wrong_gradients_are_rejected(gate: Gate, wrong: str, device: str) -> None:
+async def test_wrong_values_and_wrong_gradients_are_rejected(
+    gate: Gate, wrong: str, device: str
+) -> None:
     kernel, change = WRONG[wrong]
     evaluation = await gate.evaluate(asked(kernel, change, device))
     assert evaluation.status is EvalStatus.WRONG_RESULT, evaluation.detail

@@ -1,4 +1,5 @@
-"""cuda-graph on a device: replays compute what eager does, whatever happens to inputs, weights and layers."""
+"""cuda-graph on a device: replays compute what eager does, whatever happens to inputs, weights and
+layers."""
 
 import copy
 import gc
@@ -56,7 +57,9 @@ def load(text: str, name: str) -> types.ModuleType:
 def after() -> types.ModuleType:
     session = EngineSession(program(SOURCE), workload(), "cuda", [skill("cuda-graph")])
     site = session.capture().sites[0]
-    return load(session.propose([Step(skill=site.skill, site=site.site)]).candidate.program, "graph_after")
+    return load(
+        session.propose([Step(skill=site.skill, site=site.site)]).candidate.program, "graph_after"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,8 @@ def before() -> types.ModuleType:
 
 @pytest.fixture
 def pair(before, after):
-    """The same weights in the original and in the rewritten module; the second has recorded a call."""
+    """The same weights in the original and in the rewritten module; the second has recorded a
+    call."""
     torch.manual_seed(0)
     eager, ours = before.Model().cuda(), after.Model().cuda()
     ours.load_state_dict(eager.state_dict())
@@ -104,7 +108,8 @@ def test_new_values_give_new_results_and_old_results_stay(pair) -> None:
 
 def test_a_replay_launches_no_operation_of_the_steps(pair, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ours = pair
-    # Of the class: an attribute of the module would be a changed setting. Whoever called it would fail.
+    # Of the class: an attribute of the module would be a changed setting. Whoever called it would
+    # fail.
     monkeypatch.setattr(type(ours), "_forward_eager", lambda self, *arguments: None)
     with torch.no_grad():
         assert ours(inputs()).isfinite().all()
@@ -264,7 +269,9 @@ def test_expanded_inputs_keep_their_meaning(pair) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # the compiler's own use of it
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # its advice, raised as an error
+@pytest.mark.filterwarnings(
+    "ignore:TensorFloat32 tensor cores:UserWarning"
+)  # its advice, raised as an error
 def test_under_torch_compile_the_operations_are_traced(pair) -> None:
     eager, ours = pair
     compiled = torch.compile(ours)

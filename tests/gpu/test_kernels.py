@@ -1,4 +1,5 @@
-"""Every benchmark case, on a device: the generated source agrees with a float64 oracle as eager does."""
+"""Every benchmark case, on a device: the generated source agrees with a float64 oracle as eager
+does."""
 
 import importlib.util
 import sys

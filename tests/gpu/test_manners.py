@@ -1,5 +1,5 @@
-"""Manners on a real GPU beside a real neighbor: seen, waited for, noticed during a turn; memory capped and
-given back. Needs no pytest plugin."""
+"""Manners on a real GPU beside a real neighbor: seen, waited for, noticed during a turn; memory
+capped and given back. Needs no pytest plugin."""
 
 import asyncio
 import os
@@ -114,7 +114,9 @@ def neighbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbor]:
 @pytest.fixture
 def resting(neighbor: Neighbor) -> Neighbor:
     neighbor.burns(False)
-    time.sleep(max(0.0, neighbor.last_burnt + 2.5 - time.monotonic()))  # what the driver has counted is old
+    time.sleep(
+        max(0.0, neighbor.last_burnt + 2.5 - time.monotonic())
+    )  # what the driver has counted is old
     return neighbor
 
 
@@ -176,7 +178,9 @@ async def _one_turn(its: Manners, said: list[Progress]) -> None:
         pass
 
 
-def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(tmp_path: Path, resting: Neighbor) -> None:
+def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(
+    tmp_path: Path, resting: Neighbor
+) -> None:
     async def work() -> float:
         start = time.monotonic()
         with pytest.raises(Disturbed, match=str(resting.pid)):
@@ -192,12 +196,16 @@ def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(tmp_path: Path, rest
     assert seconds < 10
 
 
-def _judged(gate: Gate, extra: str, report: Report | None = None) -> Coroutine[Any, Any, Evaluation]:
+def _judged(
+    gate: Gate, extra: str, report: Report | None = None
+) -> Coroutine[Any, Any, Evaluation]:
     request = request_from_files(REFERENCE, CANDIDATE.format(extra=extra), inference=True)
     return gate.evaluate(replace(request, device="cuda", require_speed=False), report)
 
 
-def test_an_evaluation_that_is_disturbed_yields_and_is_repeated(tmp_path: Path, resting: Neighbor) -> None:
+def test_an_evaluation_that_is_disturbed_yields_and_is_repeated(
+    tmp_path: Path, resting: Neighbor
+) -> None:
     said: list[str] = []
 
     def report(progress: Progress) -> None:

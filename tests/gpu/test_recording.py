@@ -1,4 +1,5 @@
-"""`kernel-lsp record` on a GPU: what autotune chose, device times, values nobody waited for, CUDA graphs."""
+"""`kernel-lsp record` on a GPU: what autotune chose, device times, values nobody waited for, CUDA
+graphs."""
 
 import subprocess
 import sys
@@ -67,16 +68,22 @@ def test_launches_and_modules_on_a_gpu(tmp_path: Path) -> None:
     assert done.merged.devices == (torch.cuda.get_device_name(),)
     (one,), problems = launches(str(tmp_path))
     assert not problems and one.autotuned
-    assert (one.constants["BLOCK"], one.num_warps) in ((256, 2), (1024, 8)), "only what was chosen is counted"
+    assert (one.constants["BLOCK"], one.num_warps) in ((256, 2), (1024, 8)), (
+        "only what was chosen is counted"
+    )
     assert one.grid == (-(-64 * 256 // one.constants["BLOCK"]),)
     assert one.busy.calls == 200 and one.busy.mean_us is not None and 1 < one.busy.mean_us < 10_000
     x, out_ptr, _, _ = one.arguments
     assert x.device == "cuda" and x.values is not None and x.values.low == 0.0 and x.values.finite
     assert out_ptr.values is not None and out_ptr.values.zeros == 1.0
-    assert busy(str(tmp_path))["program.py::Net"].calls == 205, "the captured call is counted as well"
+    assert busy(str(tmp_path))["program.py::Net"].calls == 205, (
+        "the captured call is counted as well"
+    )
 
 
 def test_it_runs_alone_as_well(tmp_path: Path) -> None:
     """Otherwise the other test says nothing."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    assert subprocess.run([sys.executable, str(tmp_path / "program.py")], timeout=200).returncode == 0
+    assert (
+        subprocess.run([sys.executable, str(tmp_path / "program.py")], timeout=200).returncode == 0
+    )

@@ -1,4 +1,5 @@
-"""Kernels of every shape on a device, against float64 and eager: the cases of tests/unit/kernel_cases.py."""
+"""Kernels of every shape on a device, against float64 and eager: the cases of
+tests/unit/kernel_cases.py."""
 
 import sys
 from pathlib import Path

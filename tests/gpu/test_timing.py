@@ -1,4 +1,5 @@
-"""Timed rounds on a CUDA device: the head start, graphs, programs against themselves, work out of order."""
+"""Timed rounds on a CUDA device: the head start, graphs, programs against themselves, work out of
+order."""
 
 import asyncio
 import sys
@@ -42,7 +43,9 @@ def rounds(shape, **providers):
 
 def speedup(times):
     keep = stats.kept_rounds(times)
-    return stats.paired_speedup(*([times[name][i] for i in keep] for name in ("eager", "candidate")))
+    return stats.paired_speedup(
+        *([times[name][i] for i in keep] for name in ("eager", "candidate"))
+    )
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
@@ -62,7 +65,8 @@ def test_the_span_is_repeated_within_two_percent(name):
 
 
 def test_no_launch_is_inside_a_span_that_python_is_quick_enough_for():
-    """Ten launches take Python about 50 us and the device about 20; the span must be the device's."""
+    """Ten launches take Python about 50 us and the device about 20; the span must be the
+    device's."""
 
     def ten(x):
         for _ in range(10):
@@ -82,7 +86,9 @@ def test_a_span_covers_what_the_memory_needs():
     assert median(made.run(1.0, 0).spans_ms["eager"]) > least
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile forks in a process with threads
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # torch.compile forks in a process with threads
 def test_graphs_of_eager_compiled_and_triton_give_device_times():
     sys.path.insert(0, str(Path(__file__).parent))
     from timing_kernel import add_one
@@ -161,7 +167,8 @@ def test_needed_bytes_are_counted_on_the_device():
     request = request_from_files(REFERENCE, REFERENCE, has_cuda=True, inference=True)
     reference = Reference(request.reference, request.workload, "cuda")
     trial = {
-        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
+        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5,
+        "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
     found = traffic.needed_bytes(reference, trial)

@@ -1,4 +1,5 @@
-"""The tuner on a CUDA device: kernels compiled beside each other, what does not fit dropped, a whole job."""
+"""The tuner on a CUDA device: kernels compiled beside each other, what does not fit dropped, a
+whole job."""
 
 import shutil
 from pathlib import Path
@@ -61,7 +62,9 @@ def scaled(x):
 """
 REQUEST = TuneRequest(
     reference=Program(source=REFERENCE, entry="scaled", kind=TargetKind("function")),
-    workload=Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)),
+    workload=Workload(
+        name="test", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+    ),
     device="cuda",
     uses_triton=True,
 )

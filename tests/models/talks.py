@@ -1,4 +1,5 @@
-"""Random situations and talks for tests of the shipped policy: no engine, no torch, the same for a seed."""
+"""Random situations and talks for tests of the shipped policy: no engine, no torch, the same for a
+seed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ import random
 
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
 from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
-from kernel_lsp.records import Form, GraphView, Layout, Operation, OperationRole, Proof, Site, Viewed
+from kernel_lsp.records import (
+    Form,
+    GraphView,
+    Layout,
+    Operation,
+    OperationRole,
+    Proof,
+    Site,
+    Viewed,
+)
 
 CALLS = ("linear", "conv2d", "relu", "gelu", "add", "sum", "softmax", "layer_norm", "user_made_op")
 SKILLS = ("fused-matmul", "fused-pointwise", "fold-affine", "cuda-graph", "zebra-stripes")
@@ -22,7 +32,9 @@ SPACES = (
 def situation(seed: int, operations: int = 8, sites: int = 5) -> Situation:
     dice = random.Random(seed)
     made = [operation(dice, number) for number in range(operations)]
-    graph = GraphView(operations=tuple(made), training=dice.random() < 0.5, gradients=dice.random() < 0.2)
+    graph = GraphView(
+        operations=tuple(made), training=dice.random() < 0.5, gradients=dice.random() < 0.2
+    )
     return Situation(
         graph=graph,
         sites=tuple(site(dice, graph, number) for number in range(sites)),
@@ -43,10 +55,14 @@ def operation(dice: random.Random, number: int, name: str | None = None) -> Oper
     called = number > 1
     return Operation(
         name=name or f"node_{number}",
-        role=OperationRole.CALL if called else dice.choice([OperationRole.INPUT, OperationRole.STATE]),
+        role=OperationRole.CALL
+        if called
+        else dice.choice([OperationRole.INPUT, OperationRole.STATE]),
         op=dice.choice(CALLS) if called else "",
         reads=tuple(dice.randrange(number) for _ in range(dice.randint(1, 2))) if called else (),
-        numbers=tuple(dice.choice([0, 1, 3, -1, 0.1, True, 1e-5, 300]) for _ in range(dice.randint(0, 3))),
+        numbers=tuple(
+            dice.choice([0, 1, 3, -1, 0.1, True, 1e-5, 300]) for _ in range(dice.randint(0, 3))
+        ),
         forms=(form,),
         output=dice.random() < 0.2,
     )
@@ -79,7 +95,9 @@ def further(dice: random.Random, talk: Dialog) -> Viewed:
     new = operation(dice, len(graph.operations), f"made_{len(talk.words)}")
     left = [one for one in talk.sites if one.site != talk.steps[-1].site]
     after = GraphView(operations=(*graph.operations, new))
-    return Viewed(graph=after, sites=(*left, *([site(dice, after, 99)] if dice.random() < 0.3 else [])))
+    return Viewed(
+        graph=after, sites=(*left, *([site(dice, after, 99)] if dice.random() < 0.3 else []))
+    )
 
 
 def spoken(seed: int, replies: int = 6, **sizes: int) -> Dialog:

@@ -2,8 +2,8 @@
 
     python tests/models/tiny_policy.py FOLDER [--seed 0] [--layers 2]
 
-For tests of everything but what it says. The same seed gives the same bytes. Needs torch and safetensors.
-"""
+For tests of everything but what it says. The same seed gives the same bytes. Needs torch and
+safetensors."""
 
 import argparse
 import json
@@ -28,7 +28,9 @@ def main() -> None:
     write(arguments.folder, seed=arguments.seed, **({} if arguments.full else TINY))
 
 
-def write(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16, **sizes: Any) -> None:
+def write(
+    folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16, **sizes: Any
+) -> None:
     """``sizes``: of `NetworkShape`; without any, the shipped ones."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = shapes.NetworkShape(**sizes)
@@ -52,10 +54,14 @@ def random_weights(shape: shapes.NetworkShape, seed: int) -> dict[str, torch.Ten
         matrices |= {f"{attention}.{name}_proj": (k, h) for name in "kv"}
         matrices |= {f"{mlp}.{name}_proj": (shape.inner, h) for name in ("gate", "up")}
         matrices[f"{mlp}.down_proj"] = (h, shape.inner)
-        vectors |= {f"{block}.{name}": h for name in ("input_layernorm", "post_attention_layernorm")}
+        vectors |= {
+            f"{block}.{name}": h for name in ("input_layernorm", "post_attention_layernorm")
+        }
         vectors |= {f"{attention}.{name}_norm": shape.head for name in "qk"}
     made = {f"{n}.weight": torch.randn(s, generator=dice) * 0.1 for n, s in matrices.items()}
-    return made | {f"{n}.weight": 1.0 + 0.1 * torch.randn(s, generator=dice) for n, s in vectors.items()}
+    return made | {
+        f"{n}.weight": 1.0 + 0.1 * torch.randn(s, generator=dice) for n, s in vectors.items()
+    }
 
 
 if __name__ == "__main__":

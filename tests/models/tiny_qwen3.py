@@ -1,14 +1,14 @@
-"""Write a Qwen3 of five million random parameters, with its tokenizer and chat template, in a second.
+"""Write a Qwen3 of five million random parameters, with its tokenizer and chat template, in a
+second.
 
     python tests/models/tiny_qwen3.py FOLDER [--seed 0] [--context 32768]
 
-For tests of the path to a language model and back, where what it says need not make sense: servers and
-`transformers` load the folder like a published checkpoint. The same seed and sources give the same bytes.
-The tokenizer is a byte-level BPE trained on this repository. Nothing is downloaded.
-It never learns anything: a free text from it ends at the token limit (one token in 4096 is the end), so
-whoever wants an answer bounds its strings and arrays by a schema.
-Needs numpy, tokenizers and safetensors; no torch.
-"""
+For tests of the path to a language model and back, where what it says need not make sense: servers
+and `transformers` load the folder like a published checkpoint. The same seed and sources give the
+same bytes. The tokenizer is a byte-level BPE trained on this repository. Nothing is downloaded. It
+never learns anything: a free text from it ends at the token limit (one token in 4096 is the end),
+so whoever wants an answer bounds its strings and arrays by a schema. Needs numpy, tokenizers and
+safetensors; no torch."""
 
 import argparse
 import json
@@ -18,7 +18,16 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "kernel_lsp"
@@ -28,9 +37,18 @@ CONTEXT = 32_768
 
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL = (END_OF_TEXT, TURN, END_OF_TURN)
-# Whole tokens too, yet part of the visible text: parsers of tool calls and thoughts look for them there.
-VISIBLE = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-# How Qwen splits text before merging: words with their space, single digits, punctuation, line ends.
+# Whole tokens too, yet part of the visible text: parsers of tool calls and thoughts look for them
+# there.
+VISIBLE = (
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+)
+# How Qwen splits text before merging: words with their space, single digits, punctuation, line
+# ends.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -47,7 +65,8 @@ def main() -> None:
 
 
 def write_model(folder: Path, seed: int = 0, context: int = CONTEXT) -> None:
-    """Fill `folder` (made if missing) with everything that `from_pretrained` and `vllm serve` read."""
+    """Fill `folder` (made if missing) with everything that `from_pretrained` and `vllm serve`
+    read."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -62,7 +81,8 @@ def write_model(folder: Path, seed: int = 0, context: int = CONTEXT) -> None:
 
 
 def train_tokenizer() -> Tokenizer:
-    """Byte-level BPE over this repository's sources: every byte has a token, so no text is unknown."""
+    """Byte-level BPE over this repository's sources: every byte has a token, so no text is
+    unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -96,7 +116,10 @@ def random_weights(seed: int, vocabulary: int) -> dict[str, np.ndarray[Any, np.d
 
 
 def _matrices(vocabulary: int) -> dict[str, tuple[int, int]]:
-    shapes = {"model.embed_tokens.weight": (vocabulary, HIDDEN), "lm_head.weight": (vocabulary, HIDDEN)}
+    shapes = {
+        "model.embed_tokens.weight": (vocabulary, HIDDEN),
+        "lm_head.weight": (vocabulary, HIDDEN),
+    }
     for layer in range(LAYERS):
         attention, mlp = f"model.layers.{layer}.self_attn", f"model.layers.{layer}.mlp"
         shapes |= {
@@ -116,7 +139,8 @@ def _norms() -> dict[str, int]:
     for layer in range(LAYERS):
         block = f"model.layers.{layer}"
         sizes |= {
-            f"{block}.{name}.weight": HIDDEN for name in ("input_layernorm", "post_attention_layernorm")
+            f"{block}.{name}.weight": HIDDEN
+            for name in ("input_layernorm", "post_attention_layernorm")
         }
         sizes |= {f"{block}.self_attn.{name}.weight": HEAD for name in ("q_norm", "k_norm")}
     return sizes
@@ -137,7 +161,8 @@ def model_config(ids: dict[str, int], vocabulary: int, context: int) -> dict[str
         "rms_norm_eps": 1e-6,
         "rope_theta": 1_000_000.0,
         "max_position_embeddings": context,
-        # Tied, a random model mostly repeats its last token: its own embedding is the likeliest next one.
+        # Tied, a random model mostly repeats its last token: its own embedding is the likeliest
+        # next one.
         "tie_word_embeddings": False,
         "attention_bias": False,
         "attention_dropout": 0.0,

@@ -1,4 +1,5 @@
-"""Calls and replies for tests of the agents: every form in which a call can be written, and random ones."""
+"""Calls and replies for tests of the agents: every form in which a call can be written, and random
+ones."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ SITES = (
         benefit=0.6,
         plain=False,
     ),
-    Site(skill="fused-pointwise", site="mul+tanh", summary="fuse mul and tanh", proofs=(), benefit=0.2),
+    Site(
+        skill="fused-pointwise",
+        site="mul+tanh",
+        summary="fuse mul and tanh",
+        proofs=(),
+        benefit=0.2,
+    ),
     Site(
         skill="diagonal-matmul",
         site="diag+matmul",
@@ -70,7 +77,9 @@ def xml(name: str, arguments: Json) -> Reply:
         f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>"
         for key, value in arguments.items()
     ]
-    return reply("\n".join(["<tool_call>", f"<function={name}>", *parts, "</function>", "</tool_call>"]))
+    return reply(
+        "\n".join(["<tool_call>", f"<function={name}>", *parts, "</function>", "</tool_call>"])
+    )
 
 
 def instances(schema: Json) -> st.SearchStrategy[Any]:
@@ -80,7 +89,9 @@ def instances(schema: Json) -> st.SearchStrategy[Any]:
     if "anyOf" in schema:
         return st.one_of([instances(branch) for branch in schema["anyOf"]])
     if schema["type"] == "object":
-        return st.fixed_dictionaries({key: instances(value) for key, value in schema["properties"].items()})
+        return st.fixed_dictionaries(
+            {key: instances(value) for key, value in schema["properties"].items()}
+        )
     if schema["type"] == "array":
         low, high = schema.get("minItems", 0), schema["maxItems"]
         return st.lists(instances(schema["items"]), min_size=low, max_size=high)

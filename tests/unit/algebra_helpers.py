@@ -1,4 +1,5 @@
-"""What the tests of the algebra skills share: rewrite wherever the proofs hold, worth it or not, and compare.
+"""What the tests of the algebra skills share: rewrite wherever the proofs hold, worth it or not,
+and compare.
 
 The estimate of time is left out on purpose: shapes that a test can afford on a CPU rarely pay.
 """
@@ -25,7 +26,9 @@ def proved_sites(opened: EngineSession, name: str) -> list[str]:
     ]
 
 
-def applied(source: str, name: str, training: bool | None = None, **parameters: Any) -> Candidate | None:
+def applied(
+    source: str, name: str, training: bool | None = None, **parameters: Any
+) -> Candidate | None:
     """The program after the first match of the skill; None when nothing is proved."""
     opened = session(source, name, training=training)
     labels = proved_sites(opened, name)

@@ -1,8 +1,8 @@
-"""Searches that a test kills: for each folder on stdin a fork that searches there; its id is printed first.
+"""Searches that a test kills: for each folder on stdin a fork that searches there; its id is
+printed first.
 
-Forks, because starting Python takes longer than what is killed. The judge writes its verdict into a log
-before it returns, as the gate writes evidence; `recall` reads it.
-"""
+Forks, because starting Python takes longer than what is killed. The judge writes its verdict into
+a log before it returns, as the gate writes evidence; `recall` reads it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def search(folder: Path) -> SearchLoop:
         moves={},
         judge=helpers.ScriptedJudge(speed_of, seconds=0.001, log=log),
         archive=archive,
-        budget=SpentBudget(limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)),
+        budget=SpentBudget(
+            limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)
+        ),
         lanes=SearchWorkers(judges=2, samples=3),
         recall=recall,
     )

@@ -21,7 +21,13 @@ from pathlib import Path
 import interpreter_speed
 import torch
 
-POINTERS = {"float32": "*fp32", "bfloat16": "*bf16", "float16": "*fp16", "int64": "*i64", "bool": "*i1"}
+POINTERS = {
+    "float32": "*fp32",
+    "bfloat16": "*bf16",
+    "float16": "*fp16",
+    "int64": "*i64",
+    "bool": "*i1",
+}
 
 
 def load(text):
@@ -108,7 +114,8 @@ class Recorder:
 
 
 def fast_path(module, text):
-    """The statements after the guard, which meta tensors would not pass, and the names that it binds."""
+    """The statements after the guard, which meta tensors would not pass, and the names that it
+    binds."""
     rest = text[text.index("def _forward_eager") :]
     parameters = re.search(r"    def forward\(self, (.*?)\):", rest)[1]
     guard, body = rest[: (end := rest.rindex("return self._forward_eager("))], rest[end:]
@@ -141,7 +148,9 @@ def compile_one(kernel, args, kwargs, arch):
             signature[parameter.name], constants[(index,)] = "constexpr", 1
             continue
         tensor = isinstance(value, torch.Tensor)
-        signature[parameter.name] = POINTERS[str(value.dtype).removeprefix("torch.")] if tensor else "i32"
+        signature[parameter.name] = (
+            POINTERS[str(value.dtype).removeprefix("torch.")] if tensor else "i32"
+        )
         if tensor or value % 16 == 0:
             attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
@@ -160,7 +169,10 @@ def resources(ptx):
         command = [folder / program, "-v", "--gpu-name", target, file.name, "-o", "/dev/null"]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
         if spilled := re.search(r"(\d+) bytes spill stores", said):
-            return {"spill_bytes": int(spilled[1]), "registers": int(re.search(r"Used (\d+) reg", said)[1])}
+            return {
+                "spill_bytes": int(spilled[1]),
+                "registers": int(re.search(r"Used (\d+) reg", said)[1]),
+            }
     raise RuntimeError(said)
 
 

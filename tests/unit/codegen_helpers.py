@@ -47,7 +47,9 @@ class Child:
 
 def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str = "") -> str:
     """A module whose forward returns the expression."""
-    setup = f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
+    setup = (
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
+    )
     return (
         "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
         f"class Model(nn.Module):\n{setup}    def forward(self, {arguments}):\n"
@@ -58,8 +60,9 @@ def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str 
 
 @lru_cache(maxsize=64)
 def matches(source: str, skill: str):
-    """The engine's session and what the skill finds in the program; a session is opened once for all that
-    tests ask of it, since it captures the program at three batch sizes and no question changes it."""
+    """The engine's session and what the skill finds in the program; a session is opened once for
+    all that tests ask of it, since it captures the program at three batch sizes and no question
+    changes it."""
     from kernel_lsp.rewrite.engine import EngineSession
 
     found = Skill(
@@ -67,7 +70,9 @@ def matches(source: str, skill: str):
         path=str(ROOT / "skills" / skill), executable=True,
     )  # fmt: skip
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    session = EngineSession(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", [found])
+    session = EngineSession(
+        target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", [found]
+    )
     assert skill in session.rewrites, session.notes
     return session, session.rewrites[skill].match(session.graph)
 
@@ -77,7 +82,9 @@ def rewritten(source: str, skill: str, **parameters) -> str:
     session, found = matches(source, skill)
     assert found, f"{skill} does not match {[node.name for node in session.graph.nodes]}"
     best = max(found, key=lambda match: len(match.nodes))
-    return session.propose([Step(skill=skill, site=best.label, parameters=parameters)]).candidate.program
+    return session.propose(
+        [Step(skill=skill, site=best.label, parameters=parameters)]
+    ).candidate.program
 
 
 def as_close_as_eager(interpreter: Child, before: str, after: str) -> None:

@@ -1,8 +1,8 @@
 """Run as a program: confine a forked child as the zygote does, and run code in it.
 
-Standard input: one JSON object (see `confined_helpers.Confined`). Standard output: one JSON object with the
-layers that took effect and what the code raised. ``without`` switches layers off, to show what each holds.
-"""
+Standard input: one JSON object (see `confined_helpers.Confined`). Standard output: one JSON object
+with the layers that took effect and what the code raised. ``without`` switches layers off, to show
+what each holds."""
 
 import contextlib
 import errno

@@ -25,7 +25,9 @@ class Said:
     layers: dict[str, object] = field(default_factory=dict)
 
 
-def confined(code: str, scratch: Path, *, who: str, without: tuple[str, ...] = (), **order: object) -> Said:
+def confined(
+    code: str, scratch: Path, *, who: str, without: tuple[str, ...] = (), **order: object
+) -> Said:
     asked = {
         "uid": USER if who == "user" and os.geteuid() == 0 else None,
         "without": without,

@@ -1,4 +1,5 @@
-"""The processes that tests of generated code ask: one starts when a file first needs it, and ends with it."""
+"""The processes that tests of generated code ask: one starts when a file first needs it, and ends
+with it."""
 
 from collections.abc import Iterator
 

@@ -73,7 +73,10 @@ def evaluation(low: float = 1.9, mid: float = 2.0, high: float = 2.1) -> Evaluat
         status=EvalStatus.PASSED,
         device="cuda",
         device_name="H100",
-        checks=(Check(name="finite", passed=True), Check(name="aliasing", passed=None, detail="did not run")),
+        checks=(
+            Check(name="finite", passed=True),
+            Check(name="aliasing", passed=None, detail="did not run"),
+        ),
         timings=(timing("eager", 1.0), timing("compile", 0.8), timing("candidate", 0.4)),
         speedups={
             "eager": Interval(low=low * 1.25, mid=mid * 1.25, high=high * 1.25),
@@ -86,7 +89,9 @@ def evaluation(low: float = 1.9, mid: float = 2.0, high: float = 2.1) -> Evaluat
             num_trials=8,
             distributions=("normal",),
         ),
-        kernels=(CompiledKernel(name="k", arch="sm_90", registers=32, spill_bytes=None, shared_bytes=0),),
+        kernels=(
+            CompiledKernel(name="k", arch="sm_90", registers=32, spill_bytes=None, shared_bytes=0),
+        ),
         environment={"torch": "2.13", "driver": "570"},
     )
 
@@ -121,4 +126,6 @@ def proposal(text: str = TEXT, qualname: str = "Model", **changes: object) -> Pr
 
 
 def outcome(*proposals: Proposal, note: str | None = None) -> Outcome:
-    return Outcome(qualname=proposals[0].qualname if proposals else "Model", proposals=proposals, note=note)
+    return Outcome(
+        qualname=proposals[0].qualname if proposals else "Model", proposals=proposals, note=note
+    )

@@ -1,4 +1,5 @@
-"""How many random examples a test draws: the number it names, times KERNEL_LSP_EXAMPLES where that is set."""
+"""How many random examples a test draws: the number it names, times KERNEL_LSP_EXAMPLES where that
+is set."""
 
 import os
 

@@ -1,7 +1,8 @@
-"""The rewritten file of a golden case, made in process as a user would get it, and what makes it readable.
+"""The rewritten file of a golden case, made in process as a user would get it, and what makes it
+readable.
 
-Covers the text alone: whether it is right is tested where the skill is, whether it is fast on a GPU.
-"""
+Covers the text alone: whether it is right is tested where the skill is, whether it is fast on a
+GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def names() -> list[str]:
 
 @cache
 def rewritten(name: str) -> str:
-    """``<name>.in.py`` after its skill was applied, with default parameters, wherever it applies."""
+    """``<name>.in.py`` after its skill was applied, with default parameters, wherever it
+    applies."""
     path = GOLDEN / f"{name}.in.py"
     prepared = _prepared(path, of_kernel=skill(name).scope == "triton")
     snapshot, target = prepared.snapshot, prepared.target
@@ -70,7 +72,9 @@ def _prepared(path: Path, *, of_kernel: bool) -> PreparedJob:
 def invented_names(text: str) -> list[str]:
     """Variables and arguments that only a generator would choose."""
     tree = ast.parse(text)
-    stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    stored = {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     stored |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
     return sorted(name for name in stored if INVENTED.fullmatch(name))
 
@@ -78,12 +82,15 @@ def invented_names(text: str) -> list[str]:
 def kernels(text: str) -> Iterator[ast.FunctionDef]:
     for node in ast.walk(ast.parse(text)):
         decorators = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
-        if isinstance(node, ast.FunctionDef) and any(d.startswith("triton.jit") for d in decorators):
+        if isinstance(node, ast.FunctionDef) and any(
+            d.startswith("triton.jit") for d in decorators
+        ):
             yield node
 
 
 def unexplained_masks(text: str) -> list[str]:
-    """Masks of loads and stores that are no comparison with a size and whose line has no comment."""
+    """Masks of loads and stores that are no comparison with a size and whose line has no
+    comment."""
     lines = text.splitlines()
     return [
         f"{kernel.name}: {lines[call.lineno - 1].strip()}"
@@ -113,7 +120,9 @@ def _explained(mask: ast.expr, kernel: ast.FunctionDef, lines: list[str]) -> boo
 def _assigned(kernel: ast.FunctionDef, name: str) -> Iterator[ast.Assign]:
     for node in ast.walk(kernel):
         if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for target in node.targets for t in ast.walk(target)
+            isinstance(t, ast.Name) and t.id == name
+            for target in node.targets
+            for t in ast.walk(target)
         ):
             yield node
 

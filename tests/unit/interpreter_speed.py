@@ -1,10 +1,10 @@
 """Triton's interpreter without its two slow places, for the children that run generated kernels.
 
-It reduces with a function of our own one element at a time, and replaces the language's functions again at
-every call of one kernel's function from another. Here whole slices are combined at once, one after the other
-as Triton's interpreter has it (halves with halves where nothing is rounded), and the language is replaced
-once: these processes do nothing but interpret. What is interpreted stays Triton's.
-"""
+It reduces with a function of our own one element at a time, and replaces the language's functions
+again at every call of one kernel's function from another. Here whole slices are combined at once,
+one after the other as Triton's interpreter has it (halves with halves where nothing is rounded),
+and the language is replaced once: these processes do nothing but interpret. What is interpreted
+stays Triton's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def apply() -> None:
 
 
 class _Once:
-    """The language as it is seen from one kind of module is replaced at the first call and stays so."""
+    """The language as it is seen from one kind of module is replaced at the first call and stays
+    so."""
 
     def __init__(self, patch: Any) -> None:
         self.patch = patch
@@ -58,7 +59,8 @@ def _reduce(self: Any, given: Any) -> list[Any]:
 
 
 def _combined(self: Any, given: Any, left: list[Any], right: list[Any]) -> list[Any]:
-    """The function's results on two tiles for each of its values, in the dtypes that they came in."""
+    """The function's results on two tiles for each of its values, in the dtypes that they came
+    in."""
     tensors = [
         self.to_tensor(np.ascontiguousarray(tile), item.dtype)
         for tiles in (left, right)

@@ -1,9 +1,9 @@
 """One program for each shape of generated kernel, for a device and for the interpreter alike.
 
-`asked` writes what a child of the tests, or this process on a device, then runs (`codegen_child.run`, or
-`training_child.run` where the program is trained); `judged` reads what came of it. The sizes are no powers of
-two, take more than one block each, and are few enough that the interpreter needs a second.
-"""
+`asked` writes what a child of the tests, or this process on a device, then runs
+(`codegen_child.run`, or `training_child.run` where the program is trained); `judged` reads what
+came of it. The sizes are no powers of two, take more than one block each, and are few enough that
+the interpreter needs a second."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ class Case:
     init: str = ""
     training: bool = False
     interpreted: dict[str, Any] = field(default_factory=dict)
-    """Parameters that only the interpreter needs: it knows no bf16x6, and large blocks take it long."""
+    """Parameters that only the interpreter needs: it knows no bf16x6, and large blocks take it
+    long."""
 
     @property
     def source(self) -> str:
         body = self.body if "return " in self.body else f"return {self.body}"
         forward = "".join(f"        {line}\n" for line in body.splitlines())
-        lines = "".join(f"        {line}\n" for line in ["super().__init__()", *self.init.splitlines()])
+        lines = "".join(
+            f"        {line}\n" for line in ["super().__init__()", *self.init.splitlines()]
+        )
         setup = f"    def __init__(self):\n{lines}\n" if self.init else ""
         return (
             f"{HEAD}{setup}    def forward(self, {self.arguments}):\n{forward}\n\n"
@@ -61,7 +64,8 @@ def _pointwise(name: str, body: str, *shapes: str, holds: str = "", dtype: str =
                training: bool = False) -> Case:  # fmt: skip
     return Case(
         name=name, skill="fused-pointwise", body=body, init=init, training=training,
-        inputs=_normal(*shapes, dtype=dtype, training=training), arguments=", ".join("xyz"[: len(shapes)]),
+        inputs=_normal(*shapes, dtype=dtype, training=training),
+        arguments=", ".join("xyz"[: len(shapes)]),
         holds=holds or ("_backward_kernel" if training else "@triton.jit"),
     )  # fmt: skip
 
@@ -73,19 +77,23 @@ POINTWISE = (
     _pointwise("strided", "(x[:, ::2] * y[:, 1::2]).tanh()", "65, 262", "65, 262", holds="_stride_0"),
     _pointwise("windows", "(x.unfold(1, 6, 3) + y).relu()", "70, 302", "6", holds="_stride_0"),
     _pointwise("tiled", "F.gelu(x.t() + y) * y", "137, 345", "345, 137", holds="BLOCK_ROWS"),
-    _pointwise("tiled in three dimensions", "(x.permute(1, 2, 0) + y).relu() * y[:, :, :1]", "133, 3, 77",
+    _pointwise("tiled in three dimensions", "(x.permute(1, 2, 0) + y).relu() * "
+                                            "y[:, :, :1]", "133, 3, 77",
                "3, 77, 133", holds="BLOCK_ROWS", dtype="bfloat16"),
     _pointwise("expanded", "(x.expand(4, 70, 65) * 2 + y).relu()", "70, 65", "65"),
-    _pointwise("transposed and copied", "x.transpose(1, 2).contiguous() * 2 + y", "2, 137, 45", "137",
+    _pointwise("transposed and copied", "x.transpose(1, 2).contiguous() "
+                                        "* 2 + y", "2, 137, 45", "137",
                holds="BLOCK_ROWS"),
-    _pointwise("several results", "(lambda h: (h, h.relu()))(x.t() * 2 + y.t())", "66, 141", "66, 141"),
+    _pointwise("several results", "(lambda h: (h, h.relu()))(x.t() * 2 "
+                                  "+ y.t())", "66, 141", "66, 141"),
     _pointwise("gated by halves", "(lambda a, b: F.silu(a) * b)(*x.chunk(2, -1))", "33, 6, 140",
                dtype="float16"),
     _pointwise("glu", "F.glu(x, 1) * 2 + 1", "33, 70, 45"),
     _pointwise("prelu of channels", "F.prelu(x + 1, y.abs()) * 2", "7, 45, 130", "45", holds="prelu"),
     Case(
         name="channels last", skill="fused-pointwise", body="(x * y).sigmoid() * x",
-        inputs=f"torch.randn(5, 45, 13, 14){LAST}, torch.randn(45, 1, 1)", holds="permute(0, 3, 1, 2)",
+        inputs=f"torch.randn(5, 45, 13, 14){LAST}, "
+               f"torch.randn(45, 1, 1)", holds="permute(0, 3, 1, 2)",
     ),
     _pointwise("gradients through a transpose", "F.silu(x.transpose(1, 2) + y) * y", "2, 67, 59",
                "2, 59, 67", training=True),
@@ -106,7 +114,8 @@ SUMMED = "return torch.einsum('bhqk,bkhd->bqhd', {}, v)"
 def _attention(name: str, body: str, inputs: str, mask: str = "", holds: str = "") -> Case:
     return Case(
         name=f"attention: {name}", skill="flash-attention", body=body, interpreted=SMALL,
-        inputs=f"{inputs}, {mask}" if mask else inputs, arguments="q, k, v, m" if mask else "q, k, v",
+        inputs=f"{inputs}, {mask}" if mask else inputs,
+        arguments="q, k, v, m" if mask else "q, k, v",
         holds=holds or "flash_attention_kernel",
     )  # fmt: skip
 
@@ -131,13 +140,15 @@ ATTENTION = (
     ),
     _attention(
         "a mask that leaves a query nothing",
-        f"{EINSUM}w = s.masked_fill(m, float('-inf')).softmax(-1).nan_to_num(0.0)\n{SUMMED.format('w')}",
+        f"{EINSUM}w = s.masked_fill(m, "
+        f"float('-inf')).softmax(-1).nan_to_num(0.0)\n{SUMMED.format('w')}",
         INNER, "(torch.arange(47) % 5 == 0)[:, None].expand(47, 50)",
     ),
     _attention(
         "a bias of heads",
         "s = torch.einsum('bqhd,bkhd->bqhk', q, k) + m\n"
-        "return torch.einsum('bqhk,bkhd->bqhd', s.softmax(-1), v)", INNER, "torch.randn(2, 47, 1, 50)",
+        "return torch.einsum('bqhk,bkhd->bqhd', "
+        "s.softmax(-1), v)", INNER, "torch.randn(2, 47, 1, 50)",
     ),
 )  # fmt: skip
 
@@ -150,13 +161,16 @@ GATED = "g = torch.sigmoid(x[:, t])\n    h = g * h + (1 - g) * torch.tanh(x[:, t
 def _walk(name: str, steps: str, head: str = THERE, result: str = "torch.stack(out, 1)") -> Case:
     loop = f"h = x.new_zeros(x.size(0), 37)\nout = []\n{head}\n    {steps}\n    out.append(h)"
     return Case(
-        name=f"walk: {name}", skill="fused-recurrence", body=f"{loop}\nreturn {result}", arguments="x",
+        name=f"walk: {name}", skill="fused-recurrence", body=f"{loop}\nreturn {result}",
+        arguments="x",
         init=DECAY, inputs=_normal("35, 9, 37"), holds="@triton.jit",
     )  # fmt: skip
 
 
 def _scan(name: str, body: str, *shapes: str) -> Case:
-    return Case(name=name, skill="fused-scan", body=body, inputs=_normal(*shapes), holds="@triton.jit")
+    return Case(
+        name=name, skill="fused-scan", body=body, inputs=_normal(*shapes), holds="@triton.jit"
+    )
 
 
 WALKS = (
@@ -169,19 +183,28 @@ WALKS = (
     _scan("scan: back", "x.flip(0).cumsum(0).flip(0) * y", "301, 6, 7", "7"),
 )
 
-ROWS = "torch.randn(67, 301), torch.randint(0, 301, (67,)).index_fill(0, torch.tensor([2, 5]), -100)"
+ROWS = (
+    "torch.randn(67, 301), torch.randint(0, 301, (67,)).index_fill(0, torch.tensor([2, 5]), -100)"
+)
 MAPS = "torch.randn(3, 21, 13, 17), torch.randint(0, 21, (3, 13, 17))"
 PAIR = "torch.randn(67, 301), torch.rand(67, 301)"
 PAIR_AND_SIGNS = f"{PAIR}, torch.randint(0, 2, (67,)) * 2 - 1"
-WIDE, OF_MAPS = "self.register_buffer('w', torch.rand(301))", "self.register_buffer('w', torch.rand(21))"
-CLASSES, LOGITS = "F.cross_entropy(x, y", "F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w"
+WIDE, OF_MAPS = (
+    "self.register_buffer('w', torch.rand(301))",
+    "self.register_buffer('w', torch.rand(21))",
+)
+CLASSES, LOGITS = (
+    "F.cross_entropy(x, y",
+    "F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w",
+)
 
 
 def _loss(name: str, body: str, inputs: str, init: str = "", *, training: bool = False) -> Case:
     if training:  # the first tensor: what a network says
         inputs = inputs.replace(")", ", requires_grad=True)", 1)
     return Case(
-        name=f"loss: {name}", skill="fused-loss", body=body, inputs=inputs, init=init, training=training,
+        name=f"loss: {name}", skill="fused-loss", body=body, inputs=inputs, init=init,
+        training=training,
         arguments="x, y, z" if inputs.startswith(PAIR_AND_SIGNS) else "x, y",
         holds="_backward_kernel" if training else "@triton.jit",
     )  # fmt: skip
@@ -190,14 +213,29 @@ def _loss(name: str, body: str, inputs: str, init: str = "", *, training: bool =
 LOSSES = (
     _loss("classes with weights", f"{CLASSES}, weight=self.w, label_smoothing=0.2)", ROWS, WIDE),
     _loss("classes of maps", f"{CLASSES}, reduction='none')", MAPS),
-    _loss("classes of maps with weights", f"{CLASSES}, weight=self.w, label_smoothing=0.2)", MAPS, OF_MAPS),
+    _loss(
+        "classes of maps with weights",
+        f"{CLASSES}, weight=self.w, label_smoothing=0.2)",
+        MAPS,
+        OF_MAPS,
+    ),
     _loss("log likelihoods", "F.nll_loss(F.log_softmax(x, 1), y, weight=self.w)", ROWS, WIDE),
     _loss("binary with weights of positives", f"{LOGITS})", PAIR, WIDE),
-    _loss("binary of probabilities", "F.binary_cross_entropy(torch.sigmoid(x), y, reduction='sum')", PAIR),
-    _loss("divergence", "F.kl_div(x, F.logsigmoid(y), log_target=True, reduction='batchmean')", PAIR),
+    _loss(
+        "binary of probabilities",
+        "F.binary_cross_entropy(torch.sigmoid(x), y, reduction='sum')",
+        PAIR,
+    ),
+    _loss(
+        "divergence", "F.kl_div(x, F.logsigmoid(y), log_target=True, reduction='batchmean')", PAIR
+    ),
     _loss("cosine embedding", "F.cosine_embedding_loss(x, y, z, margin=0.3)", PAIR_AND_SIGNS),
-    _loss("gradients of classes with weights", f"{CLASSES}, weight=self.w)", ROWS, WIDE, training=True),
-    _loss("gradients of classes of maps", f"{CLASSES}, weight=self.w)", MAPS, OF_MAPS, training=True),
+    _loss(
+        "gradients of classes with weights", f"{CLASSES}, weight=self.w)", ROWS, WIDE, training=True
+    ),
+    _loss(
+        "gradients of classes of maps", f"{CLASSES}, weight=self.w)", MAPS, OF_MAPS, training=True
+    ),
     _loss("gradients of binary", f"{LOGITS}, reduction='sum')", PAIR, WIDE, training=True),
 )
 CASES = {case.name: case for case in (*POINTWISE, *ATTENTION, *WALKS, *LOSSES)}
@@ -212,7 +250,9 @@ def asked(case: Case, device: str, parameters: dict[str, Any] | None = None) -> 
         path=str(ROOT / "skills" / case.skill), executable=True,
     )  # fmt: skip
     target = Program(source=case.source, entry="Model", kind=TargetKind.MODULE)
-    workload = Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, training=case.training or None)
+    workload = Workload(
+        name="test", origin=WorkloadOrigin.GET_INPUTS, training=case.training or None
+    )
     opened = EngineSession(target, workload, device, [skill])
     found = opened.rewrites[case.skill].match(opened.graph)
     assert found, f"{case.skill} does not match {[node.name for node in opened.graph.nodes]}"
@@ -224,7 +264,8 @@ def asked(case: Case, device: str, parameters: dict[str, Any] | None = None) -> 
 
 
 def judged(case: Case, found: dict[str, Any]) -> None:
-    """By the fast path, as close to float64 as eager, with NaN and infinities at the same places."""
+    """By the fast path, as close to float64 as eager, with NaN and infinities at the same
+    places."""
     assert not found["fell_back"] and all(found["same_kind"])
     slack = 2**-6 if "float16" in case.source else 3e-6  # of bfloat16 too
     for ours, eager in zip(found["ours"], found["eager"], strict=True):

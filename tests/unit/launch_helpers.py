@@ -24,7 +24,9 @@ VIEW = KernelView(
 
 def warps(count: int) -> Step:
     return Step(
-        skill="triton-launch-options", site="launch of double_kernel", parameters={"num_warps": count}
+        skill="triton-launch-options",
+        site="launch of double_kernel",
+        parameters={"num_warps": count},
     )
 
 
@@ -33,7 +35,9 @@ def plan(count: int, speedup: float | None, *, rule: bool = False) -> MeasuredLa
     return MeasuredLaunchPlan(steps=(warps(count),), view=view, speedup=speedup, rule=rule)
 
 
-def kernel(name: str, *plans: MeasuredLaunchPlan, first: int | None = 0, family: str = "a") -> Launches:
+def kernel(
+    name: str, *plans: MeasuredLaunchPlan, first: int | None = 0, family: str = "a"
+) -> Launches:
     return Launches(name=name, family=family, before=VIEW, first=first, plans=plans)
 
 

@@ -2,7 +2,17 @@
 
 from kernel_lsp.agents import summary_rule
 from kernel_lsp.agents.summary_rule import MeasuredPlace
-from kernel_lsp.records import ArgSpec, Interval, Json, Lesson, Origin, Step, TaskUplift, Uplift, Verification
+from kernel_lsp.records import (
+    ArgSpec,
+    Interval,
+    Json,
+    Lesson,
+    Origin,
+    Step,
+    TaskUplift,
+    Uplift,
+    Verification,
+)
 
 ROWS = ArgSpec(name=None, dtype="float32", shape=(1024, 1024))
 
@@ -20,8 +30,12 @@ def seen(*inputs: ArgSpec, device: str = "cpu") -> MeasuredPlace:
     )
 
 
-def lesson(site: str = "linear+relu", parameters: Json | None = None, skill: str = "fused-matmul") -> Lesson:
-    steps = [Step(skill=skill, site=site, parameters={"warps": 8} if parameters is None else parameters)]
+def lesson(
+    site: str = "linear+relu", parameters: Json | None = None, skill: str = "fused-matmul"
+) -> Lesson:
+    steps = [
+        Step(skill=skill, site=site, parameters={"warps": 8} if parameters is None else parameters)
+    ]
     draft = summary_rule.draft(steps, seen())
     assert draft is not None
     origin = Origin(
@@ -31,7 +45,14 @@ def lesson(site: str = "linear+relu", parameters: Json | None = None, skill: str
 
 
 def on(name: str, gain_with: float, gain_without: float, **changes: object) -> TaskUplift:
-    told = {"samples": 3, "right_with": 3, "right_without": 3, "gain_null": 0.0, "differs": True, **changes}
+    told = {
+        "samples": 3,
+        "right_with": 3,
+        "right_without": 3,
+        "gain_null": 0.0,
+        "differs": True,
+        **changes,
+    }
     return TaskUplift(
         task=name,
         fingerprint=name,
@@ -41,7 +62,9 @@ def on(name: str, gain_with: float, gain_without: float, **changes: object) -> T
     )
 
 
-def verification(*, accepted: bool = True, undecided: bool = False, reason: str = "uplift") -> Verification:
+def verification(
+    *, accepted: bool = True, undecided: bool = False, reason: str = "uplift"
+) -> Verification:
     return Verification(
         hardware="cpu",
         device_name="a CPU",

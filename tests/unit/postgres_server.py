@@ -1,4 +1,5 @@
-"""A PostgreSQL of our own from Debian's programs: one cluster in a folder, on a socket, not as root."""
+"""A PostgreSQL of our own from Debian's programs: one cluster in a folder, on a socket, not as
+root."""
 
 from __future__ import annotations
 
@@ -24,14 +25,28 @@ class Postgres:
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
-        self.folder = Path(tempfile.mkdtemp(prefix="kl-pg-", dir="/tmp"))  # a socket's path is short
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="kl-pg-", dir="/tmp")
+        )  # a socket's path is short
         self._as_root = os.geteuid() == 0
         if self._as_root:
             os.chown(self.folder, NOBODY, NOBODY)
         self._run(
-            "initdb", "-D", self._data, "-U", "ada", "-A", "trust", "--no-sync", "-E", "UTF8", "--no-locale"
+            "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "ada",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--no-locale",
         )
-        settings = f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\nfsync = off\n"
+        settings = (
+            f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\nfsync = off\n"
+        )
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.write(settings)
         self.start()
@@ -42,7 +57,9 @@ class Postgres:
         return f"postgresql+psycopg://ada@/{DATABASE}?host={self.folder}"
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", self._data, "-l", str(self.folder / "log"), "-w", "-t", "180", "start")
+        self._run(
+            "pg_ctl", "-D", self._data, "-l", str(self.folder / "log"), "-w", "-t", "180", "start"
+        )
 
     def stop(self, mode: str = "immediate") -> None:
         """``immediate`` is a crash: connections are cut, what was not committed is gone."""
@@ -50,11 +67,14 @@ class Postgres:
 
     def sql(self, statement: str, user: str = "ada") -> str:
         """Through psql, not through what is being tested; ``ada`` is the superuser."""
-        return self._run("psql", "-h", str(self.folder), "-U", user, "-d", DATABASE, "-qAtc", statement)
+        return self._run(
+            "psql", "-h", str(self.folder), "-U", user, "-d", DATABASE, "-qAtc", statement
+        )
 
     def remove(self) -> None:
         subprocess.run(
-            self._command("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop"), capture_output=True
+            self._command("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop"),
+            capture_output=True,
         )
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -64,7 +84,9 @@ class Postgres:
 
     def _command(self, program: str, *arguments: str) -> list[str]:
         drop = (
-            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if self._as_root else []
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+            if self._as_root
+            else []
         )
         return [*drop, str(self._binaries / program), *arguments]
 
@@ -79,5 +101,7 @@ class Postgres:
             text=True,
             timeout=200,
         )
-        assert done.returncode == 0, f"{program}: {done.stderr or (self.folder / 'log').read_text()[-2000:]}"
+        assert done.returncode == 0, (
+            f"{program}: {done.stderr or (self.folder / 'log').read_text()[-2000:]}"
+        )
         return (done.stdout or "").strip()

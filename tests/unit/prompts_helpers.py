@@ -96,7 +96,9 @@ def task(source: str = SOURCE, skills: tuple[Skill, ...] | None = None) -> Searc
     )
 
 
-def attempt(number: int, code: str = "", *, fitness: float | None = None, **changes: Any) -> Attempt:
+def attempt(
+    number: int, code: str = "", *, fitness: float | None = None, **changes: Any
+) -> Attempt:
     step = Step(skill="fused-pointwise", site="add+gelu", parameters={"BLOCK": 1024})
     candidate = Candidate(
         id=f"c{number}",
@@ -129,7 +131,9 @@ def attempt(number: int, code: str = "", *, fitness: float | None = None, **chan
 
 
 def outcome(one: Attempt) -> str:
-    return f"attempt {one.number}: " + (f"right, {one.fitness:.2f}x" if one.fitness else "wrong_result")
+    return f"attempt {one.number}: " + (
+        f"right, {one.fitness:.2f}x" if one.fitness else "wrong_result"
+    )
 
 
 def room(context_tokens: int | None = 32_768) -> Room:
@@ -137,13 +141,17 @@ def room(context_tokens: int | None = 32_768) -> Room:
 
 
 def length(prompt: Prompt) -> int:
-    return sum(sizing.size(one.text) for one in prompt.messages) + sizing.size_of_tools(prompt.tools)
+    return sum(sizing.size(one.text) for one in prompt.messages) + sizing.size_of_tools(
+        prompt.tools
+    )
 
 
 FIRST = Context(number=0, seed=7, move=Move.RESTART)
 TURNS = (
     attempt(1, "def tail(x, bias):\n    return x\n", turn=1),
-    attempt(2, "def tail(x, bias):\n    return _fused(x, bias)\n", fitness=1.3, turn=2, stepped=True),
+    attempt(
+        2, "def tail(x, bias):\n    return _fused(x, bias)\n", fitness=1.3, turn=2, stepped=True
+    ),
 )
 LATER = Context(
     number=3,
@@ -162,7 +170,12 @@ LATER = Context(
 START = MARKED.replace("F.gelu(x + bias) * 2", "_fused(x, bias)")
 ARMS = (
     ArmStats(
-        skill="cuda-graph", bottleneck=Bottleneck.MEMORY, device="cuda:9.0", tries=4, wins=1, gain_sum=0.4
+        skill="cuda-graph",
+        bottleneck=Bottleneck.MEMORY,
+        device="cuda:9.0",
+        tries=4,
+        wins=1,
+        gain_sum=0.4,
     ),
 )
 
@@ -183,7 +196,10 @@ def kept() -> dict[str, Prompt]:
 def shown(prompt: Prompt) -> str:
     parts = [f"=== {one.role.value} ===\n{one.text}" for one in prompt.messages]
     names = ", ".join(tool.name for tool in prompt.tools)
-    return "\n".join([*parts, f"=== tools: {names}; at most {prompt.sampling.max_tokens} tokens ==="]) + "\n"
+    return (
+        "\n".join([*parts, f"=== tools: {names}; at most {prompt.sampling.max_tokens} tokens ==="])
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

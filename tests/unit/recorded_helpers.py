@@ -26,7 +26,8 @@ def recorded(
     gradients: bool = True,
     **kwargs: Any,
 ) -> tuple[Program, Workload]:
-    """``text``: of a file that defines the class ``entry``, behind `HEAD`; ``init``: its constructor's."""
+    """``text``: of a file that defines the class ``entry``, behind `HEAD`; ``init``: its
+    constructor's."""
     name = f"recorded_{folder.name}_{entry.lower()}".replace("-", "_")
     path = folder / f"{name}.py"
     path.write_text(HEAD + text)

@@ -2,10 +2,10 @@
 
     python tests/unit/rewrite_fuzz.py FIRST COUNT [triton]     search by hand; prints every failure
 
-A program is a chain of statements drawn from a grammar (layers, products, reductions, pointwise functions,
-views, shared values, several results). ``check`` applies each site alone and all of them greedily, runs the
-emitted source and compares it with eager: values, dtypes, gradients, other batches, odd strides.
-"""
+A program is a chain of statements drawn from a grammar (layers, products, reductions, pointwise
+functions, views, shared values, several results). ``check`` applies each site alone and all of
+them greedily, runs the emitted source and compares it with eager: values, dtypes, gradients, other
+batches, odd strides."""
 
 from __future__ import annotations
 
@@ -24,19 +24,26 @@ from kernel_lsp.rewrite.engine import EngineSession
 
 SKILLS = Path(__file__).resolve().parents[2] / "skills"
 PLAIN = sorted(
-    n for p in SKILLS.glob("*/rewrite.py") if not (n := p.parent.name).startswith(("fused-", "triton-"))
+    n
+    for p in SKILLS.glob("*/rewrite.py")
+    if not (n := p.parent.name).startswith(("fused-", "triton-"))
 )
 FUSED = sorted(p.parent.name for p in SKILLS.glob("fused-*/rewrite.py"))
 NUMBERS = ["0.0", "1.0", "-1.0", "0.5", "2", "-0.25", "1e-3", "3", "float('inf')", "6.0"]
 UNARY = [
-    "F.relu({})", "torch.sigmoid({})", "torch.tanh({})", "{}.abs()", "-{}", "F.gelu({})", "F.silu({})",
-    "torch.exp({})", "F.softplus({})", "{} ** 2", "torch.sqrt({})", "torch.square({})", "F.mish({})",
-    "F.leaky_relu({}, {s})", "torch.clamp({}, {n}, {n})", "torch.clamp({}, min={n})", "{}.clamp(max={n})",
-    "F.hardtanh({})", "F.relu6({})", "F.hardswish({})", "{} * {n}", "{} / {n}", "{} + {n}", "{n} - {}",
+    "F.relu({})", "torch.sigmoid({})", "torch.tanh({})", "{}.abs()", "-{}", "F.gelu({})",
+    "F.silu({})",
+    "torch.exp({})", "F.softplus({})", "{} ** 2", "torch.sqrt({})", "torch.square({})",
+    "F.mish({})",
+    "F.leaky_relu({}, {s})", "torch.clamp({}, {n}, {n})", "torch.clamp({}, min={n})",
+    "{}.clamp(max={n})",
+    "F.hardtanh({})", "F.relu6({})", "F.hardswish({})", "{} * {n}", "{} / {n}", "{} + {n}",
+    "{n} - {}",
     "F.dropout({}, 0.5, self.training)", "{}.contiguous()", "{}.to(x.dtype)", "torch.round({})",
     "F.elu({})", "torch.where({} > {n}, {}, {n})", "{}.masked_fill({} < {n}, {n})", "{} - {}",
     "torch.floor({})", "F.softplus({}, beta=-1.0)", "torch.log1p({}.abs())", "self.act({})",
-    "({} > {n}).to(x.dtype)", "torch.maximum({}, {})", "torch.minimum({}, {})", "{} * {}", "{} + {}",
+    "({} > {n}).to(x.dtype)", "torch.maximum({}, {})", "torch.minimum({}, {})", "{} * {}",
+    "{} + {}",
     "torch.where(torch.isnan({}), {n}, {})", "(({} > 0) + ({} > 1)).to(x.dtype)", "{} * self._gain",
     "F.softsign({})", "torch.reciprocal({})", "F.hardsigmoid({})", "{} + torch.ones(1)", "{} * 0.0",
 ]  # fmt: skip
@@ -55,13 +62,16 @@ SHAPED = [  # they keep [rows, columns]
 WIDER = ["self.fc({})", "self.bn4(self.fc({}))", "self.fc({}) / 2", "{} @ self.square4", "self.fc2({})",
          "F.linear({}, self.fc.weight)"]  # fmt: skip
 ENDS = [
-    "{}", "{}.sum(dim={e})", "{}.mean(dim={e}, keepdim=True)", "{}.amax(dim=1)", "{}.sum()", "{}.mean()",
+    "{}", "{}.sum(dim={e})", "{}.mean(dim={e}, keepdim=True)", "{}.amax(dim=1)", "{}.sum()",
+    "{}.mean()",
     "{}.max(dim=1)[0]", "torch.logsumexp({}, dim=1)", "{}.var(dim=1)", "{}.norm(dim=1)",
     "{}[:, :1].sum(dim=1, keepdim=True)",
     "({}, {})", "({}, {}.sum(dim=1))", "F.mse_loss({}, {})", "F.smooth_l1_loss({}, y)", "{}.t()",
     "{}.mean(0)",
-    "(self.fc({a}) * 2).sum(dim=1)", "self.fc2({a}).mean(dim=1, keepdim=True)", "self.fc({a}).mean(dim=0)",
-    "({a} @ self.square4).sum(-1)", "torch.max(self.fc({a}), dim=1, keepdim=True)[0]", "{{'a': {}, 'b': {}}}",
+    "(self.fc({a}) * 2).sum(dim=1)", "self.fc2({a}).mean(dim=1, "
+                                     "keepdim=True)", "self.fc({a}).mean(dim=0)",
+    "({a} @ self.square4).sum(-1)", "torch.max(self.fc({a}), dim=1, "
+                                    "keepdim=True)[0]", "{{'a': {}, 'b': {}}}",
 ]  # fmt: skip
 
 HEAD = """import torch
@@ -166,7 +176,8 @@ def inputs(source: str, dtype: torch.dtype) -> dict[str, list[torch.Tensor]]:
     ones[0, 0] = float("-inf")
     mixed[0, :2] = torch.tensor([float("nan"), float("inf")], dtype=dtype)
     return {
-        "normal": [x, y], "negative": [-x.abs(), -y.abs()], "large": [x * 1e3, y], "heavy": [x**3 * 10, y],
+        "normal": [x, y], "negative": [-x.abs(), -y.abs()], "large": [x * 1e3, y],
+        "heavy": [x**3 * 10, y],
         "zero": [torch.zeros_like(x), torch.zeros_like(y)], "whole": [x.round(), y.round()],
         "spiked": [spiked, y], "minus": [ones, y], "mixed": [mixed, mixed],
         "batch 1": pair(1), "batch 2n+1": pair(2 * rows + 1), "batch 2n": pair(2 * rows),
@@ -204,7 +215,8 @@ def check(
 
 
 def run(module: Any, values: list[torch.Tensor], grad: bool) -> Any:
-    """(leaves of the result, gradients, whether a result shares memory with an input, state afterwards)."""
+    """(leaves of the result, gradients, whether a result shares memory with an input, state
+    afterwards)."""
     torch.manual_seed(2)
     values = [v.detach().requires_grad_(grad) for v in values]
     with torch.set_grad_enabled(grad):
@@ -222,10 +234,14 @@ def run(module: Any, values: list[torch.Tensor], grad: bool) -> Any:
         grads: list[Any] = []
         if grad and all(leaf.requires_grad for leaf in leaves):
             total = sum(
-                (leaf * torch.linspace(0.5, 1.5, leaf.numel(), dtype=leaf.dtype).view(leaf.shape)).sum()
+                (
+                    leaf * torch.linspace(0.5, 1.5, leaf.numel(), dtype=leaf.dtype).view(leaf.shape)
+                ).sum()
                 for leaf in leaves
             )
-            grads = list(torch.autograd.grad(total, [*values, *module.parameters()], allow_unused=True))
+            grads = list(
+                torch.autograd.grad(total, [*values, *module.parameters()], allow_unused=True)
+            )
     owners = {t.untyped_storage().data_ptr() for t in [*values, *module.parameters()] if t.numel()}
     shared = [leaf.untyped_storage().data_ptr() in owners for leaf in leaves]
     draws = torch.rand(1)
@@ -248,7 +264,9 @@ def _finite(outcome: Any) -> bool:
 def _differ(theirs: Any, ours: Any, dtype: torch.dtype) -> str:
     if isinstance(theirs, str) or isinstance(ours, str):
         return (
-            "" if isinstance(theirs, str) == isinstance(ours, str) else f"{theirs!s:.60} against {ours!s:.60}"
+            ""
+            if isinstance(theirs, str) == isinstance(ours, str)
+            else f"{theirs!s:.60} against {ours!s:.60}"
         )
     loose = {"rtol": 1e-7, "atol": 1e-8} if dtype == torch.float64 else {"rtol": 2e-3, "atol": 2e-3}
     for what, a, b in zip(("values", "gradients"), theirs[:2], ours[:2], strict=False):
@@ -263,7 +281,11 @@ def _differ(theirs: Any, ours: Any, dtype: torch.dtype) -> str:
                     return f"{what}: {one.dtype} {one.shape} against {two.dtype} {two.shape}"
                 scale = one.abs().nan_to_num(0, 0, 0).max().item() if one.numel() else 1.0
                 if not torch.allclose(
-                    one, two, equal_nan=True, rtol=loose["rtol"], atol=loose["atol"] * max(1.0, scale)
+                    one,
+                    two,
+                    equal_nan=True,
+                    rtol=loose["rtol"],
+                    atol=loose["atol"] * max(1.0, scale),
                 ):
                     return f"{what}: {one.flatten()[:8]} against {two.flatten()[:8]}"
     if any(b and not a for a, b in zip(theirs[2], ours[2], strict=True)):
@@ -276,7 +298,9 @@ def _differ(theirs: Any, ours: Any, dtype: torch.dtype) -> str:
         torch.allclose(a.double(), b.double(), equal_nan=True)
         for a, b in zip(theirs[3], ours[3], strict=True)
     )
-    return "" if same_state and torch.equal(theirs[4], ours[4]) else "buffers or random numbers differ"
+    return (
+        "" if same_state and torch.equal(theirs[4], ours[4]) else "buffers or random numbers differ"
+    )
 
 
 PRODUCTS = ("fused-matmul",)
@@ -284,7 +308,8 @@ PRODUCTS = ("fused-matmul",)
 
 
 def fused_failures(seed: int) -> tuple[int, list[str]]:
-    """The same for each single kernel that could be generated, worth it or not. Needs TRITON_INTERPRET=1."""
+    """The same for each single kernel that could be generated, worth it or not. Needs
+    TRITON_INTERPRET=1."""
     source, found, count = program(seed), [], 0
     load_ = Workload(name="fuzz", origin=WorkloadOrigin.GET_INPUTS, training=False)
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
@@ -298,17 +323,23 @@ def fused_failures(seed: int) -> tuple[int, list[str]]:
             try:
                 after = session.propose([Step(skill=name, site=match.label)]).candidate.program
                 finite = name in PRODUCTS
-                wrong = check(source, _as_file(after), False, torch.float32, not finite, False, finite)
+                wrong = check(
+                    source, _as_file(after), False, torch.float32, not finite, False, finite
+                )
             except Exception:
                 after, wrong = source, [traceback.format_exc()]
             if wrong:
-                found.append(f"seed {seed}, {name}:{match.label}\n" + "\n".join(wrong[:4]) + "\n" + after)
+                found.append(
+                    f"seed {seed}, {name}:{match.label}\n" + "\n".join(wrong[:4]) + "\n" + after
+                )
     return count, found
 
 
 def _as_file(text: str) -> str:
     """Triton reads a kernel's source from its file: the program becomes an import from one."""
-    with tempfile.NamedTemporaryFile("w", suffix=".py", prefix="fuzz_kernel_", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", suffix=".py", prefix="fuzz_kernel_", delete=False
+    ) as file:
         file.write(text)
     path = Path(file.name)
     made = f"import importlib, sys\nsys.path.insert(0, {str(path.parent)!r})\n"

@@ -1,4 +1,5 @@
-"""One door for the tests of the rewrite engine: source in, rewritten source out, both run and compared."""
+"""One door for the tests of the rewrite engine: source in, rewritten source out, both run and
+compared."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def skill(name: str) -> Skill:
 
 
 def session(source: str, *names: str, training: bool | None = None) -> EngineSession:
-    return EngineSession(program(source), workload(training), "cpu", [skill(name) for name in names])
+    return EngineSession(
+        program(source), workload(training), "cpu", [skill(name) for name in names]
+    )
 
 
 def sites(source: str, name: str, training: bool | None = None) -> list[str]:
@@ -123,7 +126,10 @@ def assert_same(
 ) -> None:
     """Both forms agree in float64, and the fast path is the one that ran."""
     wide = candidate.program.replace("torch.float32", "torch.float64")
-    before, after = instance(source, training, torch.float64), instance(wide, training, torch.float64)
+    before, after = (
+        instance(source, training, torch.float64),
+        instance(wide, training, torch.float64),
+    )
 
     def never(*_args: object) -> None:
         raise AssertionError("the guard refused the verified workload")
@@ -136,10 +142,20 @@ def assert_same(
 
 
 def interpreted(program: str, *arguments: str) -> None:
-    """Run a program in a process of its own where Triton interprets kernels; it must end without an error."""
+    """Run a program in a process of its own where Triton interprets kernels; it must end without
+    an error."""
     done = subprocess.run(
-        [sys.executable, "-c", "import interpreter_speed\ninterpreter_speed.apply()\n" + program, *arguments],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent)},
+        [
+            sys.executable,
+            "-c",
+            "import interpreter_speed\ninterpreter_speed.apply()\n" + program,
+            *arguments,
+        ],
+        env={
+            "TRITON_INTERPRET": "1",
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(Path(__file__).parent),
+        },
         capture_output=True,
         text=True,
         check=False,

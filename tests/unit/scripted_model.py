@@ -1,15 +1,16 @@
-"""An OpenAI-compatible server that does what a script says: a double for the faults that real ones have.
+"""An OpenAI-compatible server that does what a script says: a double for the faults that real ones
+have.
 
     async with ScriptedModel([Say(tool="apply_skill"), Say(status=429), Say("prose")]) as server:
         ... Settings(policy="openai", endpoint=server.endpoint) ...
     with served([Say(tool="apply_skill")]) as server:      # the same in a thread, for code without a loop
 
-Every chat request takes the next `Say`; when the script is at its end, its last entry answers on. A
-function (request body -> Say) may stand for the list. A `Say` with a tool is carried as the request allows:
-as JSON in the content under a schema, as a native call, else fenced in prose; without arguments they are
-drawn from the schema, so that they are valid. What was asked stands in `server.requests`.
-Standard library only. Not covered: what a real server does with a schema (tests/vllm does that).
-"""
+Every chat request takes the next `Say`; when the script is at its end, its last entry answers on.
+A function (request body -> Say) may stand for the list. A `Say` with a tool is carried as the
+request allows: as JSON in the content under a schema, as a native call, else fenced in prose;
+without arguments they are drawn from the schema, so that they are valid. What was asked stands in
+`server.requests`. Standard library only. Not covered: what a real server does with a schema
+(tests/vllm does that)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Say:
 
     text: str = ""
     tool: str | None = field(default=None, kw_only=True)
-    """Call this one; "" takes the first that is offered. The text stands before it, where one can."""
+    """Call this one; "" takes the first that is offered. The text stands before it, where one
+    can."""
     arguments: Json | str | None = field(default=None, kw_only=True)
     """None: drawn from the schema. A string is sent as it is, broken or not."""
     prose: bool = field(default=False, kw_only=True)
@@ -101,7 +103,11 @@ class ScriptedModel:
     """The server, on a free port of ``host``, while its ``async with`` block lasts."""
 
     def __init__(
-        self, script: Script = (Say("ok"),), options: Options | None = None, *, host: str = "127.0.0.1"
+        self,
+        script: Script = (Say("ok"),),
+        options: Options | None = None,
+        *,
+        host: str = "127.0.0.1",
     ) -> None:
         self.script, self.options, self.host = script, options or Options(), host
         self.port = 0
@@ -152,7 +158,8 @@ class ScriptedModel:
                 self.requests.append(request)
                 await self._until_the_client_goes(reader, self._answer(request, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client went, or stop() cut it off; asyncio would log a handler that was cancelled
+            # the client went, or stop() cut it off; asyncio would log a handler that was cancelled
+            pass
         finally:
             self._handlers.discard(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
@@ -180,7 +187,9 @@ class ScriptedModel:
             await _send(writer, 401, {"error": "Unauthorized"})
         elif path == "/v1/models":
             await _send(
-                writer, 200, {"object": "list", "data": [self._model(name) for name in options.models]}
+                writer,
+                200,
+                {"object": "list", "data": [self._model(name) for name in options.models]},
             )
         elif path == "/v1/chat/completions":
             self.running += 1
@@ -191,12 +200,20 @@ class ScriptedModel:
                 self.running -= 1
         elif path in ("/version", "/tokenize", "/health") and options.vllm:
             count = _tokens(request.body)
-            await _send(writer, 200, {"version": "0.32.0", "count": count, "max_model_len": options.context})
+            await _send(
+                writer, 200, {"version": "0.32.0", "count": count, "max_model_len": options.context}
+            )
         else:
-            await _send(writer, 404, {"error": {"message": f"no such path: {path}", "type": "NotFound"}})
+            await _send(
+                writer, 404, {"error": {"message": f"no such path: {path}", "type": "NotFound"}}
+            )
 
     def _model(self, name: str) -> Json:
-        about: Json = {"id": name, "object": "model", "owned_by": "vllm" if self.options.vllm else "scripted"}
+        about: Json = {
+            "id": name,
+            "object": "model",
+            "owned_by": "vllm" if self.options.vllm else "scripted",
+        }
         return about | ({"max_model_len": self.options.context} if self.options.context else {})
 
     async def _chat(self, body: Json, writer: asyncio.StreamWriter) -> None:
@@ -232,7 +249,12 @@ class ScriptedModel:
 
         def bad(message: str, param: str | None = None, status: int = 400) -> tuple[int, Json]:
             return status, {
-                "error": {"message": message, "type": "BadRequestError", "param": param, "code": status}
+                "error": {
+                    "message": message,
+                    "type": "BadRequestError",
+                    "param": param,
+                    "code": status,
+                }
             }
 
         if body.get("model") not in options.models:
@@ -243,8 +265,13 @@ class ScriptedModel:
             return bad("this model does not support tools", "tools")
         for name in options.refuses:
             if name in body:
-                return bad(f"Unsupported parameter: '{name}' is not supported with this model.", name)
-        if options.context is not None and _tokens(body) + body.get("max_tokens", 0) > options.context:
+                return bad(
+                    f"Unsupported parameter: '{name}' is not supported with this model.", name
+                )
+        if (
+            options.context is not None
+            and _tokens(body) + body.get("max_tokens", 0) > options.context
+        ):
             words = f"This model's maximum context length is {options.context} tokens."
             return bad(words, "input_tokens")
         return None
@@ -264,18 +291,26 @@ class ScriptedModel:
         return f"{say.text}\n```json\n{envelope}\n```\n", []
 
     def _call(self, say: Say, body: Json) -> tuple[str, str]:
-        offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body.get("tools", ())}
-        offered |= _branches(body.get("response_format", {}).get("json_schema", {}).get("schema", {}))
+        offered = {
+            tool["function"]["name"]: tool["function"]["parameters"]
+            for tool in body.get("tools", ())
+        }
+        offered |= _branches(
+            body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+        )
         name = say.tool or next(iter(offered), "")
         if isinstance(say.arguments, str):
             return name, say.arguments
         draw = random.Random(f"{self.options.seed}:{len(self.requests)}")
-        arguments = say.arguments if say.arguments is not None else sample(offered.get(name, {}), draw)
+        arguments = (
+            say.arguments if say.arguments is not None else sample(offered.get(name, {}), draw)
+        )
         return name, json.dumps(arguments, separators=(",", ":"))
 
     async def _stream(self, say: Say, body: Json, writer: asyncio.StreamWriter) -> None:
         head = (
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n"
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: "
+            "close\r\n\r\n"
         )
         writer.write(head.encode())
         if say.garbage is not None:
@@ -300,7 +335,8 @@ class ScriptedModel:
         await _event(writer, json.dumps(_chunk(body, {}, None, finish=finish)))
         if body.get("stream_options", {}).get("include_usage"):
             await _event(
-                writer, json.dumps({"choices": [], "model": body["model"], "usage": _usage(body, sent)})
+                writer,
+                json.dumps({"choices": [], "model": body["model"], "usage": _usage(body, sent)}),
             )
         await _event(writer, "[DONE]")
 
@@ -377,7 +413,11 @@ async def _deltas(text: str, calls: list[tuple[str, str]], *, endless: bool) -> 
         start = {"index": index, "id": f"call-{index}", "type": "function"}
         yield {"tool_calls": [start | {"function": {"name": name, "arguments": arguments[:PIECE]}}]}
         for at in range(PIECE, len(arguments), PIECE):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": arguments[at : at + PIECE]}}]}
+            yield {
+                "tool_calls": [
+                    {"index": index, "function": {"arguments": arguments[at : at + PIECE]}}
+                ]
+            }
 
 
 def _chunk(
@@ -388,7 +428,12 @@ def _chunk(
         choice["logprobs"] = {"content": [{"token": "x", "logprob": -0.25 * number}]}
     if ids and body.get("return_token_ids") and number is not None:
         choice["token_ids"] = [1000 + number]
-    return {"id": "chat", "object": "chat.completion.chunk", "model": body.get("model"), "choices": [choice]}
+    return {
+        "id": "chat",
+        "object": "chat.completion.chunk",
+        "model": body.get("model"),
+        "choices": [choice],
+    }
 
 
 def _completion(body: Json, text: str, calls: list[tuple[str, str]], say: Say) -> Json:
@@ -425,7 +470,9 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     raw = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Request(method=method, target=target, headers=headers, body=json.loads(raw) if raw else {})
+    return Request(
+        method=method, target=target, headers=headers, body=json.loads(raw) if raw else {}
+    )
 
 
 async def _event(writer: asyncio.StreamWriter, data: str) -> None:
@@ -437,9 +484,11 @@ async def _send(
     writer: asyncio.StreamWriter, status: int, body: Json, extra: dict[str, str] | None = None
 ) -> None:
     raw = json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(raw)), "Connection": "close"} | (
-        extra or {}
-    )
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(raw)),
+        "Connection": "close",
+    } | (extra or {})
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     writer.write(f"HTTP/1.1 {status} Scripted\r\n{lines}\r\n".encode() + raw)
     await writer.drain()

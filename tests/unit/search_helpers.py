@@ -53,17 +53,27 @@ def candidate(steps: Sequence[Step] = (), *, text: str = "", name: str | None = 
     """Its id says what its steps are."""
     edit = SourceEdit(qualname="Model", target=text or "x" * 300)
     made = name or named(steps)
-    return Candidate(id=made, edit=edit, program="", entry="Model", steps=tuple(steps), summary=made)
+    return Candidate(
+        id=made, edit=edit, program="", entry="Model", steps=tuple(steps), summary=made
+    )
 
 
 def verdict(speed: float | None, *, full: bool = True, compiled: float | None = None) -> Evaluation:
-    """Right with this lower bound over eager; None: wrong. ``compiled``: over torch.compile, in full only."""
+    """Right with this lower bound over eager; None: wrong. ``compiled``: over torch.compile, in
+    full only."""
     if speed is None:
         return Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu", detail="wrong")
     found = {"eager": speed} | ({"compile": compiled or speed} if full else {})
-    speedups = {name: Interval(low=low, mid=1.02 * low, high=1.05 * low) for name, low in found.items()}
+    speedups = {
+        name: Interval(low=low, mid=1.02 * low, high=1.05 * low) for name, low in found.items()
+    }
     timing = Timing(
-        provider="candidate", median_ms=1 / speed, p20_ms=1.0, p80_ms=1.0, num_reps=9, cold_cache=True
+        provider="candidate",
+        median_ms=1 / speed,
+        p20_ms=1.0,
+        p80_ms=1.0,
+        num_reps=9,
+        cold_cache=True,
     )
     return Evaluation(
         status=EvalStatus.PASSED, device="cpu", timings=(timing,), speedups=speedups, seconds=0.5
@@ -88,11 +98,21 @@ def proposal(made: Candidate, evaluation: Evaluation) -> Proposal:
 
 
 def attempt(
-    number: int, speed: float | None, made: Candidate | None = None, *, full: bool = True, **more: Any
+    number: int,
+    speed: float | None,
+    made: Candidate | None = None,
+    *,
+    full: bool = True,
+    **more: Any,
 ) -> Attempt:
     found = proposal(made or candidate(name=f"c{number}"), verdict(speed, full=full))
     cell = features.cell(found.candidate)
-    told: dict[str, Any] = {"move": Move.MUTATE, "proposer": "mutate/1", "created": CREATED, "cell": cell}
+    told: dict[str, Any] = {
+        "move": Move.MUTATE,
+        "proposer": "mutate/1",
+        "created": CREATED,
+        "cell": cell,
+    }
     return Attempt(
         number=number,
         proposal=found,
@@ -153,7 +173,9 @@ class ScriptedWorkshop:
 
 
 def site(skill: str, *, benefit: float = 0.5, **parameters: list[Any]) -> Site:
-    return Site(skill=skill, site="n", summary=skill, proofs=(), parameters=parameters, benefit=benefit)
+    return Site(
+        skill=skill, site="n", summary=skill, proofs=(), parameters=parameters, benefit=benefit
+    )
 
 
 def step(skill: str, **parameters: Any) -> Step:

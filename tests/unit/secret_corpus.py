@@ -1,7 +1,7 @@
 """Secrets and harmless strings as they stand in programs: 220 of each, drawn anew and never real.
 
-Secrets are made here and not written down, so that no scanner of a repository takes them for somebody's.
-"""
+Secrets are made here and not written down, so that no scanner of a repository takes them for
+somebody's."""
 
 import base64
 import random
@@ -22,8 +22,12 @@ def secrets(seed: int = 0) -> list[Sample]:
         return "".join(draw.choices(alphabet, k=length - 2)) + "a7" if length > 2 else "a7"
 
     def password() -> str:
-        words = draw.choice(["hunter", "Winter", "correct-horse", "Tr0ub4dor", "s3cret", "Zebra", "letmein"])
-        return words + draw.choice(["2024!", "#42x", "!9Kq", "_7Zp$", "@1xY", "88tT"]) + some(LOWER, 3)
+        words = draw.choice(
+            ["hunter", "Winter", "correct-horse", "Tr0ub4dor", "s3cret", "Zebra", "letmein"]
+        )
+        return (
+            words + draw.choice(["2024!", "#42x", "!9Kq", "_7Zp$", "@1xY", "88tT"]) + some(LOWER, 3)
+        )
 
     def basic() -> str:
         return base64.b64encode(f"admin:{password()}".encode()).decode()
@@ -148,7 +152,11 @@ def secrets(seed: int = 0) -> list[Sample]:
     for place in of_tokens:
         made = some(LETTERS, 9) + ("/" if "hook" in place else "") + some(LETTERS, 32)
         found.append((place.replace("{}", made), made))
-    for place in ("Authorization: Basic {}", "headers = {'Authorization': 'Basic {}'}", "# basic {}"):
+    for place in (
+        "Authorization: Basic {}",
+        "headers = {'Authorization': 'Basic {}'}",
+        "# basic {}",
+    ):
         made = basic()
         found.append((place.replace("{}", made), made))
     key = lines()
@@ -165,7 +173,9 @@ def secrets(seed: int = 0) -> list[Sample]:
         r'"C:\\Users\\jdoe\\x"',
         "open('/home/j-d/a')",
     ]
-    found += [(text, name) for text, name in zip(homes, ("jdoe", "jane.doe", "jdoe", "/j-d"), strict=True)]
+    found += [
+        (text, name) for text, name in zip(homes, ("jdoe", "jane.doe", "jdoe", "/j-d"), strict=True)
+    ]
     return found
 
 

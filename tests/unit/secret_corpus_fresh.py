@@ -1,8 +1,8 @@
 """A second corpus of secrets and harmless strings, written by somebody who had not read the rules.
 
-Kinds that services document, in places where people leave them (configuration, shell, code, comments), and
-what looks like them in programs of machine learning. All are drawn anew: none was ever real.
-"""
+Kinds that services document, in places where people leave them (configuration, shell, code,
+comments), and what looks like them in programs of machine learning. All are drawn anew: none was
+ever real."""
 
 import base64
 import random
@@ -24,7 +24,9 @@ def secrets(seed: int = 1) -> list[Sample]:
         return "".join(draw.choices(alphabet, k=length))
 
     def word() -> str:
-        start = draw.choice(["Blue", "kitten", "Summer", "dragon", "P@ss", "qwerty", "Ohio", "monkey"])
+        start = draw.choice(
+            ["Blue", "kitten", "Summer", "dragon", "P@ss", "qwerty", "Ohio", "monkey"]
+        )
         return start + some(LOW, 4) + draw.choice(["!", "#7", "99$", "_X", "*4q"])
 
     def b64(count: int) -> str:
@@ -76,7 +78,9 @@ def secrets(seed: int = 1) -> list[Sample]:
         "  - name: KEY\n    value: {}",
         "client = Client({!r})",
     ]
-    found = [(place.format(token), token) for place in (*shown, "# old key: {}") for token in tokens()]
+    found = [
+        (place.format(token), token) for place in (*shown, "# old key: {}") for token in tokens()
+    ]
     with_password = [
         'engine = create_engine("postgresql+psycopg2://app:{}@db:5432/x")',
         "redis://:{}@cache:6379/0",
@@ -109,12 +113,19 @@ def secrets(seed: int = 1) -> list[Sample]:
         secret = some(AN + "/+", 40)
         found.append((f"aws_secret_access_key = {secret}", secret))
         secret = some(AN, 24)
-        found.append((f"https://hooks.slack.com/services/T{some(UP, 8)}/B{some(UP, 8)}/{secret}", secret))
+        found.append(
+            (f"https://hooks.slack.com/services/T{some(UP, 8)}/B{some(UP, 8)}/{secret}", secret)
+        )
         secret = some(AN, 68)
-        found.append((f"https://discord.com/api/webhooks/{some(string.digits, 18)}/{secret}", secret))
+        found.append(
+            (f"https://discord.com/api/webhooks/{some(string.digits, 18)}/{secret}", secret)
+        )
         secret = b64(40).rstrip("=")
         found.append(
-            (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END OPENSSH PRIVATE KEY-----", secret)
+            (
+                f"-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END OPENSSH PRIVATE KEY-----",
+                secret,
+            )
         )
         secret = some(AN, 32)
         found.append((f"https://api.example.com/v1/items?api_key={secret}&x=1", secret))
@@ -205,12 +216,23 @@ salt_and_pepper_noise(image, amount=0.05)
 pin_memory=True, num_workers=8
 basic block with expansion 4
 bearer = HTTPBearer()""".splitlines()
-    names = ["attention", "kernel", "rotary", "normalize", "gradient", "projection", "hidden", "embedding"]
+    names = [
+        "attention",
+        "kernel",
+        "rotary",
+        "normalize",
+        "gradient",
+        "projection",
+        "hidden",
+        "embedding",
+    ]
     made = []
     for _ in range(40):
         words = draw.choices(names, k=draw.randint(2, 6))
         made.append(f"{'_'.join(words)} = self.{'_'.join(draw.choices(names, k=3))}(x)")
-        made.append(f"class {''.join(w.title() for w in words)}{draw.randint(1, 99)}(nn.Module): ...")
+        made.append(
+            f"class {''.join(w.title() for w in words)}{draw.randint(1, 99)}(nn.Module): ..."
+        )
         made.append(f"workspace/{'/'.join(words)}/{draw.choice(names)}.py:{draw.randint(1, 999)}")
     made += [f"out[{draw.randint(0, 9)}] = {draw.random():.17f}" for _ in range(20)]
     made += [str(uuid.UUID(int=draw.getrandbits(128))).split("-")[0] for _ in range(5)]

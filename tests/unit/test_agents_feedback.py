@@ -1,4 +1,5 @@
-"""What a next turn is told: real records by hand, the smallest failing trial, and never more than 4 kB."""
+"""What a next turn is told: real records by hand, the smallest failing trial, and never more than
+4 kB."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def trial(number: int, passed: bool | None, variation: str = "", **more: Any) ->
     return Trial(number=number, passed=passed, variation=variation, **told)
 
 
-def judged(evaluation: Evaluation, *trials: Trial, workload: Workload = ROWS_128) -> SearchJudgement:
+def judged(
+    evaluation: Evaluation, *trials: Trial, workload: Workload = ROWS_128
+) -> SearchJudgement:
     found = replace(proposal(candidate(name="c"), evaluation), workload=workload)
     kept = Evidence(
         created=CREATED,
@@ -92,7 +95,9 @@ def told(*trials: Trial, workload: Workload = ROWS_128) -> Any:
 
 
 def test_a_wrong_result_names_its_check_and_the_smallest_case() -> None:
-    found = feedback.digest(judged(WRONG, trial(1, True), trial(1, True), trial(2, None), FAILED), 1.05)
+    found = feedback.digest(
+        judged(WRONG, trial(1, True), trial(1, True), trial(2, None), FAILED), 1.05
+    )
     assert found == {
         "status": "wrong_result",
         "device": "cpu",
@@ -114,7 +119,10 @@ def test_a_wrong_result_names_its_check_and_the_smallest_case() -> None:
 @pytest.mark.parametrize(
     ("smaller", "larger"),
     [
-        (trial(9, False, "batch of 3, train() and eval() called before"), trial(2, False)),  # 3 < 128 rows
+        (
+            trial(9, False, "batch of 3, train() and eval() called before"),
+            trial(2, False),
+        ),  # 3 < 128 rows
         (trial(3, False), trial(2, False, "batch of 257")),
         (trial(3, False), trial(2, False, "transposed inputs")),  # as many rows, plainer
         (
@@ -147,8 +155,14 @@ def test_speed_is_told_against_every_baseline_with_its_interval_and_the_roofline
             "eager": Interval(low=2.9, mid=3.0, high=3.1111),
             "compile": Interval(low=1.9, mid=2.0, high=2.1),
         },
-        numerics=Numerics(candidate_error=1e-7, reference_error=2e-7, tolerance=1e-6, num_trials=12),
-        kernels=(CompiledKernel(name="_k", arch="sm_90", registers=255, spill_bytes=64, shared_bytes=None),),
+        numerics=Numerics(
+            candidate_error=1e-7, reference_error=2e-7, tolerance=1e-6, num_trials=12
+        ),
+        kernels=(
+            CompiledKernel(
+                name="_k", arch="sm_90", registers=255, spill_bytes=64, shared_bytes=None
+            ),
+        ),
         least_ms=0.05,
         checks=(Check(name="narrow-interval", passed=None, detail="still 9 % wide"),),
     )
@@ -166,7 +180,8 @@ def test_speed_is_told_against_every_baseline_with_its_interval_and_the_roofline
     }
     one = replace(attempt(7, 2.0), proposal=proposal(candidate(name="c"), timed), parent=3)
     assert feedback.line(one) == (
-        "attempt 7 from 3: right, speed 3x (2.9 to 3.11) eager, 2x (1.9 to 2.1) compile, 50% of what the"
+        "attempt 7 from 3: right, speed 3x (2.9 to 3.11) eager, 2x (1.9 to 2.1) compile, 50% of "
+        "what the"
         " memory allows"
     )
 
@@ -182,12 +197,15 @@ def test_lines_of_what_failed_and_of_what_was_never_judged() -> None:
     failed = judged(WRONG, trial(1, True), trial(2, True), FAILED)
     told = replace(attempt(7, None), proposal=failed.proposal, feedback=feedback.digest(failed))
     assert feedback.line(told) == (
-        "attempt 7: wrong_result, 2 trials passed, then heavy_tailed, batch of 1: error 0.041, allowed 0.0001"
+        "attempt 7: wrong_result, 2 trials passed, then heavy_tailed, batch of 1: error 0.041, "
+        "allowed 0.0001"
     )
     assert feedback.line(replace(told, feedback={})) == (
         "attempt 7: wrong_result: heavy_tailed: 3 of 64 values differ"
     )
-    none = Attempt(number=8, move=Move.REFINE, proposer="m", complaint="no\ncall", parent=7, created=CREATED)
+    none = Attempt(
+        number=8, move=Move.REFINE, proposer="m", complaint="no\ncall", parent=7, created=CREATED
+    )
     assert feedback.line(none) == "attempt 8 from 7: no call"
     untimed = replace(verdict(1.0), speedups={})
     assert feedback.line(replace(told, proposal=proposal(candidate(name="c"), untimed))) == (

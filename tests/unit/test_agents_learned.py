@@ -1,4 +1,5 @@
-"""Courses of a policy, against a scripted model and a small engine: likeliest first, then the rule's."""
+"""Courses of a policy, against a scripted model and a small engine: likeliest first, then the
+rule's."""
 
 import math
 import random
@@ -29,7 +30,13 @@ Weigh = Callable[[Any, Sequence[str], str], float]
 
 def site(skill: str, benefit: float = 0.5, **parameters: list[int]) -> Site:
     return Site(
-        skill=skill, site=skill, summary="", proofs=SOUND, benefit=benefit, plain=False, parameters=parameters
+        skill=skill,
+        site=skill,
+        summary="",
+        proofs=SOUND,
+        benefit=benefit,
+        plain=False,
+        parameters=parameters,
     )
 
 
@@ -37,7 +44,8 @@ A, B, C = site("a", BLOCK=[64, 128]), site("b"), site("c", 0.1)
 
 
 class Engine:
-    """Each step consumes its site; what is in ``broken`` is refused, ``unspoken`` cannot be written."""
+    """Each step consumes its site; what is in ``broken`` is refused, ``unspoken`` cannot be
+    written."""
 
     def __init__(self, sites: Sequence[Site], broken: str = "", unspoken: str = "") -> None:
         self.sites, self.broken, self.unspoken = sites, broken, unspoken
@@ -54,7 +62,9 @@ class Engine:
     async def make(self, steps: Sequence[Step]) -> Candidate:
         if any(step.skill in self.unspoken for step in steps):
             raise RewriteError("cannot be written down")
-        name = "+".join(step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps)
+        name = "+".join(
+            step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps
+        )
         return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps))
 
 
@@ -75,7 +85,9 @@ class Model:
             logs = [math.log(weight / sum(weights)) for weight in weights]
             best = logs.index(max(logs))
             if len(logs) > 1:
-                choices.append(ChosenWord(place=len(words), words=among.words, logprobs=tuple(logs)))
+                choices.append(
+                    ChosenWord(place=len(words), words=among.words, logprobs=tuple(logs))
+                )
             total += logs[best]
             words.append(among.words[best])
             among = among.branches[words[-1]]
@@ -110,17 +122,29 @@ def ids(found: Sequence[Course], proposer: str = "policy:test@1#0") -> list[str]
 async def test_the_first_course_is_the_greedy_one() -> None:
     found = await courses(Engine([A, B, C]), Model(prefers("apply_skill", "@1", "@0", "p7")))
     assert found[0].candidate.id == "b+a:128+c"
-    assert [step.skill for step in found[0].steps] == [site.skill for site in found[0].sites] == list("bac")
+    assert (
+        [step.skill for step in found[0].steps]
+        == [site.skill for site in found[0].sites]
+        == list("bac")
+    )
 
 
 async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
     def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
-        table = {"@0": 0.6, "@1": 0.3, "@2": 0.1, "p6": 0.9, "p7": 0.1, "apply_skill": 0.2, "stop": 0.8}
+        table = {
+            "@0": 0.6,
+            "@1": 0.3,
+            "@2": 0.1,
+            "p6": 0.9,
+            "p7": 0.1,
+            "apply_skill": 0.2,
+            "stop": 0.8,
+        }
         return table.get(word, 1.0)
 
     found = ids(await courses(Engine([A, B, C]), Model(weigh)))
-    # a:64 stop (0.6*0.9*0.8); then @1 instead (0.3); then another step after a:64 (0.6*0.9*0.2, of b and c
-    # the likelier); 0.1 for @2 comes before 0.06 for p7.
+    # a:64 stop (0.6*0.9*0.8); then @1 instead (0.3); then another step after a:64 (0.6*0.9*0.2, of
+    # b and c the likelier); 0.1 for @2 comes before 0.06 for p7.
     assert found == ["a:64", "b", "a:64+b", "c"]
 
 
@@ -133,7 +157,10 @@ async def test_the_model_reads_the_rules_course_before_it_answers() -> None:
 
     await courses(Engine([A, B]), Model(weigh))
     own = next(text for text in heard if "got" in text)
-    assert "apply_skill @0 BLOCK p6 . then gone @0 apply_skill @1 . then gone @1 stop . got right g- " in own
+    assert (
+        "apply_skill @0 BLOCK p6 . then gone @0 apply_skill @1 . then gone @1 stop . got right g- "
+        in own
+    )
 
 
 async def test_told_how_its_course_did_it_suggests_another() -> None:
@@ -143,7 +170,9 @@ async def test_told_how_its_course_did_it_suggests_another() -> None:
     def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         heard.append(talk.text)
         wanted = {"g8": ["@2", "stop"], "failed": ["@0", "p7", "stop"]}
-        after = next((order for mark, order in wanted.items() if mark in talk.words), ["@1", "stop"])
+        after = next(
+            (order for mark, order in wanted.items() if mark in talk.words), ["@1", "stop"]
+        )
         return prefers(*after)(talk, words, word)
 
     for speedup, told, expected in (
@@ -165,7 +194,9 @@ async def test_told_how_its_course_did_it_suggests_another() -> None:
         assert own.candidate.id == "a:64+b+c"  # the margin holds it to the rule's
         assert await planner.again(rules, 1.5) is None  # that was not its own
         found = await planner.again(own, speedup)
-        assert found is not None and found.candidate.id not in {course.candidate.id for course in known}
+        assert found is not None and found.candidate.id not in {
+            course.candidate.id for course in known
+        }
         assert found.steps[0].skill == expected[0] and told in heard[-1]
 
 
@@ -178,7 +209,9 @@ class Priced(Engine):
         return replace(await super().view(steps), cost=cost)
 
 
-async def weighed(engine: Engine, model: Model, told: list[str], margin: float = 0.0) -> list[Course]:
+async def weighed(
+    engine: Engine, model: Model, told: list[str], margin: float = 0.0
+) -> list[Course]:
     planner = LearnedPlanner(
         Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
         name="policy",
@@ -209,8 +242,15 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
     found = await weighed(Priced([A, B, C]), Model(shorter), told)
     assert [course.candidate.id for course in rule][:2] == ["a:64+b+c", "a:64"]
     assert [course.candidate.id for course in found] == ["a:64", "b", "c", "a:64+b+c"]
-    assert [course.candidate.proposer for course in found] == ["policy", "plan/2", "plan/2", "plan/2"]
-    sure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.1)  # ln(gain) of 0.13 is more
+    assert [course.candidate.proposer for course in found] == [
+        "policy",
+        "plan/2",
+        "plan/2",
+        "plan/2",
+    ]
+    sure = await weighed(
+        Priced([A, B, C]), Model(shorter), told, margin=0.1
+    )  # ln(gain) of 0.13 is more
     unsure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.2)
     assert [course.candidate.id for course in sure] == ["a:64", "b", "c", "a:64+b+c"]
     assert [course.candidate.id for course in unsure] == ["a:64+b+c", "a:64", "b", "c"]
@@ -224,7 +264,8 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
 
 
 async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None:
-    """The rule: a:64, b, c. The model finds b in place of a 1.5 times as likely (ln 0.41), then stops."""
+    """The rule: a:64, b, c. The model finds b in place of a 1.5 times as likely (ln 0.41), then
+    stops."""
 
     def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         return {"@0": 0.4, "@1": 0.6, "@2": 0.01, "p6": 0.5, "p7": 0.6, "stop": 0.9}.get(word, 0.1)
@@ -251,13 +292,15 @@ async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
         answer=Model(prefers("@1")).answer,
         view=engine.view,
         make=engine.make,
-        rule=Planner(engine.make, engine.look, lambda site: {"BLOCK": 96}),  # no choice of A's any more
+        rule=Planner(
+            engine.make, engine.look, lambda site: {"BLOCK": 96}
+        ),  # no choice of A's any more
         tell=told.append,
     )
     found = [course async for course in planner.courses([A, B], triton=True)]
-    assert found[0].candidate.id == "a:96+b:96" and {course.candidate.proposer for course in found} == {
-        "plan/2"
-    }
+    assert found[0].candidate.id == "a:96+b:96" and {
+        course.candidate.proposer for course in found
+    } == {"plan/2"}
     assert len(told) == 1 and "cannot be told" in told[0]
 
 
@@ -283,7 +326,9 @@ async def test_what_cannot_be_written_down_loses_its_last_steps() -> None:
 async def test_a_model_that_fails_in_the_middle_leaves_the_rule_and_a_reason() -> None:
     for after in range(6):
         told: list[str] = []
-        found = await courses(Engine([A, B, C]), Model(prefers("@1", "stop"), fails_after=after), told)
+        found = await courses(
+            Engine([A, B, C]), Model(prefers("@1", "stop"), fails_after=after), told
+        )
         assert ids(found, "plan/2")
         assert told == ["planned by the rule: the child was lost (try later)"]
 

@@ -48,7 +48,9 @@ class Applier:
     async def make(self, steps: Sequence[Step]) -> Candidate:
         if any(step.skill in self.unspoken for step in steps):
             raise RewriteError("cannot be written down")
-        name = "+".join(step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps)
+        name = "+".join(
+            step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps
+        )
         return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps))
 
 
@@ -64,7 +66,11 @@ async def test_collapses_come_before_fusions_and_the_larger_saving_first() -> No
 
 
 async def test_what_goes_around_a_target_comes_last_and_is_a_candidate_of_its_own() -> None:
-    sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True, mode=["x", "y"])]
+    sites = [
+        site("a", 0.1),
+        site("f", 0.2, plain=False),
+        site("w", 0.9, wraps=True, mode=["x", "y"]),
+    ]
     found = await names(sites, triton=True)
     assert found == ["a+f+w:x", "a+f", "a+w:x", "a", "w:x", "f"]
     assert await names([sites[2]], triton=True) == ["w:x"]
@@ -84,8 +90,11 @@ async def test_the_shortest_call_comes_first_and_a_plainer_one_where_they_are_ab
         assert found[:4] == first and sorted(found) == sorted(await names(sites, triton=True))
 
 
-async def test_fusions_that_a_plain_rewrite_took_away_come_first_where_their_call_is_shorter() -> None:
-    """c promises more than f, which it makes impossible; that f leaves less to do is seen afterwards."""
+async def test_fusions_that_a_plain_rewrite_took_away_come_first_where_their_call_is_shorter() -> (
+    None
+):
+    """c promises more than f, which it makes impossible; that f leaves less to do is seen
+    afterwards."""
     sites = [site("c", 0.1), site("f", 0.05, plain=False), site("g", 0.02, plain=False)]
     applier = Contested(sites, ["cf"])
 
@@ -160,12 +169,15 @@ class Contested(Applier):
 
     async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         left = await super().look(steps)
-        taken = {name for step in steps for group in self.groups if step.skill in group for name in group}
+        taken = {
+            name for step in steps for group in self.groups if step.skill in group for name in group
+        }
         return tuple(s for s in left if s.skill not in taken)
 
 
 async def test_competitors_for_the_same_operations_are_courses_of_their_own() -> None:
-    """m (matrix product with its tail) and t (the tail alone) exclude each other; e follows either."""
+    """m (matrix product with its tail) and t (the tail alone) exclude each other; e follows
+    either."""
     sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("e", 0.1, plain=False)]
     found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
     assert found == ["m+e", "t+e", "m", "t", "e"]
@@ -191,10 +203,13 @@ async def test_a_plain_rewrite_that_saves_more_than_the_fusion_it_costs_is_taken
 
 
 def test_promise_counts_each_operation_once() -> None:
-    """20 % are saved; of two fusions for the same node the better one (50 %) is open, and another of 10 %."""
+    """20 % are saved; of two fusions for the same node the better one (50 %) is open, and another
+    of 10 %."""
     first, second = site("f", 0.5, plain=False), site("g", 0.4, plain=False)
     other = plan.replace(site("h", 0.1, plain=False), site="m")
-    chain = plan.PlanDraft(lefts=((), (first, second, other, site("p", 0.9))), sites=(site("c", 0.2),))
+    chain = plan.PlanDraft(
+        lefts=((), (first, second, other, site("p", 0.9))), sites=(site("c", 0.2),)
+    )
     assert abs(plan.promise(chain) - (1 - 0.8 * 0.5 * 0.9)) < 1e-12
 
 
@@ -211,8 +226,14 @@ async def test_rivals_are_bounded() -> None:
     assert len(plan.rivals(plan.PlanDraft(lefts=(tuple(sites), ()), sites=(sites[0],)))) == 7
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans()), unique_by=lambda t: t[0]))
-async def test_candidates_are_unique_and_use_only_sound_sites(spec: list[tuple[str, bool, bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans()), unique_by=lambda t: t[0]
+    )
+)
+async def test_candidates_are_unique_and_use_only_sound_sites(
+    spec: list[tuple[str, bool, bool]],
+) -> None:
     sites = [site(name, plain=plain, holds=holds) for name, plain, holds in spec]
     found = await names(sites, triton=True)
     sound = {name for name, _, holds in spec if holds}

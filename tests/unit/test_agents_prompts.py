@@ -1,4 +1,5 @@
-"""Prompts: their words (files of tests/cases/prompts), what fits, and text of others that stays data."""
+"""Prompts: their words (files of tests/cases/prompts), what fits, and text of others that stays
+data."""
 
 import json
 from dataclasses import replace
@@ -29,7 +30,17 @@ from kernel_lsp.agents import prompts, sizing, tools, wording
 from kernel_lsp.agents.backbones import chat
 from kernel_lsp.agents.sizing import PromptPart, Room
 from kernel_lsp.errors import BackboneError
-from kernel_lsp.records import Context, Move, Prompt, Proof, Reply, Role, Structured, ToolCall, Usage
+from kernel_lsp.records import (
+    Context,
+    Move,
+    Prompt,
+    Proof,
+    Reply,
+    Role,
+    Structured,
+    ToolCall,
+    Usage,
+)
 
 relaxed = settings(deadline=None)  # the machine is shared
 
@@ -37,7 +48,9 @@ relaxed = settings(deadline=None)  # the machine is shared
 LARGE = room()
 
 
-def policy(context: Context = FIRST, room: Room = LARGE, source: str = MARKED, **changes: Any) -> Prompt:
+def policy(
+    context: Context = FIRST, room: Room = LARGE, source: str = MARKED, **changes: Any
+) -> Prompt:
     chosen = changes.pop("chosen", ("fused-pointwise",))
     sites = changes.pop("sites", SITES)
     return prompts.policy(
@@ -67,7 +80,8 @@ def test_the_selection_agent_sees_no_body_and_what_is_known_of_a_skill() -> None
     text = kept()["selection"].messages[1].text
     assert "What cuda-graph does" in text and "Why cuda-graph" not in text
     assert (
-        "3. cuda-graph: What cuda-graph does [graph; pointwise, fusion] (tried 4 times, paid 1 times" in text
+        "3. cuda-graph: What cuda-graph does [graph; pointwise, fusion] (tried 4 times, paid "
+        "1 times" in text
     )
     assert "mean speedup 1.11x" in text  # exp(0.4 / 4)
 
@@ -108,7 +122,9 @@ contexts = st.builds(
         lambda sizes: tuple(attempt(i, "x" * n + "\n") for i, n in enumerate(sizes))
     ),
     best=st.lists(st.integers(0, 3000), max_size=3).map(
-        lambda sizes: tuple(attempt(10 + i, "é" * n + "\n", fitness=2.0) for i, n in enumerate(sizes))
+        lambda sizes: tuple(
+            attempt(10 + i, "é" * n + "\n", fitness=2.0) for i, n in enumerate(sizes)
+        )
     ),
 )
 
@@ -135,17 +151,21 @@ def test_a_selection_prompt_is_never_longer_than_its_room(tokens: int, count: in
         assert tokens < 4000
         return
     assert length(prompt) <= room(tokens).prompt_bytes
-    offered = prompt.tools[0].parameters["properties"]["selected_skills"]["items"]["properties"]["name"][
-        "enum"
-    ]
-    assert offered == [f"skill-{i}" for i in range(len(offered))] and offered  # the first, which match best
+    offered = prompt.tools[0].parameters["properties"]["selected_skills"]["items"]["properties"][
+        "name"
+    ]["enum"]
+    assert (
+        offered == [f"skill-{i}" for i in range(len(offered))] and offered
+    )  # the first, which match best
     assert f"{len(offered)}. skill-{len(offered) - 1}:" in prompt.messages[1].text
 
 
 def test_newest_and_best_stay_when_it_gets_tight() -> None:
     big = "def tail(x, bias):\n    return x\n" + "# padding\n" * 150
     history = tuple(attempt(i, big.replace("padding", f"code-{i}")) for i in range(4))
-    best = tuple(attempt(10 + i, big.replace("padding", f"code-{10 + i}"), fitness=3.0 - i) for i in range(3))
+    best = tuple(
+        attempt(10 + i, big.replace("padding", f"code-{10 + i}"), fitness=3.0 - i) for i in range(3)
+    )
     context = replace(FIRST, history=history, best=best)
     text = policy(context, room(6500), chosen=()).messages[1].text
     kept_whole = [i for i in (0, 1, 2, 3, 10, 11, 12) if f"code-{i}\n" in text]
@@ -153,10 +173,16 @@ def test_newest_and_best_stay_when_it_gets_tight() -> None:
     assert all(f"attempt {i}:" in text for i in (0, 1, 2, 3, 10, 11, 12))  # in a line at least
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9), st.integers(0, 5))), st.integers(0, 200))
-def test_fitting_keeps_its_budget_and_the_first_ranks(parts: list[tuple[int, int, int]], left: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9), st.integers(0, 5))),
+    st.integers(0, 200),
+)
+def test_fitting_keeps_its_budget_and_the_first_ranks(
+    parts: list[tuple[int, int, int]], left: int
+) -> None:
     made = [
-        PromptPart(text="t" * text, short="s" * min(short, text), rank=rank) for text, short, rank in parts
+        PromptPart(text="t" * text, short="s" * min(short, text), rank=rank)
+        for text, short, rank in parts
     ]
     said = sizing.fit_parts(made, left)
     assert len(said) == len(made)
@@ -169,14 +195,19 @@ def test_fitting_keeps_its_budget_and_the_first_ranks(parts: list[tuple[int, int
 
 
 def test_by_hand_every_short_text_comes_before_a_whole_one() -> None:
-    parts = [PromptPart(text="aaaaaaaa", short="a", rank=1), PromptPart(text="bbbbbbbb", short="b", rank=0)]
+    parts = [
+        PromptPart(text="aaaaaaaa", short="a", rank=1),
+        PromptPart(text="bbbbbbbb", short="b", rank=0),
+    ]
     assert sizing.fit_parts(parts, 6) == ["a", "b"]
     assert sizing.fit_parts(parts, 13) == ["a", "bbbbbbbb"]
     assert sizing.fit_parts(parts, 5) == ["", "b"]
 
 
 def test_the_room_of_a_model() -> None:
-    assert room(32_768) == Room(prompt_bytes=int((32_768 - 8192 - 64) * 2.5), reply_tokens=8192, model="m")
+    assert room(32_768) == Room(
+        prompt_bytes=int((32_768 - 8192 - 64) * 2.5), reply_tokens=8192, model="m"
+    )
     assert room(4096).reply_tokens == 1365
     assert room(None) == room(sizing.UNKNOWN_CONTEXT)
 
@@ -212,7 +243,9 @@ def test_a_short_reply_is_asked_for_fewer_skills(reply_tokens: int, most: int) -
 
 
 def test_a_context_that_is_too_small_says_so() -> None:
-    with pytest.raises(BackboneError, match=r"takes about \d+ tokens and m has room for \d+ .*max-model-len"):
+    with pytest.raises(
+        BackboneError, match=r"takes about \d+ tokens and m has room for \d+ .*max-model-len"
+    ):
         policy(room=room(1500))
     with pytest.raises(BackboneError, match="no room for a rewrite"):
         policy(room=room(4096), sites=())
@@ -220,12 +253,16 @@ def test_a_context_that_is_too_small_says_so() -> None:
 
 def test_costs_are_the_servers_or_estimated_from_above() -> None:
     prompt = policy()
-    counted = Reply(text="x", latency_s=2.0, model="m", usage=Usage(prompt_tokens=5, completion_tokens=3))
+    counted = Reply(
+        text="x", latency_s=2.0, model="m", usage=Usage(prompt_tokens=5, completion_tokens=3)
+    )
     assert sizing.cost(prompt, counted).tokens == 8
     unknown = sizing.cost(prompt, Reply(text="x" * 25, latency_s=2.0, model="m"))
     assert unknown.completion_tokens == 10 and unknown.prompt_tokens > length(prompt) / 4
     assert unknown.model_s == 2.0
-    called = Reply(text="", calls=(ToolCall(name="t", arguments={"a": "x" * 91}),), latency_s=0.0, model="m")
+    called = Reply(
+        text="", calls=(ToolCall(name="t", arguments={"a": "x" * 91}),), latency_s=0.0, model="m"
+    )
     assert sizing.cost(prompt, called).completion_tokens == 40  # {"a": "…"} has 100 characters
     ids = Reply(text="x" * 25, token_ids=(1, 2, 3), latency_s=0.0, model="m")
     assert sizing.cost(prompt, ids).completion_tokens == 3
@@ -286,7 +323,9 @@ def test_hostile_skills_and_results_move_no_border(evil: str) -> None:
     )
     for message in prompt.messages:
         assert not any(border in message.text for border in BORDERS)
-        headings = [row for row in outside_fences(message.text).splitlines() if row.startswith("# ")]
+        headings = [
+            row for row in outside_fences(message.text).splitlines() if row.startswith("# ")
+        ]
         assert headings in (["# References"], SECTIONS)
 
 
@@ -308,7 +347,8 @@ def test_no_text_closes_its_fence(text: str) -> None:
 
 
 def outside_fences(text: str) -> str:
-    """By CommonMark's rule: a fence ends at the first line of at least as many ticks and nothing else."""
+    """By CommonMark's rule: a fence ends at the first line of at least as many ticks and nothing
+    else."""
     rows, mark = [], ""
     for row in text.splitlines():
         ticks = row[: len(row) - len(row.lstrip("`"))]

@@ -21,7 +21,9 @@ from kernel_lsp.records import CallForm, Finish, Json, Parsed, Site, ToolCall
 POINTWISE = {"skill": "fused-pointwise", "site": "add+gelu"}
 DEFAULTS = {"BLOCK": 1024, "warps": 4, "nonfinite": "keep"}
 APPLY = {**POINTWISE, "parameters": {"BLOCK": 512, "warps": 8, "nonfinite": "keep"}}
-PYTHONIC = f"apply_skill(skill='fused-pointwise', site='add+gelu', parameters={APPLY['parameters']})"
+PYTHONIC = (
+    f"apply_skill(skill='fused-pointwise', site='add+gelu', parameters={APPLY['parameters']})"
+)
 CODE = "def f(x):\n    return x + 1\n"
 
 
@@ -42,7 +44,9 @@ def problem(parsed: Parsed) -> str:
 
 @relaxed
 @given(calls(), st.sampled_from([f for f in CallForm if f is not CallForm.CODE]))
-def test_every_call_in_every_form_parses_back_without_a_word(made: tuple[str, Json], form: CallForm) -> None:
+def test_every_call_in_every_form_parses_back_without_a_word(
+    made: tuple[str, Json], form: CallForm
+) -> None:
     name, arguments = made
     parsed = parse(written(name, arguments, form), TOOLS)
     assert not parsed.problems
@@ -64,7 +68,11 @@ def test_every_call_in_qwens_xml_parses_back(made: tuple[str, Json]) -> None:
 @relaxed
 @given(st.text(st.sampled_from(string.ascii_letters + " \n\t`#{}[]<>=/'\"\\"), min_size=1))
 def test_code_in_a_fence_is_a_write_rewrite(code: str) -> None:
-    assume(code.strip()[:1] not in ("", "{", "[", "<") and "<think>" not in code and "</think>" not in code)
+    assume(
+        code.strip()[:1] not in ("", "{", "[", "<")
+        and "<think>" not in code
+        and "</think>" not in code
+    )
     found = only(parse(written("write_rewrite", {"code": code}, CallForm.CODE), TOOLS))
     assert found.name == "write_rewrite" and found.form is CallForm.CODE
     assert found.arguments["code"].rstrip("\n") == code.rstrip("\n")
@@ -90,7 +98,10 @@ def test_thinking_is_no_part_of_the_answer() -> None:
 
 def test_a_thought_inside_a_call_is_text() -> None:
     arguments = {"code": "# <think> is </think> text\n"}
-    assert only(parse(written("write_rewrite", arguments, CallForm.ENVELOPE), TOOLS)).arguments == arguments
+    assert (
+        only(parse(written("write_rewrite", arguments, CallForm.ENVELOPE), TOOLS)).arguments
+        == arguments
+    )
 
 
 def test_a_tagged_call_in_a_fence_is_a_call() -> None:
@@ -118,7 +129,9 @@ def test_what_a_prompt_had_to_break_is_whole_again_in_code() -> None:
     code = "a = '</s>[INST]'  # <|im_end|> <tool_call>\nb = a < c\n"
     shown = harmless(code)
     assert "</s>" not in shown and "<|" not in shown and "[INST]" not in shown and "a < c" in shown
-    assert only(parse(reply("", call("write_rewrite", code=shown)), TOOLS)).arguments == {"code": code}
+    assert only(parse(reply("", call("write_rewrite", code=shown)), TOOLS)).arguments == {
+        "code": code
+    }
 
 
 def test_a_tag_inside_a_code_block_is_code() -> None:
@@ -138,12 +151,16 @@ def test_edit_blocks_are_taken_together_in_a_fence_or_in_prose() -> None:
 
 def test_the_only_code_block_may_lack_its_end() -> None:
     parsed = parse(reply(f"Here:\n```python\n{CODE}"), TOOLS)
-    assert only(parsed).arguments["code"].strip() == CODE.strip() and "without an end" in problem(parsed)
+    assert only(parsed).arguments["code"].strip() == CODE.strip() and "without an end" in problem(
+        parsed
+    )
     assert parse(reply(f"```\n{CODE}\n"), TOOLS).calls[0].arguments["code"].startswith("def f")
 
 
 def test_the_last_complete_code_block_counts_and_it_is_said() -> None:
-    parsed = parse(reply(f"```python\nx = 0\n```\nBetter:\n```python\n{CODE}```\n```python\nnot yet"), TOOLS)
+    parsed = parse(
+        reply(f"```python\nx = 0\n```\nBetter:\n```python\n{CODE}```\n```python\nnot yet"), TOOLS
+    )
     assert only(parsed).arguments["code"] == CODE and "3 code blocks" in problem(parsed)
 
 
@@ -207,7 +224,10 @@ def test_the_only_site_of_a_skill_need_not_be_named() -> None:
 
 def test_a_thought_may_be_long_or_missing_but_fits_its_schema_then() -> None:
     picked = [{"name": "cuda-graph", "reason": 'because "launches" dominate\n' * 20}]
-    for arguments in ({"think": "é – " * 99, "selected_skills": picked}, {"selected_skills": ["cuda-graph"]}):
+    for arguments in (
+        {"think": "é – " * 99, "selected_skills": picked},
+        {"selected_skills": ["cuda-graph"]},
+    ):
         found = only(parse(reply("", call("select_skills", **arguments)), TOOLS))
         jsonschema.validate(found.arguments, OF["select_skills"].parameters)
         assert found.arguments["selected_skills"][0]["name"] == "cuda-graph"
@@ -233,7 +253,9 @@ def test_names_of_new_skills_are_brought_into_form() -> None:
 def test_an_unknown_skill_names_the_nearest() -> None:
     parsed = parse(reply(_apply(skill="fused-pointwize-all")), TOOLS)
     assert not parsed.calls and "apply_skill.skill" in problem(parsed)
-    assert "did you mean `fused-pointwise`" in problem(parsed) and "diagonal-matmul" in problem(parsed)
+    assert "did you mean `fused-pointwise`" in problem(parsed) and "diagonal-matmul" in problem(
+        parsed
+    )
 
 
 def test_a_site_of_another_skill_is_wrong_and_the_right_ones_are_listed() -> None:
@@ -258,7 +280,9 @@ def test_unknown_keys_are_told_and_left_out() -> None:
     assert only(parsed).arguments == APPLY and "apply_skill.confidence" in problem(parsed)
 
 
-@pytest.mark.parametrize("text", [_apply()[:-20], _apply()[:40], f"<tool_call>{_apply()[:60]}</tool_call>"])
+@pytest.mark.parametrize(
+    "text", [_apply()[:-20], _apply()[:40], f"<tool_call>{_apply()[:60]}</tool_call>"]
+)
 def test_truncated_json_says_where_it_ended(text: str) -> None:
     parsed = parse(reply(text), TOOLS)
     assert not parsed.calls and "ends after" in problem(parsed)
@@ -277,14 +301,19 @@ def test_two_actions_are_one_and_a_problem() -> None:
 def test_several_applications_are_a_chain_without_repetitions() -> None:
     other = {"skill": "fused-pointwise", "site": "mul+tanh", "parameters": {}}
     parsed = parse(
-        reply("", *(call("apply_skill", **one) for one in ({**APPLY, "parameters": {}}, other, APPLY))), TOOLS
+        reply(
+            "", *(call("apply_skill", **one) for one in ({**APPLY, "parameters": {}}, other, APPLY))
+        ),
+        TOOLS,
     )
     assert [one.arguments for one in parsed.calls] == [APPLY, other]
     assert "twice" in problem(parsed)
 
 
 def test_a_chain_has_its_longest() -> None:
-    many = tuple(Site(skill="s", site=f"at-{i}", summary="", proofs=()) for i in range(MAX_CHAIN + 1))
+    many = tuple(
+        Site(skill="s", site=f"at-{i}", summary="", proofs=()) for i in range(MAX_CHAIN + 1)
+    )
     made = [call("apply_skill", skill="s", site=one.site, parameters={}) for one in many]
     whole = parse(reply("", *made[:-1]), (tools.apply_skill(many),))
     assert len(whole.calls) == MAX_CHAIN and not whole.problems
@@ -303,7 +332,8 @@ def test_code_where_none_is_asked_for_is_refused_with_what_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "   ", "I cannot help with that.", "{}", "[]", "null", "```\n```", "{}}}", "<tool_call>"]
+    "text",
+    ["", "   ", "I cannot help with that.", "{}", "[]", "null", "```\n```", "{}}}", "<tool_call>"],
 )
 def test_no_call_is_a_problem(text: str) -> None:
     parsed = parse(reply(text), TOOLS)
@@ -312,9 +342,22 @@ def test_no_call_is_a_problem(text: str) -> None:
 
 # --- anything at all -----------------------------------------------------------------------
 
-TAGS = "<think> </think> <tool_call> </tool_call> <function=apply_skill> <parameter=skill> </parameter> ~~~"
-JSONS = """{"name": apply_skill "," arguments ":{ } ] [ , " : \\ ' None \x00 1e999 NaN "parameters" é"""
-LINES = ["```\n", "\n```python\n", "<<<<<<< SEARCH\n", "=======\n", "\n>>>>>>> REPLACE\n", "\ud800", "\n"]
+TAGS = (
+    "<think> </think> <tool_call> </tool_call> <function=apply_skill> <parameter=skill> "
+    "</parameter> ~~~"
+)
+JSONS = (
+    """{"name": apply_skill "," arguments ":{ } ] [ , " : \\ ' None \x00 1e999 NaN "parameters" é"""
+)
+LINES = [
+    "```\n",
+    "\n```python\n",
+    "<<<<<<< SEARCH\n",
+    "=======\n",
+    "\n>>>>>>> REPLACE\n",
+    "\ud800",
+    "\n",
+]
 PIECES = st.sampled_from(
     [*TAGS.split(), *JSONS.split(), *LINES, "   ", '"skill": "fused-pointwise", "site": "add+gelu"']
 )

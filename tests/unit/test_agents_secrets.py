@@ -24,7 +24,9 @@ LETTERS = string.ascii_letters + string.digits
 
 def drawn(alphabet: str, length: int) -> st.SearchStrategy[str]:
     """As random as a real key: hypothesis would rather draw forty times the letter A."""
-    return st.integers(0, 2**64).map(lambda s: "".join(random.Random(s).choices(alphabet, k=length)))
+    return st.integers(0, 2**64).map(
+        lambda s: "".join(random.Random(s).choices(alphabet, k=length))
+    )
 
 
 PASSWORD = drawn(LETTERS, 8)
@@ -52,7 +54,8 @@ CODE = st.sampled_from(
     [
         "import torch\n",
         "class FusedRotaryPositionalEmbeddingWithLearnedScaleAndBias(nn.Module):\n",
-        "    def forward(self, x, key_padding_mask=None):\n        return self.token_embedding(x)\n",
+        "    def forward(self, x, key_padding_mask=None):\n        return "
+        "self.token_embedding(x)\n",
         'tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen3-8B")\n',
         "MASK = 0xFFFFFFFFFFFFFFFF\nkey = 'layers.0.self_attn.q_proj.weight'\n",
         "parser.add_argument('--token-count', default='1024')\n",
@@ -102,14 +105,17 @@ def test_the_same_secret_is_the_same_placeholder_in_all_messages_and_a_reply_is_
     messages = (
         Message(role=Role.SYSTEM, text=f"a {token}"),
         Message(role=Role.USER, text=f"b '{token}' and __REDACTED_1__"),
-        Message(role=Role.ASSISTANT, calls=(ToolCall(name="w", arguments={"code": [f"x={token}"]}),)),
+        Message(
+            role=Role.ASSISTANT, calls=(ToolCall(name="w", arguments={"code": [f"x={token}"]}),)
+        ),
     )
     safe, redaction = redact_prompt(Prompt(messages=messages))
     assert safe.messages[0].text == "a __REDACTEDX_1__"  # the plain stem is in use already
     assert safe.messages[1].text == "b '__REDACTEDX_1__' and __REDACTED_1__"
     assert safe.messages[2].calls[0].arguments == {"code": ["x=__REDACTEDX_1__"]}
     assert (
-        redaction.restore("y = '__REDACTEDX_1__' + '__REDACTEDX_2__'") == f"y = '{token}' + '__REDACTEDX_2__'"
+        redaction.restore("y = '__REDACTEDX_1__' + '__REDACTEDX_2__'")
+        == f"y = '{token}' + '__REDACTEDX_2__'"
     )
     assert redaction.count == 1
 
@@ -150,7 +156,9 @@ def test_redacting_takes_linear_time() -> None:
         assert time.thread_time() - begun < 2.5, piece
 
 
-def test_keys_come_from_the_environment_then_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_from_the_environment_then_from_the_keyring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stored = {("kernel-lsp", "https://models.example.com"): " from-keyring\n"}
     monkeypatch.setattr("keyring.get_password", lambda service, user: stored.get((service, user)))
     monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
@@ -169,7 +177,12 @@ def test_a_keyring_that_is_locked_or_missing_is_no_key(monkeypatch: pytest.Monke
     import keyring.errors
 
     monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
-    for error in (keyring.errors.NoKeyringError(), keyring.errors.KeyringLocked(), OSError(), RuntimeError()):
+    for error in (
+        keyring.errors.NoKeyringError(),
+        keyring.errors.KeyringLocked(),
+        OSError(),
+        RuntimeError(),
+    ):
 
         def broken(service: str, user: str, error: Exception = error) -> None:
             raise error
@@ -212,7 +225,8 @@ def test_99_of_100_secrets_are_hidden(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_corpus_that_was_written_without_knowing_the_rules(seed: int) -> None:
-    """At its first reading 94.3 % were hidden and no harmless string; what was missed has rules since."""
+    """At its first reading 94.3 % were hidden and no harmless string; what was missed has rules
+    since."""
     samples, harmless = secret_corpus_fresh.secrets(seed), secret_corpus_fresh.harmless(seed)
     shown = [text for text, secret in samples if secret in redact(text)[0]]
     assert len(samples) >= 200
@@ -228,12 +242,17 @@ def test_at_most_2_of_100_harmless_strings_are_hidden() -> None:
     assert len(hidden) <= 0.02 * len(samples), "\n".join(hidden)
 
 
-def test_a_prompt_says_neither_whose_machine_this_is_nor_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_says_neither_whose_machine_this_is_nor_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/clusters/home7/grace")
     monkeypatch.setattr("platform.node", lambda: "gpu-17.cluster.example.org")
     secrets.of_this_machine.cache_clear()
     try:
-        text = "open('/clusters/home7/grace/x.pt')  # on gpu-17, or gpu-17.cluster.example.org; not gpu-170"
+        text = (
+            "open('/clusters/home7/grace/x.pt')  # on gpu-17, or gpu-17.cluster.example.org; not "
+            "gpu-170"
+        )
         hidden, restore = redact(text)
         assert "grace" not in hidden and "gpu-17," not in hidden and "cluster.example" not in hidden
         assert hidden.endswith("not gpu-170") and restore(hidden) == text

@@ -68,7 +68,8 @@ class Scripted:
 
 def picks(*names: str) -> Reply:
     return reply(
-        "", call("select_skills", think="", selected_skills=[{"name": n, "reason": ""} for n in names])
+        "",
+        call("select_skills", think="", selected_skills=[{"name": n, "reason": ""} for n in names]),
     )
 
 
@@ -95,7 +96,9 @@ async def test_the_chosen_skills_come_in_the_models_order_and_once() -> None:
         (reply('{"name": "select', finish=Finish.LENGTH), "cut"),
     ],
 )
-async def test_no_usable_choice_is_no_skill_and_the_exchange_says_why(answer: Reply, why: str) -> None:
+async def test_no_usable_choice_is_no_skill_and_the_exchange_says_why(
+    answer: Reply, why: str
+) -> None:
     chosen, exchange, _ = await selection.select(Scripted(answer), task(), 1)
     assert chosen == () and why in " ".join(map(str, exchange.parsed.problems))
 
@@ -104,7 +107,10 @@ async def test_the_planner_answers_the_same_question() -> None:
     backbone = PlanBackbone()
     await backbone.open(lambda progress: None)
     chosen, exchange, _ = await selection.select(backbone, task(), 1)
-    assert chosen == ("fused-pointwise", "diagonal-matmul", "cuda-graph") and not exchange.parsed.problems
+    assert (
+        chosen == ("fused-pointwise", "diagonal-matmul", "cuda-graph")
+        and not exchange.parsed.problems
+    )
 
 
 def test_one_rollout_in_four_goes_without_skills() -> None:
@@ -155,7 +161,9 @@ async def distilled(answer: Reply) -> tuple[tuple[SkillDraft, ...], str]:
 
 
 async def test_a_good_draft_is_a_skill_file_that_loads(tmp_path: Path) -> None:
-    made, problems = await distilled(drafts(draft(name="Keep__Rows-", tags=["row", "row", "--x--"])))
+    made, problems = await distilled(
+        drafts(draft(name="Keep__Rows-", tags=["row", "row", "--x--"]))
+    )
     (one,) = made
     assert (one.name, one.tags) == ("keep-rows", ("row", "x")) and "read as" in problems
     folder = tmp_path / one.name
@@ -170,14 +178,26 @@ async def test_a_good_draft_is_a_skill_file_that_loads(tmp_path: Path) -> None:
     ("changes", "why"),
     [
         ({"description": "Wrap the model in torch.compile"}, "advises a compiler"),
-        ({"content": GOOD.replace("Keep the row", "Use cuBLAS for the row")}, "advises a library call"),
+        (
+            {"content": GOOD.replace("Keep the row", "Use cuBLAS for the row")},
+            "advises a library call",
+        ),
         (
             {"content": GOOD.replace("Keep the row", "Fall back to PyTorch for the row")},
             "advises a library call",
         ),
-        ({"content": GOOD.replace("Keep the row", "Skip the second reduction")}, "advises skipped work"),
-        ({"content": GOOD.replace("Keep the row", "Return the cached result")}, "advises skipped work"),
-        ({"content": GOOD.replace("Keep the row", "Convert the inputs to bf16")}, "advises lower precision"),
+        (
+            {"content": GOOD.replace("Keep the row", "Skip the second reduction")},
+            "advises skipped work",
+        ),
+        (
+            {"content": GOOD.replace("Keep the row", "Return the cached result")},
+            "advises skipped work",
+        ),
+        (
+            {"content": GOOD.replace("Keep the row", "Convert the inputs to bf16")},
+            "advises lower precision",
+        ),
         ({"content": GOOD.replace("## Pitfalls", "## Traps")}, "sections Motivation"),
         ({"content": GOOD.replace("Rows are read twice.\n", "")}, "empty section Motivation"),
         ({"content": GOOD.replace("```python", "").replace("```", "")}, "without a code block"),
@@ -192,7 +212,9 @@ async def test_a_bad_draft_is_turned_down_and_told(changes: dict[str, Any], why:
 
 async def test_of_two_drafts_with_one_name_the_first_counts() -> None:
     made, problems = await distilled(drafts(draft(), draft(description="Another")))
-    assert [one.description for one in made] == ["Keep rows in registers"] and "keep-rows" in problems
+    assert [one.description for one in made] == [
+        "Keep rows in registers"
+    ] and "keep-rows" in problems
 
 
 async def test_nothing_learned_is_a_good_answer() -> None:

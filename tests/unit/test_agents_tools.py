@@ -1,4 +1,5 @@
-"""The tools' schemas: what they permit, how long that can be, and the dialect that grammars keep."""
+"""The tools' schemas: what they permit, how long that can be, and the dialect that grammars
+keep."""
 
 import json
 from typing import Any
@@ -13,7 +14,9 @@ from kernel_lsp.agents import tools
 from kernel_lsp.records import Json, Site
 
 relaxed = settings(deadline=None)  # the machine is shared
-BOUNDED = tuple(tool for tool in TOOLS if tool.name in ("select_skills", "read_skill", "apply_skill"))
+BOUNDED = tuple(
+    tool for tool in TOOLS if tool.name in ("select_skills", "read_skill", "apply_skill")
+)
 scalars = st.none() | st.booleans() | st.integers() | st.text(min_size=1, max_size=9)
 sites = st.builds(
     Site,
@@ -21,13 +24,17 @@ sites = st.builds(
     site=st.text(min_size=1, max_size=20),
     summary=st.just(""),
     proofs=st.just(()),
-    parameters=st.dictionaries(st.text(min_size=1, max_size=9), st.lists(scalars, min_size=1, max_size=4)),
+    parameters=st.dictionaries(
+        st.text(min_size=1, max_size=9), st.lists(scalars, min_size=1, max_size=4)
+    ),
 )
 
 
 @relaxed
 @given(st.data())
-def test_an_instance_of_the_envelope_is_valid_and_no_longer_than_was_said(data: st.DataObject) -> None:
+def test_an_instance_of_the_envelope_is_valid_and_no_longer_than_was_said(
+    data: st.DataObject,
+) -> None:
     schema = tools.envelope(
         data.draw(st.lists(st.sampled_from(BOUNDED), min_size=1, unique_by=lambda tool: tool.name))
     )
@@ -46,12 +53,16 @@ def test_the_length_holds_for_any_sites(made: list[Site], data: st.DataObject) -
 
 
 def test_the_longest_text_by_hand() -> None:
-    assert tools.longest_chars(tools.read_skill(["ab", "abcd"]).parameters) == len('{"name": "abcd"}')
+    assert tools.longest_chars(tools.read_skill(["ab", "abcd"]).parameters) == len(
+        '{"name": "abcd"}'
+    )
     assert tools.longest_chars({"type": "boolean"}) == len("false")
     assert tools.longest_chars({"type": "integer", "minimum": -10, "maximum": 5}) == len("-10")
     assert tools.longest_chars({"type": "integer"}) is None
     item = {"enum": ["abc"]}
-    assert tools.longest_chars({"type": "array", "items": item, "maxItems": 2}) == len('["abc", "abc"]')
+    assert tools.longest_chars({"type": "array", "items": item, "maxItems": 2}) == len(
+        '["abc", "abc"]'
+    )
     assert tools.longest_chars({"type": "array", "items": item}) is None
     one_reason = len('{"name": "fused-pointwise", "reason": ""}') + tools.TEXT_LIMIT
     whole = len('{"think": "", "selected_skills": [, , ]}') + tools.TEXT_LIMIT + 3 * one_reason
@@ -66,7 +77,9 @@ def test_source_text_has_no_longest(name: str) -> None:
 
 def test_what_changes_the_result_is_not_offered() -> None:
     (branch,) = (
-        b for b in OF["apply_skill"].parameters["anyOf"] if b["properties"]["site"]["const"] == "add+gelu"
+        b
+        for b in OF["apply_skill"].parameters["anyOf"]
+        if b["properties"]["site"]["const"] == "add+gelu"
     )
     assert branch["properties"]["parameters"]["properties"]["nonfinite"] == {"enum": ["keep"]}
 
@@ -86,7 +99,9 @@ def test_the_dialect_is_what_grammars_keep(schema: Json) -> None:
     for one in _schemas(schema):
         assert set(one) <= KEPT
         if one.get("type") == "object" and "properties" in one:
-            assert one["required"] == list(one["properties"]) and one["additionalProperties"] is False
+            assert (
+                one["required"] == list(one["properties"]) and one["additionalProperties"] is False
+            )
         if "pattern" in one:  # a repeat of 129 is HTTP 500 in vLLM 0.32
             assert int(one["pattern"].rpartition(",")[2].rstrip("}$")) <= 128
 
@@ -106,16 +121,25 @@ def test_a_flat_schema_permits_whatever_the_full_one_does() -> None:
 def test_in_words_every_choice_is_named() -> None:
     text = tools.in_words(TOOLS)
     assert (
-        '{"skill": "fused-pointwise", "site": "add+gelu", "parameters": {"BLOCK": 1024 | 512 | 2048, ' in text
+        '{"skill": "fused-pointwise", "site": "add+gelu", "parameters": {"BLOCK": 1024 | 512 '
+        "| 2048, " in text
     )
     assert all(tool.name in text for tool in TOOLS) and '"nonfinite": "keep"}' in text
     assert all(site.site in text for site in SITES)
 
 
 def _schemas(schema: Any) -> list[Json]:
-    inner = [schema] if isinstance(schema, dict) and set(schema) & {"type", "enum", "const", "anyOf"} else []
+    inner = (
+        [schema]
+        if isinstance(schema, dict) and set(schema) & {"type", "enum", "const", "anyOf"}
+        else []
+    )
     if not inner:
         return []
-    for branch in (*schema.get("anyOf", ()), *schema.get("properties", {}).values(), schema.get("items")):
+    for branch in (
+        *schema.get("anyOf", ()),
+        *schema.get("properties", {}).values(),
+        schema.get("items"),
+    ):
         inner += _schemas(branch)
     return inner

@@ -145,7 +145,16 @@ def test_averages_that_would_change_stay(step: str, tail: str) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "chain", ["y / 3.0 * 2.0 / 3.0 + s", "y * s - 0.5", "s + y", "y - s", "(y + 1.0) * s", "y * 4.0", "y / s"]
+    "chain",
+    [
+        "y / 3.0 * 2.0 / 3.0 + s",
+        "y * s - 0.5",
+        "s + y",
+        "y - s",
+        "(y + 1.0) * s",
+        "y * 4.0",
+        "y / s",
+    ],
 )
 def test_scales_and_shifts_fold_into_any_layer(
     layer: str, shape: tuple[int, ...], shift: tuple[int, ...], chain: str
@@ -155,7 +164,9 @@ def test_scales_and_shifts_fold_into_any_layer(
         f"y, s = self.layer(x), self.shift\nreturn torch.tanh({chain})", init, f"torch.randn{shape}"
     )
     torch.manual_seed(0)
-    made = assert_rewritten(source, "fold-affine", torch.randn(shape, dtype=torch.float64), gradients=True)
+    made = assert_rewritten(
+        source, "fold-affine", torch.randn(shape, dtype=torch.float64), gradients=True
+    )
     assert "layer(x)" not in made.program.split("return self._forward_eager(x)")[1]
 
 
@@ -171,11 +182,18 @@ def test_a_scaled_input_is_a_scaled_weight(forward: str) -> None:
 
 @pytest.mark.parametrize(
     "forward",
-    ["self.conv(x + 1.0)", "self.conv(x * 0.0)", "self.conv(x * self.scale)", "self.conv(x * 1e30)"],
+    [
+        "self.conv(x + 1.0)",
+        "self.conv(x * 0.0)",
+        "self.conv(x * self.scale)",
+        "self.conv(x * 1e30)",
+    ],
 )
 def test_other_steps_before_a_layer_stay(forward: str) -> None:
     source = module(
-        f"return torch.relu({forward})", f"{CONV}\nself.scale = nn.Parameter(torch.ones(3, 1, 1))", IMAGES
+        f"return torch.relu({forward})",
+        f"{CONV}\nself.scale = nn.Parameter(torch.ones(3, 1, 1))",
+        IMAGES,
     )
     assert applied(source, "fold-affine") is None
 
@@ -211,14 +229,18 @@ def test_sixteen_bits_take_a_shift_but_no_scale(step: str, folds: bool) -> None:
     shift = "self.shift = nn.Parameter(torch.randn(4, 1, 1).bfloat16())"
     init = f"self.conv = nn.Conv2d(3, 4, 3).bfloat16()\n{shift}"
     source = module(
-        f"y = self.conv(x)\nreturn torch.relu({step})", init, f"{IMAGES[:-1]}, dtype=torch.bfloat16)"
+        f"y = self.conv(x)\nreturn torch.relu({step})",
+        init,
+        f"{IMAGES[:-1]}, dtype=torch.bfloat16)",
     )
     assert (applied(source, "fold-affine") is not None) == folds
 
 
 def test_a_weight_larger_than_the_output_is_not_worth_it() -> None:
     source = module(
-        "return torch.relu(self.fc(x) * 3.0)", "self.fc = nn.Linear(512, 512)", "torch.randn(2, 512)"
+        "return torch.relu(self.fc(x) * 3.0)",
+        "self.fc = nn.Linear(512, 512)",
+        "torch.randn(2, 512)",
     )
     assert applied(source, "fold-affine") is not None and sites(source, "fold-affine") == []
 
@@ -230,7 +252,11 @@ def test_a_weight_larger_than_the_output_is_not_worth_it() -> None:
     ("layer", "norm", "shape"),
     [
         ("ConvTranspose1d(4, 6, 3, groups=2)", "BatchNorm1d(6)", (2, 4, 6)),
-        ("ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False)", "BatchNorm2d(5)", (2, 3, 5, 6)),
+        (
+            "ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False)",
+            "BatchNorm2d(5)",
+            (2, 3, 5, 6),
+        ),
         ("ConvTranspose3d(4, 4, 2, groups=4)", "BatchNorm3d(4, affine=False)", (2, 4, 3, 4, 3)),
         ("Conv2d(4, 6, 3, groups=2)", "BatchNorm2d(6)", (2, 4, 7, 8)),
         ("Linear(5, 7)", "BatchNorm1d(7)", (4, 5)),

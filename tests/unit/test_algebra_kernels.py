@@ -13,7 +13,8 @@ pytestmark = pytest.mark.torch
 
 
 def for_a_gpu(source: str, name: str, **parameters: object) -> str:
-    """The program as rewritten for a GPU, with a guard that lets CPU tensors of the interpreter in."""
+    """The program as rewritten for a GPU, with a guard that lets CPU tensors of the interpreter
+    in."""
     opened = EngineSession(program(source), workload(), "cuda", [skill(name)])
     (found,) = opened.rewrites[name].match(opened.graph)
     made = opened.propose([Step(skill=name, site=found.label, parameters=parameters)]).candidate
@@ -24,20 +25,27 @@ def for_a_gpu(source: str, name: str, **parameters: object) -> str:
 @pytest.mark.parametrize(
     ("layer", "shape", "tail"),
     [
-        ("ConvTranspose2d(3, 5, 4, stride=2, padding=1)", "(2, 3, 9, 7)", "(y * 2).mean((2, 3), True)"),
-        ("Conv2d(4, 6, (3, 5), stride=(2, 1), padding=(1, 2), groups=2)", "(2, 4, 40, 70)", "y.sum((2, 3))"),
+        ("ConvTranspose2d(3, 5, 4, stride=2, "
+         "padding=1)", "(2, 3, 9, 7)", "(y * 2).mean((2, 3), True)"),
+        ("Conv2d(4, 6, (3, 5), stride=(2, 1), padding=(1, 2), "
+         "groups=2)", "(2, 4, 40, 70)", "y.sum((2, 3))"),
         ("Conv1d(3, 4, 3, padding=2, dilation=2)", "(2, 3, 1500)", "y.mean(dim=2)"),
-        ("ConvTranspose3d(2, 4, 3, 2, 1, output_padding=1)", "(2, 2, 5, 6, 20)", "y.mean(dim=(1, 2, 3, 4))"),
-        ("Conv3d(2, 4, 3, padding=1, bias=False)", "(2, 2, 5, 6, 7)", "F.adaptive_avg_pool3d(y, 1)"),
+        ("ConvTranspose3d(2, 4, 3, 2, 1, "
+         "output_padding=1)", "(2, 2, 5, 6, 20)", "y.mean(dim=(1, 2, 3, 4))"),
+        ("Conv3d(2, 4, 3, padding=1, "
+         "bias=False)", "(2, 2, 5, 6, 7)", "F.adaptive_avg_pool3d(y, 1)"),
     ],
 )  # fmt: skip
 def test_sums_by_tap(interpreter: Child, layer: str, shape: str, tail: str) -> None:
-    source = module(f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    source = module(
+        f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}"
+    )
     after = for_a_gpu(source, "reduce-before-conv")
     result = interpreter.ask(before=source, after=after)
     assert not result["fell_back"] and all(result["same_kind"])
     assert all(
-        ours <= max(2 * theirs, 1e-6) for ours, theirs in zip(result["ours"], result["eager"], strict=True)
+        ours <= max(2 * theirs, 1e-6)
+        for ours, theirs in zip(result["ours"], result["eager"], strict=True)
     )
 
 
@@ -59,7 +67,9 @@ def test_sums_by_tap(interpreter: Child, layer: str, shape: str, tail: str) -> N
     ],
 )
 def test_phases_of_a_transposed_convolution(interpreter: Child, layer: str, shape: str) -> None:
-    source = module("return torch.relu(self.layer(x))", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    source = module(
+        "return torch.relu(self.layer(x))", f"self.layer = nn.{layer}", f"torch.randn{shape}"
+    )
     result = interpreter.ask(before=source, after=for_a_gpu(source, "conv-transpose-by-phase"))
     assert not result["fell_back"] and all(result["same_kind"])
     errors = zip(result["ours"], result["eager"], strict=True)
@@ -79,14 +89,26 @@ def test_convolutions_without_phases_are_left_alone(layer: str) -> None:
     opened = EngineSession(program(source), workload(), "cuda", [skill("conv-transpose-by-phase")])
     rewrites = opened.rewrites["conv-transpose-by-phase"]
     found = rewrites.match(opened.graph)
-    assert not any(all(item.holds for item in rewrites.preconditions(opened.graph, one)) for one in found)
+    assert not any(
+        all(item.holds for item in rewrites.preconditions(opened.graph, one)) for one in found
+    )
 
 
 COMPILED = [
-    ("reduce-before-conv", "ConvTranspose3d(16, 24, 4, 2, 1)", "(8, 16, 9, 24, 24)", "y.mean((2, 3, 4))"),
+    (
+        "reduce-before-conv",
+        "ConvTranspose3d(16, 24, 4, 2, 1)",
+        "(8, 16, 9, 24, 24)",
+        "y.mean((2, 3, 4))",
+    ),
     ("reduce-before-conv", "Conv2d(3, 64, 7, 2, 3)", "(16, 3, 224, 224)", "y.mean((2, 3))"),
     ("reduce-before-conv", "Conv1d(16, 64, 3, padding=1)", "(32, 16, 8192)", "y.sum(2)"),
-    ("conv-transpose-by-phase", "ConvTranspose3d(16, 24, 3, 2)", "(8, 16, 12, 24, 24)", "F.gelu(y)"),
+    (
+        "conv-transpose-by-phase",
+        "ConvTranspose3d(16, 24, 3, 2)",
+        "(8, 16, 12, 24, 24)",
+        "F.gelu(y)",
+    ),
 ]
 
 
@@ -94,7 +116,9 @@ COMPILED = [
 def test_kernels_compile_without_spills(
     compiler: Child, name: str, layer: str, shape: str, tail: str
 ) -> None:
-    source = module(f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    source = module(
+        f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}"
+    )
     kernels = compiler.ask(after=for_a_gpu(source, name))
     assert {kernel["arch"] for kernel in kernels} == {80, 90}
     assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels

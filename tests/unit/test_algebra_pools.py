@@ -17,7 +17,9 @@ pytestmark = pytest.mark.torch
 
 def two(first: str, second: str, size: int = 24, rank: int = 2) -> str:
     shape = (2, 3, *[size] * rank)
-    return module(f"return {second.replace('X', first.replace('X', 'x'))}", inputs=f"torch.randn{shape}")
+    return module(
+        f"return {second.replace('X', first.replace('X', 'x'))}", inputs=f"torch.randn{shape}"
+    )
 
 
 # --- pool of pool ------------------------------------------------------------------------
@@ -41,7 +43,8 @@ def test_pools_that_merge_give_the_same_values(data: st.DataObject) -> None:
         padding, ceil = data.draw(st.integers(0, kernel // 2)), data.draw(st.booleans())
         more = f", count_include_pad={data.draw(st.booleans())}" if what == "avg" else ""
         calls.append(
-            f"F.{what}_pool{rank}d(X, {kernel}, {stride}, padding={padding}, ceil_mode={ceil}{more})"
+            f"F.{what}_pool{rank}d(X, {kernel}, {stride}, padding={padding}, "
+            f"ceil_mode={ceil}{more})"
         )
         sizes = [(size + 2 * padding - kernel) // stride + 1 for size in sizes]
         assume(min(sizes) > 0)
@@ -95,7 +98,8 @@ def test_a_dropped_row_keeps_pools_apart() -> None:
 
 def test_a_first_pool_with_two_readers_stays() -> None:
     source = module(
-        "y = F.max_pool2d(x, 2)\nreturn y.sum() + F.max_pool2d(y, 2)", inputs="torch.randn(2, 3, 8, 8)"
+        "y = F.max_pool2d(x, 2)\nreturn y.sum() + F.max_pool2d(y, 2)",
+        inputs="torch.randn(2, 3, 8, 8)",
     )
     assert applied(source, "merge-pools") is None
 
@@ -112,7 +116,9 @@ def pooled_convolutions(draw: st.DrawFn) -> tuple[str, str, tuple[int, ...]]:
     size = draw(st.tuples(*[st.integers(2, 9)] * rank))
     more = tuple(draw(st.integers(0, s - 1)) for s in stride) if transposed else (0,) * rank
     window = draw(st.tuples(*[st.integers(1, 4)] * rank))
-    step = tuple(s * draw(st.integers(1, 2)) if transposed else draw(st.integers(1, 4)) for s in stride)
+    step = tuple(
+        s * draw(st.integers(1, 2)) if transposed else draw(st.integers(1, 4)) for s in stride
+    )
     grown = [
         (n - 1) * s - 2 * p + k + m if transposed else n + 2 * p - k + 1
         for n, s, p, k, m in zip(size, stride, padding, kernel, more, strict=True)
@@ -128,7 +134,9 @@ def pooled_convolutions(draw: st.DrawFn) -> tuple[str, str, tuple[int, ...]]:
 
 @settings(max_examples=examples(10), deadline=None)
 @given(pooled_convolutions())
-def test_average_pooling_merges_into_any_convolution(case: tuple[str, str, tuple[int, ...]]) -> None:
+def test_average_pooling_merges_into_any_convolution(
+    case: tuple[str, str, tuple[int, ...]],
+) -> None:
     layer, forward, shape = case
     source = module(f"return {forward}", f"self.conv = {layer}", f"torch.randn{shape}")
     if applied(source, "avgpool-into-conv") is not None:
@@ -142,9 +150,13 @@ def test_an_averaged_transposed_convolution_becomes_a_strided_one() -> None:
         "self.conv = nn.ConvTranspose3d(3, 4, 3, stride=2, padding=1)",
         "torch.randn(2, 3, 6, 8, 8)",
     )
-    made = assert_rewritten(source, "avgpool-into-conv", torch.randn(2, 3, 6, 8, 8, dtype=torch.float64))
+    made = assert_rewritten(
+        source, "avgpool-into-conv", torch.randn(2, 3, 6, 8, 8, dtype=torch.float64)
+    )
     body = made.program.split("def forward")[1]
-    assert "F.conv3d(x, weight, conv.bias, stride=(2, 2, 2)" in body and "conv_transpose" not in body
+    assert (
+        "F.conv3d(x, weight, conv.bias, stride=(2, 2, 2)" in body and "conv_transpose" not in body
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Sums and means of convolutions from sums of their input: exact for any padding, stride and dilation."""
+"""Sums and means of convolutions from sums of their input: exact for any padding, stride and
+dilation."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def test_each_tap_of_a_padded_convolution_misses_the_other_edge() -> None:
 
 def test_a_strided_convolution_meets_every_other_input() -> None:
     # out = (7 - 3) // 2 + 1 = 3: tap 0 meets 0, 2, 4, tap 1 meets 1, 3, 5, tap 2 meets 2, 4, 6
-    assert [list(r) for r in positions(axis(7, 3, 3, stride=2), False)] == [[0, 2, 4], [1, 3, 5], [2, 4, 6]]
+    assert [list(r) for r in positions(axis(7, 3, 3, stride=2), False)] == [
+        [0, 2, 4],
+        [1, 3, 5],
+        [2, 4, 6],
+    ]
 
 
 def test_an_unpadded_transposed_convolution_uses_every_input_for_every_tap() -> None:
@@ -52,7 +57,9 @@ def convolutions(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
     size = draw(st.tuples(*[st.integers(1, 7)] * rank))
     extra = ""
     if transposed:
-        more = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
+        more = tuple(
+            draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True)
+        )
         extra = f", output_padding={more}"
         out = [
             (n - 1) * s - 2 * p + d * (k - 1) + m + 1
@@ -75,7 +82,9 @@ def convolutions(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
 
 @settings(max_examples=examples(10), deadline=None)
 @given(convolutions(), st.data())
-def test_any_sum_or_mean_of_any_convolution(case: tuple[str, tuple[int, ...]], data: st.DataObject) -> None:
+def test_any_sum_or_mean_of_any_convolution(
+    case: tuple[str, tuple[int, ...]], data: st.DataObject
+) -> None:
     layer, shape = case
     spatial = list(range(2, len(shape)))
     chosen = data.draw(st.lists(st.sampled_from(spatial), min_size=1, unique=True))
@@ -99,7 +108,13 @@ def test_taps_that_meet_only_padding_count_nothing() -> None:
 
 @pytest.mark.parametrize(
     "tail",
-    ["F.adaptive_avg_pool2d(y, 1)", "F.avg_pool2d(y, (8, 7))", "y.mean()", "y.sum()", "y.mean(dim=(-1, -2))"],
+    [
+        "F.adaptive_avg_pool2d(y, 1)",
+        "F.avg_pool2d(y, (8, 7))",
+        "y.mean()",
+        "y.sum()",
+        "y.mean(dim=(-1, -2))",
+    ],
 )
 def test_other_ways_to_write_a_global_average(tail: str) -> None:
     source = module(

@@ -1,4 +1,5 @@
-"""Shifts that a normalization subtracts again are left out, with the running mean and NaN as they were."""
+"""Shifts that a normalization subtracts again are left out, with the running mean and NaN as they
+were."""
 
 from __future__ import annotations
 
@@ -92,18 +93,24 @@ def test_what_does_not_cancel_stays(tail: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "forward", ["y = self.conv(x)\nreturn self.norm(y) + y", "y = self.conv(x)\nreturn self.norm(y), y"]
+    "forward",
+    ["y = self.conv(x)\nreturn self.norm(y) + y", "y = self.conv(x)\nreturn self.norm(y), y"],
 )
 def test_a_second_reader_needs_the_shift(forward: str) -> None:
     assert applied(module(forward, INIT, IMAGES), "cancel-shift", True) is None
 
 
 def test_batch_norm_in_eval_mode_subtracts_something_else() -> None:
-    assert applied(module("return self.norm(self.conv(x))", INIT, IMAGES), "cancel-shift", False) is None
+    assert (
+        applied(module("return self.norm(self.conv(x))", INIT, IMAGES), "cancel-shift", False)
+        is None
+    )
 
 
 def test_centering_along_channels_keeps_what_varies_along_them() -> None:
     source = module(
-        "y = torch.tanh(self.conv(x)) + self.shift\nreturn y - y.mean(dim=1, keepdim=True)", INIT, IMAGES
+        "y = torch.tanh(self.conv(x)) + self.shift\nreturn y - y.mean(dim=1, keepdim=True)",
+        INIT,
+        IMAGES,
     )
     assert applied(source, "cancel-shift") is None

@@ -12,7 +12,9 @@ from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Snapshot, Span, Target, TargetKind
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("KL*.py"))
-MODULE = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return {body}\n"
+MODULE = (
+    "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return {body}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,8 @@ def test_long_expressions_answer_in_some_way(body: str) -> None:
 
 def test_a_long_file_gives_all_its_targets() -> None:
     text = "import torch\n" + "".join(
-        f"class A{i}(torch.nn.Module):\n    def forward(self, x):\n        return x\n\n" for i in range(2500)
+        f"class A{i}(torch.nn.Module):\n    def forward(self, x):\n        return x\n\n"
+        for i in range(2500)
     )
     assert len(analyze(Snapshot(uri="u", text=text)).targets) == 2500
 
@@ -86,7 +89,23 @@ def test_no_edit_of_real_code_makes_the_analysis_raise(path: Path, data: st.Data
     end = min(len(text), start + data.draw(st.integers(0, 60)))
     inserted = data.draw(
         st.sampled_from(
-            ["", "(", ")", ":", "\n", "    ", "'", '"""', "🚀", "\0", "\x0c", "def ", "@", "#", "\\"]
+            [
+                "",
+                "(",
+                ")",
+                ":",
+                "\n",
+                "    ",
+                "'",
+                '"""',
+                "🚀",
+                "\0",
+                "\x0c",
+                "def ",
+                "@",
+                "#",
+                "\\",
+            ]
         )
     )
     edited = text[:start] + inserted + text[end:]

@@ -1,4 +1,5 @@
-"""Many files at once: what is found, what is skipped and why, and that no file can stop the rest."""
+"""Many files at once: what is found, what is skipped and why, and that no file can stop the
+rest."""
 
 import os
 from collections.abc import Iterator
@@ -39,7 +40,10 @@ def test_folders_are_searched_but_for_other_people_s_code(tmp_path: Path) -> Non
 def test_a_named_folder_or_file_is_checked_whatever_its_name(tmp_path: Path) -> None:
     inside = put(tmp_path / "venv" / "x.py")
     script = put(tmp_path / "script")
-    assert [path for path, _ in check_paths([tmp_path / "venv", script, inside])] == [inside, script]
+    assert [path for path, _ in check_paths([tmp_path / "venv", script, inside])] == [
+        inside,
+        script,
+    ]
 
 
 def test_results_are_the_same_and_in_order_with_processes(tmp_path: Path) -> None:
@@ -61,7 +65,9 @@ def test_encodings_follow_the_coding_comment_and_the_byte_order_mark(tmp_path: P
 
 def test_what_cannot_be_checked_says_why(tmp_path: Path) -> None:
     assert "cannot be decoded" in problem_of(put(tmp_path / "bytes.py", b"import torch # \xff"))
-    assert "cannot be decoded" in problem_of(put(tmp_path / "coding.py", b"# coding: nonsense\nimport torch"))
+    assert "cannot be decoded" in problem_of(
+        put(tmp_path / "coding.py", b"# coding: nonsense\nimport torch")
+    )
     assert "larger than 1 MB" in problem_of(put(tmp_path / "big.py", "#" * 1_000_001))
     assert "cannot be read" in problem_of(tmp_path / "absent.py")
     assert problem_of(put(tmp_path / "broken.py", "import torch\nx = (")) != ""
@@ -97,7 +103,10 @@ def test_a_rule_that_crashes_costs_nothing_but_itself_and_is_named_once(
     ((_, found),) = results
     assert [finding.target for finding in found.findings] == ["f", "g"] and found.problem is None
     (failure,) = found.failures
-    assert failure.startswith("rule KL999 failed on f and is left out: KeyError: ") and "report it" in failure
+    assert (
+        failure.startswith("rule KL999 failed on f and is left out: KeyError: ")
+        and "report it" in failure
+    )
     text = findings_text(results)
     assert f"{path}: {failure}\n" in text and text.endswith(", 1 rule failed\n")
     assert "KL999" in findings_json(results) and "KL999" in findings_sarif(results)

@@ -1,4 +1,5 @@
-"""Fixes of findings: what they change, that the finding is gone afterwards, and where none is offered."""
+"""Fixes of findings: what they change, that the finding is gone afterwards, and where none is
+offered."""
 
 from pathlib import Path
 
@@ -13,7 +14,11 @@ SUMS = (CASES / "KL204_low_precision_accumulation.py").read_text()
 
 
 def findings(text: str) -> list[Finding]:
-    return [f for f in analyze(Snapshot(uri="case.py", text=text)).findings if f.rule in ("KL203", "KL204")]
+    return [
+        f
+        for f in analyze(Snapshot(uri="case.py", text=text)).findings
+        if f.rule in ("KL203", "KL204")
+    ]
 
 
 def changes(text: str) -> list[tuple[str, str]]:
@@ -68,14 +73,20 @@ def test_an_offset_that_a_loop_hands_on_keeps_its_type(
         ("acc = tl.dot(a, b, acc)", "acc += tl.dot(a, b)", 1),
         ("acc = tl.dot(a, b, acc)", "acc = tl.dot(acc, b, acc)", 0),
         ("acc = tl.dot(a, b, acc)", "acc += tl.dot(acc, b)", 0),
-        ("acc = tl.dot(a, b, acc)", "acc = tl.dot(a, b, acc)\n    tl.store(c_ptr, tl.dot(acc, b))", 0),
+        (
+            "acc = tl.dot(a, b, acc)",
+            "acc = tl.dot(a, b, acc)\n    tl.store(c_ptr, tl.dot(acc, b))",
+            0,
+        ),
         ("acc = tl.dot(a, b, acc)", "acc += a\n        b = tl.dot(acc, a)", 0),
         ("acc = tl.dot(a, b, acc)", "acc = a + acc", 1),
         ("acc = tl.dot(a, b, acc)", "acc = acc + a\n        acc = acc * a", 0),
         ("    acc = tl.zeros", "    half = tl.float16\n    acc = tl.zeros", 1),
     ],
 )
-def test_an_accumulator_that_is_used_otherwise_keeps_its_type(old: str, new: str, expected: int) -> None:
+def test_an_accumulator_that_is_used_otherwise_keeps_its_type(
+    old: str, new: str, expected: int
+) -> None:
     text = SUMS.split("@triton.jit\ndef total")[0].replace(
         "        low += tl.dot(a, b, out_dtype=tl.float16)", ""
     )

@@ -68,7 +68,15 @@ def test_accesses_know_their_surroundings() -> None:
 def test_values_depend_on_what_their_names_were_bound_to() -> None:
     kernel = facts()
     load, store = kernel.accesses
-    assert kernel.atoms(load.pointer) == {"x_ptr", "pid:0", "pid:1", "lanes", "stride", "BLOCK", "n"}
+    assert kernel.atoms(load.pointer) == {
+        "x_ptr",
+        "pid:0",
+        "pid:1",
+        "lanes",
+        "stride",
+        "BLOCK",
+        "n",
+    }
     # After the early return everything depends on the row that it looks at.
     assert kernel.atoms(store.pointer) == {"y_ptr", "pid:0", "pid:1", "lanes", "BLOCK", "n"}
     assert store.value is not None and {"memory", "x_ptr", "pid:0"} <= kernel.atoms(store.value)
@@ -88,14 +96,20 @@ def test_a_launch_binds_arguments_by_position_and_by_name() -> None:
         "stride": "x.stride(0)",
     }
     assert ast.unparse(whole.resolve(whole.arguments["n"])) == "x.numel()"
-    assert [ast.unparse(axis) for axis in whole.grid_axes() or ()] == ["n", "triton.cdiv(n, meta['BLOCK'])"]
+    assert [ast.unparse(axis) for axis in whole.grid_axes() or ()] == [
+        "n",
+        "triton.cdiv(n, meta['BLOCK'])",
+    ]
     assert starred.arguments.keys() == {"x_ptr"}
 
 
 def test_tuning_reads_configurations_through_a_name() -> None:
     tuning = tuning_of(file(), target())
     assert tuning is not None and tuning.configs is not None
-    assert [(c.number("BLOCK"), c.number("num_warps")) for c in tuning.configs] == [(128, 8), (256, None)]
+    assert [(c.number("BLOCK"), c.number("num_warps")) for c in tuning.configs] == [
+        (128, 8),
+        (256, None),
+    ]
     assert list(tuning.names("key") or ()) == ["n"]
     assert tuning.measures and not tuning.may_restore
 

@@ -1,4 +1,5 @@
-"""Every rule against annotated source: `#! KL101` marks the line of a finding, all other lines have none."""
+"""Every rule against annotated source: `#! KL101` marks the line of a finding, all other lines
+have none."""
 
 import re
 from pathlib import Path
@@ -43,7 +44,11 @@ def test_each_rule_has_a_case_that_fires_and_a_page(rule) -> None:
 
 
 def test_rule_ids_and_names_are_unique() -> None:
-    assert len({rule.id for rule in ALL_RULES}) == len({rule.name for rule in ALL_RULES}) == len(ALL_RULES)
+    assert (
+        len({rule.id for rule in ALL_RULES})
+        == len({rule.name for rule in ALL_RULES})
+        == len(ALL_RULES)
+    )
 
 
 def test_every_case_file_belongs_to_a_rule() -> None:

@@ -158,7 +158,9 @@ def changed(before: str, after: str, qualname: str = "Model") -> bool:
         ("[torch.randn(BATCH)]", "[torch.randn(3)]"),
     ],
 )
-def test_comments_formatting_and_unrelated_code_keep_the_fingerprint(before: str, after: str) -> None:
+def test_comments_formatting_and_unrelated_code_keep_the_fingerprint(
+    before: str, after: str
+) -> None:
     assert not changed(before, after)
 
 

@@ -66,7 +66,9 @@ def test_modules_whose_bases_come_from_other_files_are_found_by_their_forward() 
         """
     )
     assert found == dict.fromkeys(["A", "C", "D"], TargetKind.MODULE)
-    without_torch = "import package\nclass A(package.Mail):\n    def forward(self, x): return 'torch'\n"
+    without_torch = (
+        "import package\nclass A(package.Mail):\n    def forward(self, x): return 'torch'\n"
+    )
     assert targets(without_torch, head="") == {}
 
 
@@ -168,7 +170,9 @@ def test_definitions_under_if_and_try_are_found_and_the_last_of_a_name_counts() 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("prefix", ["", "\ufeff"])
-def test_spans_are_string_offsets_under_any_line_ending_and_character(newline: str, prefix: str) -> None:
+def test_spans_are_string_offsets_under_any_line_ending_and_character(
+    newline: str, prefix: str
+) -> None:
     lines = [
         "import torch # 🚀 µ",
         "s = '🚀\u2028🚀'; t = 'é'",

@@ -1,8 +1,7 @@
 """Sizes that a launcher unpacks, ``rows, columns = x.shape``, are the sizes that it would index.
 
-Every annotated case of a rule for kernels is written anew with unpacked sizes: nothing more and nothing less
-may be found in it.
-"""
+Every annotated case of a rule for kernels is written anew with unpacked sizes: nothing more and
+nothing less may be found in it."""
 
 import ast
 from pathlib import Path
@@ -27,7 +26,9 @@ class _Unpacked(ast.NodeTransformer):
         if node.decorator_list:
             return node
         kept = self.known, self.used
-        stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored = {
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         self.known = [a.arg for a in node.args.args if a.arg not in stored]
         self.used = {}
         node.body = [self.visit(statement) for statement in node.body]
@@ -40,7 +41,9 @@ class _Unpacked(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         match node:
-            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=x), attr="shape"), ctx=ast.Load()):
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=x), attr="shape"), ctx=ast.Load()
+            ):
                 return self._name(x, node.slice) or node
         return self.generic_visit(node)
 

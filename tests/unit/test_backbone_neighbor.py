@@ -63,7 +63,9 @@ def test_a_server_without_a_gpu_does_not(device: Path) -> None:
 def test_one_that_cannot_be_seen_may(device: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        assert neighbor.computes_here(probe.getsockname()[1])  # ours: nobody else listens there meanwhile
+        assert neighbor.computes_here(
+            probe.getsockname()[1]
+        )  # ours: nobody else listens there meanwhile
 
 
 def test_without_a_gpu_nobody_does() -> None:
@@ -72,13 +74,17 @@ def test_without_a_gpu_nobody_does() -> None:
     assert not neighbor.computes_here(8000)
 
 
-async def test_it_is_told_of_an_endpoint_here(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_told_of_an_endpoint_here(
+    device: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("keyring.get_password", lambda service, user: None)
     shared = []
     async with ScriptedModel() as scripted:
         for judged_on, held in (("auto", True), ("auto", False), ("cpu", True)):
             settings = Settings(policy="openai", endpoint=scripted.endpoint, device=judged_on)
-            backbone = backbones.make(settings, python="python", allowed_origin=None, data_dir="/nowhere")
+            backbone = backbones.make(
+                settings, python="python", allowed_origin=None, data_dir="/nowhere"
+            )
             with device.open() if held else contextlib.nullcontext():
                 shared.append((await backbone.open(lambda progress: None)).on_measured_gpu)
             await backbone.close()

@@ -1,4 +1,5 @@
-"""The openai backbone against a scripted server: every way in which one behaves, and what is made of it."""
+"""The openai backbone against a scripted server: every way in which one behaves, and what is made
+of it."""
 
 import asyncio
 import json
@@ -47,7 +48,9 @@ TOOL = ToolSchema(
         "additionalProperties": False,
     },
 )
-TEXT = Prompt(messages=(Message(role=Role.SYSTEM, text="You help."), Message(role=Role.USER, text="Hello?")))
+TEXT = Prompt(
+    messages=(Message(role=Role.SYSTEM, text="You help."), Message(role=Role.USER, text="Hello?"))
+)
 CALL = replace(TEXT, tools=(TOOL,))
 
 
@@ -56,7 +59,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short pauses, no key from this machine's keyring, no proxy."""
     monkeypatch.setattr(transport, "BACKOFF_S", 0.01)
     monkeypatch.setattr("keyring.get_password", lambda service, user: None)
-    for name in ("KERNEL_LSP_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "NO_PROXY", "no_proxy"):
+    for name in (
+        "KERNEL_LSP_API_KEY",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "no_proxy",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -90,14 +100,18 @@ async def refused(server: ScriptedModel, prompt: Prompt = TEXT, **more: Any) -> 
     return caught.value
 
 
-# --- what is known of a server ---------------------------------------------------------------------------
+# --- what is known of a server --------------------------------------------------------------------
 
 
 async def test_a_plain_server_tells_its_model_and_context() -> None:
     async with ScriptedModel(options=Options(context=4096)) as server, opened(server) as backbone:
         info = await backbone.open(silent)
     assert (info.name, info.origin, info.remote) == ("openai:scripted", server.origin, False)
-    assert (info.context_tokens, info.structured, info.max_in_flight) == (4096, Structured.SCHEMA, 4)
+    assert (info.context_tokens, info.structured, info.max_in_flight) == (
+        4096,
+        Structured.SCHEMA,
+        4,
+    )
     assert [r.target for r in server.requests] == ["/v1/models"]
 
 
@@ -133,12 +147,15 @@ async def test_an_unknown_model_of_another_server_is_what_the_server_says() -> N
     assert len(server.chats) == 1  # asking again would not help
 
 
-# --- replies -----------------------------------------------------------------------------------------------
+# --- replies --------------------------------------------------------------------------------------
 
 
 async def test_a_text_arrives_in_pieces_and_as_a_whole() -> None:
     pieces: list[str] = []
-    async with ScriptedModel([Say("a text in several pieces")]) as server, opened(server) as backbone:
+    async with (
+        ScriptedModel([Say("a text in several pieces")]) as server,
+        opened(server) as backbone,
+    ):
         reply = await backbone.reply(TEXT, pieces.append)
     assert reply.text == "".join(pieces) == "a text in several pieces"
     assert (reply.finish, reply.calls, reply.model) == (Finish.STOP, (), "scripted")
@@ -148,7 +165,10 @@ async def test_a_text_arrives_in_pieces_and_as_a_whole() -> None:
 
 
 async def test_a_call_under_a_schema_is_json_text_and_the_tools_are_shown() -> None:
-    async with ScriptedModel([Say(tool="pick", arguments={"size": 2})]) as server, opened(server) as backbone:
+    async with (
+        ScriptedModel([Say(tool="pick", arguments={"size": 2})]) as server,
+        opened(server) as backbone,
+    ):
         reply = await backbone.reply(CALL)
         assert (await backbone.open(silent)).structured is Structured.SCHEMA
     assert json.loads(reply.text) == {"name": "pick", "arguments": {"size": 2}}
@@ -160,14 +180,18 @@ async def test_a_call_under_a_schema_is_json_text_and_the_tools_are_shown() -> N
 
 
 @pytest.mark.parametrize("schema", [False, None])
-async def test_without_schemas_a_native_call_is_asked_for_and_that_is_remembered(schema: bool | None) -> None:
+async def test_without_schemas_a_native_call_is_asked_for_and_that_is_remembered(
+    schema: bool | None,
+) -> None:
     script = [Say("Hm.", tool="pick", arguments={"size": 4})]
     async with ScriptedModel(script, Options(schema=schema)) as server, opened(server) as backbone:
         await backbone.reply(CALL)
         reply = await backbone.reply(CALL)
         assert (await backbone.open(silent)).structured is Structured.TOOLS
         await backbone.reply(CALL)
-    assert reply.calls == (ToolCall(name="pick", arguments={"size": 4}, id="call-0", form=CallForm.NATIVE),)
+    assert reply.calls == (
+        ToolCall(name="pick", arguments={"size": 4}, id="call-0", form=CallForm.NATIVE),
+    )
     assert (reply.finish, reply.text) == (Finish.CALLS, "Hm.")
     last = server.chats[-1]
     assert (last["tool_choice"], last["parallel_tool_calls"]) == ("required", False)
@@ -275,7 +299,7 @@ async def test_earlier_calls_are_shown_in_the_form_that_is_asked_for() -> None:
     assert native[3]["tool_call_id"] == native[2]["tool_calls"][0]["id"] == "call00000"
 
 
-# --- faults ------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 async def test_a_reply_without_end_is_cut_and_the_connection_closed() -> None:
@@ -437,7 +461,7 @@ async def test_requests_are_held_to_so_many_a_minute(monkeypatch: pytest.MonkeyP
     assert time.monotonic() - begun > 0.7
 
 
-# --- cancelling --------------------------------------------------------------------------------------------
+# --- cancelling -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -474,7 +498,9 @@ async def test_cancelling_while_it_connects(monkeypatch: pytest.MonkeyPatch) -> 
         for other in others:
             other.setblocking(False)
             other.connect_ex(full.getsockname())
-        backbone = made(Settings(policy="openai", endpoint=f"http://127.0.0.1:{full.getsockname()[1]}/v1"))
+        backbone = made(
+            Settings(policy="openai", endpoint=f"http://127.0.0.1:{full.getsockname()[1]}/v1")
+        )
         asking = asyncio.create_task(backbone.open(silent))
         await asyncio.sleep(0.3)
         assert not asking.done()
@@ -495,7 +521,7 @@ async def until(true: Any) -> None:
         await asyncio.sleep(0.005)
 
 
-# --- what may leave ----------------------------------------------------------------------------------------
+# --- what may leave -------------------------------------------------------------------------------
 
 
 def my_address() -> str:
@@ -518,7 +544,9 @@ async def test_another_machine_is_refused_without_leave_and_before_its_name_is_l
     monkeypatch.setattr(socket, "getaddrinfo", never)
     configured = Settings(policy="openai", endpoint="https://models.example.com/v1")
     for allowed in (None, "http://models.example.com", "https://models.example.com.evil"):
-        with pytest.raises(BackboneError, match=r"nobody allowed it .*--remote https://models.example.com"):
+        with pytest.raises(
+            BackboneError, match=r"nobody allowed it .*--remote https://models.example.com"
+        ):
             made(configured, allowed)
     made(configured, "https://models.example.com")
 
@@ -534,7 +562,9 @@ async def test_without_leave_nothing_reaches_a_server_on_another_address() -> No
         await backbone.close()
 
 
-async def test_a_key_does_not_go_to_another_machine_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_does_not_go_to_another_machine_in_the_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KERNEL_LSP_API_KEY", "a-key-of-somebody")
     async with ScriptedModel(host=my_address()) as server:
         backbone = made(settings(server), server.origin)
@@ -544,7 +574,9 @@ async def test_a_key_does_not_go_to_another_machine_in_the_clear(monkeypatch: py
         await backbone.close()
         monkeypatch.delenv("KERNEL_LSP_API_KEY")
         backbone = made(settings(server), server.origin)
-        assert (await backbone.open(silent)).remote, "without a key nothing of it is shown to anybody"
+        assert (await backbone.open(silent)).remote, (
+            "without a key nothing of it is shown to anybody"
+        )
         await backbone.close()
     async with ScriptedModel() as here:
         monkeypatch.setenv("KERNEL_LSP_API_KEY", "a-key-of-somebody")
@@ -565,7 +597,10 @@ async def test_a_redirect_is_not_followed() -> None:
 
 
 async def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ScriptedModel([Say("through the proxy")]) as proxy, ScriptedModel([Say("direct")]) as server:
+    async with (
+        ScriptedModel([Say("through the proxy")]) as proxy,
+        ScriptedModel([Say("direct")]) as server,
+    ):
         monkeypatch.setenv("HTTP_PROXY", proxy.origin)
         monkeypatch.setenv("http_proxy", proxy.origin)
         async with opened(server) as backbone:
@@ -609,7 +644,13 @@ async def test_the_key_goes_into_the_header_and_nowhere_else(
             await backbone.reply(prompt)
         shown = repr(backbone) + repr(await backbone.open(silent)) + repr(vars(caught.value))
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    for text in (str(caught.value), repr(caught.value), shown, caplog.text, json.dumps(server.chats)):
+    for text in (
+        str(caught.value),
+        repr(caught.value),
+        shown,
+        caplog.text,
+        json.dumps(server.chats),
+    ):
         assert KEY not in text
     assert "my key is" not in caplog.text
 
@@ -623,7 +664,8 @@ async def test_half_a_character_in_a_document_does_not_stop_the_prompt() -> None
 
 async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
     odd: list[Any] = [
-        {}, {"choices": 3}, {"choices": [None]}, {"choices": [{"delta": 5, "finish_reason": 3}]}, [], 7, None,
+        {}, {"choices": 3}, {"choices": [None]}, {"choices": [{"delta": 5, "finish_reason": 3}]},
+        [], 7, None,
         {"choices": [{"delta": {"content": 5, "tool_calls": [3, {"function": 4}, {}]}, "token_ids": "x"}]},
         {"choices": [{"delta": {"content": "\ud800"}, "logprobs": [], "finish_reason": "stop"}]},
         {"error": {"message": 3}}, {"usage": [], "choices": [{}]},
@@ -640,15 +682,19 @@ async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
 
 
 NAMES = st.sampled_from([
-    "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "index", "id",
-    "finish_reason", "logprobs", "logprob", "token_ids", "usage", "prompt_tokens", "model", "error", "code",
+    "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments",
+    "index", "id",
+    "finish_reason", "logprobs", "logprob", "token_ids", "usage", "prompt_tokens", "model", "error",
+    "code",
 ])  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("{}"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
     max_leaves=20,
 )
-CHUNK = st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"delta": JSON, "logprobs": JSON}))})
+CHUNK = st.fixed_dictionaries(
+    {"choices": st.lists(st.fixed_dictionaries({"delta": JSON, "logprobs": JSON}))}
+)
 
 
 @drawing(max_examples=50)  # each is drawn slowly
@@ -662,4 +708,8 @@ def test_chunks_of_any_shape_make_a_reply_or_an_oddity(chunks: list[Any]) -> Non
             assert str(oddity)
     reply = answer.reply(latency_s=1.0, first_token_s=None, model="m", version=None)
     reply.text.encode()
-    assert reply.token_ids is None or reply.logprobs is None or len(reply.token_ids) == len(reply.logprobs)
+    assert (
+        reply.token_ids is None
+        or reply.logprobs is None
+        or len(reply.token_ids) == len(reply.logprobs)
+    )

@@ -7,7 +7,11 @@ from kernel_lsp.config import Settings
 from kernel_lsp.records import Backbone, Json, Message, Prompt, Role, Site
 
 FUSE = Site(
-    skill="fuse", site="add+mul", summary="", proofs=(), parameters={"BLOCK": [128, 256], "warps": [4, 8]}
+    skill="fuse",
+    site="add+mul",
+    summary="",
+    proofs=(),
+    parameters={"BLOCK": [128, 256], "warps": [4, 8]},
 )
 DROP = Site(skill="drop", site="eye", summary="", proofs=())
 QUESTION = (Message(role=Role.USER, text="anything"),)

@@ -59,12 +59,16 @@ async def test_models_of_our_own_are_looked_up_and_not_started(
 ) -> None:
     monkeypatch.setitem(probing.NEEDED, "vllm", ("json",))
     said = await found(policy="vllm", model=str(tmp_path))
-    assert said == ProbeResult(ok=True, words=f"vllm: {tmp_path} (a folder here), by {sys.executable}")
+    assert said == ProbeResult(
+        ok=True, words=f"vllm: {tmp_path} (a folder here), by {sys.executable}"
+    )
     monkeypatch.setitem(probing.NEEDED, "vllm", ("json", "no_such_module"))
     said = await found(policy="vllm", model="some/id")
     assert (said.ok, "no_such_module" in said.words) == (False, True)
     assert "pip install no_such_module" in str(said.remedy)
-    said = await found(policy="transformers", model="some/id", model_python=str(tmp_path / "python"))
+    said = await found(
+        policy="transformers", model="some/id", model_python=str(tmp_path / "python")
+    )
     assert not said.ok
     assert "cannot be started" in said.words
     said = await found(policy="vllm")

@@ -32,7 +32,8 @@ PROMPT = Prompt(messages=(Message(role=Role.USER, text="Hello?"),))
 
 
 LONG_S = 60.0
-"""What takes a second or two may take so long on a busy machine; the stand-ins would live for ten minutes."""
+"""What takes a second or two may take so long on a busy machine; the stand-ins would live for ten
+minutes."""
 MARK = f"model-server-of-test-{os.getpid()}-"
 
 
@@ -203,7 +204,10 @@ async def test_children_of_a_server_that_was_killed_go_with_it(tmp_path: Path) -
 
 
 async def test_one_that_ends_while_it_loads_says_why_with_its_last_lines(tmp_path: Path) -> None:
-    code = "for i in range(30): print('line', i)\nprint('token = ghp_' + 'aB3' * 12)\nraise SystemExit(3)"
+    code = (
+        "for i in range(30): print('line', i)\nprint('token = ghp_' + 'aB3' * 12)\nraise "
+        "SystemExit(3)"
+    )
     server = serving.running("failing", lambda: order(tmp_path, *script(code)))
     with pytest.raises(
         BackboneError, match="stand-in ended while it loaded the model: exit code 3"
@@ -223,7 +227,9 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_loading_is_reported_and_can_be_cancelled(tmp_path: Path) -> None:
     said: list[str] = []
-    server = serving.running("slow", lambda: order(tmp_path, *script("import time; time.sleep(600)")))
+    server = serving.running(
+        "slow", lambda: order(tmp_path, *script("import time; time.sleep(600)"))
+    )
     waiting = asyncio.create_task(server.well(lambda progress: said.append(progress.message)))
     await until(lambda: bool(said))
     assert re.fullmatch(r"stand-in loads the model, \d+ s", said[0])
@@ -247,7 +253,7 @@ async def test_an_idle_server_is_stopped_but_not_one_in_use(tmp_path: Path) -> N
     assert "nobody asked it for 0.5 s" in str(server.ended("now"))
 
 
-# --- vLLM's command line and environment -------------------------------------------------------------------
+# --- vLLM's command line and environment ----------------------------------------------------------
 
 
 def test_vllm_is_told_what_was_measured(tmp_path: Path) -> None:
@@ -262,17 +268,30 @@ def test_vllm_is_told_what_was_measured(tmp_path: Path) -> None:
     assert "--enforce-eager" in text
     assert "trust-remote-code" not in text
     assert "api-key" not in text
-    on_gpu = " ".join(vllm.command(Settings(model="Qwen/Qwen3-8B", model_device="cuda"), "python", 1))
+    on_gpu = " ".join(
+        vllm.command(Settings(model="Qwen/Qwen3-8B", model_device="cuda"), "python", 1)
+    )
     assert "--gpu-memory-utilization 0.3" in on_gpu
     assert "--enforce-eager" not in on_gpu
     assert "serve Qwen/Qwen3-8B " in on_gpu
 
 
-def test_vllm_sees_its_own_key_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KERNEL_LSP_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY", "MY_PASSWORD", "OTHER"):
+def test_vllm_sees_its_own_key_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "KERNEL_LSP_API_KEY",
+        "OPENAI_API_KEY",
+        "HF_TOKEN",
+        "VLLM_API_KEY",
+        "MY_PASSWORD",
+        "OTHER",
+    ):
         monkeypatch.setenv(name, f"secret-{name}")
     monkeypatch.setenv("HF_HOME", "/models")
-    offline = vllm.environment(Settings(model=str(tmp_path), model_device="cpu"), "/venv/bin/python")
+    offline = vllm.environment(
+        Settings(model=str(tmp_path), model_device="cpu"), "/venv/bin/python"
+    )
     assert not [value for value in offline.values() if value.startswith("secret-")]
     assert len(offline["VLLM_API_KEY"]) > 30
     assert (offline["HF_HOME"], offline["HF_HUB_OFFLINE"], offline["TORCH_COMPILE_DISABLE"]) == (
@@ -281,8 +300,12 @@ def test_vllm_sees_its_own_key_and_no_other(tmp_path: Path, monkeypatch: pytest.
         "1",
     )
     assert offline["PATH"].startswith("/venv/bin:")
-    public = vllm.environment(Settings(model="Qwen/Qwen3-8B", model_device="cuda"), "/venv/bin/python")
-    assert [value for value in public.values() if value.startswith("secret-")] == ["secret-HF_TOKEN"]
+    public = vllm.environment(
+        Settings(model="Qwen/Qwen3-8B", model_device="cuda"), "/venv/bin/python"
+    )
+    assert [value for value in public.values() if value.startswith("secret-")] == [
+        "secret-HF_TOKEN"
+    ]
     assert not {"HF_HUB_OFFLINE", "TORCH_COMPILE_DISABLE", "VLLM_CPU_KVCACHE_SPACE"} & public.keys()
     assert public["VLLM_API_KEY"] != offline["VLLM_API_KEY"]
     made = vllm.order(Settings(model=str(tmp_path)), "python", str(tmp_path))
@@ -291,7 +314,9 @@ def test_vllm_sees_its_own_key_and_no_other(tmp_path: Path, monkeypatch: pytest.
 
 def test_vllm_without_a_model_is_refused() -> None:
     with pytest.raises(BackboneError, match=r"needs a model .*--model"):
-        backbones.make(Settings(policy="vllm"), python="python", allowed_origin=None, data_dir="/nowhere")
+        backbones.make(
+            Settings(policy="vllm"), python="python", allowed_origin=None, data_dir="/nowhere"
+        )
     option = Settings(policy="vllm", model="--trust-remote-code")
     with pytest.raises(BackboneError, match="is no model but an option"):
         backbones.make(option, python="python", allowed_origin=None, data_dir="/nowhere")
@@ -321,7 +346,9 @@ async def test_a_vllm_that_dies_is_an_error_with_its_log_and_the_next_question_s
         return list(script(code))
 
     monkeypatch.setattr(vllm, "command", scripted)
-    settings = Settings(policy="vllm", model="a-model", model_device="cuda", model_requests_per_minute=1)
+    settings = Settings(
+        policy="vllm", model="a-model", model_device="cuda", model_requests_per_minute=1
+    )
     first, second = (
         backbones.make(settings, python=sys.executable, allowed_origin=None, data_dir=str(tmp_path))
         for _ in range(2)

@@ -1,4 +1,5 @@
-"""The transformers backbone on a real, tiny and random model: one process, told what to do and when to stop.
+"""The transformers backbone on a real, tiny and random model: one process, told what to do and
+when to stop.
 
 Replies held to a schema need xgrammar, which this environment lacks: tests/vllm has them.
 """
@@ -22,13 +23,24 @@ from kernel_lsp.agents.backbones.transformers import Transformers
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.process import Child
-from kernel_lsp.records import Finish, Message, Progress, Prompt, Role, Sampling, Structured, ToolSchema
+from kernel_lsp.records import (
+    Finish,
+    Message,
+    Progress,
+    Prompt,
+    Role,
+    Sampling,
+    Structured,
+    ToolSchema,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))
 import tiny_qwen3
 
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
-TOOL = ToolSchema(name="pick_a_size", description="Pick.", parameters={"type": "object", "properties": {}})
+TOOL = ToolSchema(
+    name="pick_a_size", description="Pick.", parameters={"type": "object", "properties": {}}
+)
 PROMPT = Prompt(
     messages=(
         Message(role=Role.SYSTEM, text="You help."),
@@ -62,15 +74,18 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(folder: Path, **more: float) -> Transformers:
     settings = Settings(policy="transformers", model=str(folder), model_device="cpu", **more)  # type: ignore[arg-type]
-    backbone = backbones.make(settings, python=sys.executable, allowed_origin=None, data_dir="/nowhere")
+    backbone = backbones.make(
+        settings, python=sys.executable, allowed_origin=None, data_dir="/nowhere"
+    )
     assert isinstance(backbone, Transformers)
     return backbone
 
 
 @pytest.fixture(scope="module", autouse=True)
 def sleeping_threads() -> Iterator[None]:
-    """Spinning, OpenMP's threads of the child take from each other, and from other tests, the cores that they
-    wait for: 120 tokens took 35 s on two busy cores, and 3.5 s with threads that sleep."""
+    """Spinning, OpenMP's threads of the child take from each other, and from other tests, the
+    cores that they wait for: 120 tokens took 35 s on two busy cores, and 3.5 s with threads that
+    sleep."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_WAIT_POLICY", "passive")
         yield
@@ -95,9 +110,18 @@ async def test_opening_tells_what_the_model_is_and_how_long_it_loads(
 ) -> None:
     said: list[str] = []
     info = await backbone.open(lambda progress: said.append(progress.message))
-    assert (info.backbone, info.model, info.context_tokens) == ("transformers", "tiny-qwen3", 32_768)
+    assert (info.backbone, info.model, info.context_tokens) == (
+        "transformers",
+        "tiny-qwen3",
+        32_768,
+    )
     assert info.structured in (Structured.TOOLS, Structured.SCHEMA)
-    assert (info.origin, info.remote, info.on_measured_gpu, info.max_in_flight) == (None, False, False, 1)
+    assert (info.origin, info.remote, info.on_measured_gpu, info.max_in_flight) == (
+        None,
+        False,
+        False,
+        1,
+    )
     assert any(message.startswith("loading the model, ") for message in said)
 
 
@@ -109,7 +133,9 @@ async def test_a_reply_has_text_ids_and_log_probabilities(backbone: Transformers
     assert reply.token_ids is not None
     assert reply.logprobs is not None
     assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens == 24
-    assert all(-12 < logprob < -4 for logprob in reply.logprobs)  # nearly uniform over 4096: ln is -8.3
+    assert all(
+        -12 < logprob < -4 for logprob in reply.logprobs
+    )  # nearly uniform over 4096: ln is -8.3
     assert reply.first_token_s is not None
     assert 0 < reply.first_token_s <= reply.latency_s
     assert await backbone.count(PROMPT) == reply.usage.prompt_tokens
@@ -122,7 +148,9 @@ async def test_the_same_seed_gives_the_same_reply_and_no_temperature_the_likelie
     other = await backbone.reply(replace(PROMPT, sampling=Sampling(max_tokens=24, seed=4)))
     assert first.token_ids == again.token_ids != other.token_ids
     cold = [
-        await backbone.reply(replace(PROMPT, sampling=Sampling(max_tokens=24, seed=seed, temperature=0.0)))
+        await backbone.reply(
+            replace(PROMPT, sampling=Sampling(max_tokens=24, seed=seed, temperature=0.0))
+        )
         for seed in (1, 2)
     ]
     assert cold[0].token_ids == cold[1].token_ids
@@ -141,7 +169,9 @@ async def test_a_prompt_too_long_is_said_in_tokens(backbone: Transformers) -> No
 
 
 @pytest.mark.usefixtures("patient")
-async def test_cancelling_ends_it_at_the_next_token_and_the_process_stays(backbone: Transformers) -> None:
+async def test_cancelling_ends_it_at_the_next_token_and_the_process_stays(
+    backbone: Transformers,
+) -> None:
     await backbone.open(silent)
     begun_at, pieces = asyncio.Event(), []
     assert backbone._talk is not None
@@ -191,7 +221,9 @@ async def test_one_that_does_not_come_to_its_next_token_is_ended(backbone: Trans
     await ended(child)
 
 
-async def test_a_process_that_dies_is_an_error_and_the_next_question_starts_another(folder: Path) -> None:
+async def test_a_process_that_dies_is_an_error_and_the_next_question_starts_another(
+    folder: Path,
+) -> None:
     backbone = made(folder, model_idle_s=1.0)
     try:
         await backbone.open(silent)
@@ -228,11 +260,16 @@ async def test_an_interpreter_without_the_libraries_and_no_model_at_all(tmp_path
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     settings = Settings(policy="transformers", model="some/model", model_python=str(bare))
-    backbone = backbones.make(settings, python=sys.executable, allowed_origin=None, data_dir="/nowhere")
+    backbone = backbones.make(
+        settings, python=sys.executable, allowed_origin=None, data_dir="/nowhere"
+    )
     with pytest.raises(BackboneError, match=r"No module named 'torch' \(pip install transformers"):
         await backbone.open(silent)
     await backbone.close()
     with pytest.raises(BackboneError, match="needs a model"):
         backbones.make(
-            Settings(policy="transformers"), python="python", allowed_origin=None, data_dir="/nowhere"
+            Settings(policy="transformers"),
+            python="python",
+            allowed_origin=None,
+            data_dir="/nowhere",
         )

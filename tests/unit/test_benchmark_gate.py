@@ -23,7 +23,13 @@ def test_share_within_counts_workloads_and_knows_nothing_of_none():
 
 @pytest.mark.parametrize(
     "low, high, excluded",
-    [(0.99, 1.01, False), (1.019, 1.3, False), (1.021, 1.3, True), (0.9, 0.98, True), (0.9, 0.985, False)],
+    [
+        (0.99, 1.01, False),
+        (1.019, 1.3, False),
+        (1.021, 1.3, True),
+        (0.9, 0.98, True),
+        (0.9, 0.985, False),
+    ],
 )
 def test_an_interval_excludes_one_only_when_it_lies_beside_it(low, high, excluded):
     assert summary.excludes_one(Interval(low=low, mid=(low + high) / 2, high=high)) is excluded

@@ -33,10 +33,13 @@ def test_a_sample_differs_where_it_should() -> None:
     lines = [{"key": o.key, "reference": o.reference, "candidate": o.candidate} for o in asked]
     child = subprocess.run(
         [sys.executable, "-m", "benchmarks.gating.differing"],
-        input="\n".join(map(json.dumps, lines)), capture_output=True, text=True, check=True, cwd=ROOT,
+        input="\n".join(map(json.dumps, lines)), capture_output=True, text=True, check=True,
+        cwd=ROOT,
     )  # fmt: skip
     found = {row["key"]: row for row in map(json.loads, child.stdout.splitlines())}
     assert not [key for key, row in found.items() if row.get("error")]
     assert not [one.key for one in asked if not one.mutation and found[one.key]["where"]]
     differing = sum(bool(found[one.key]["where"]) for one in asked if one.mutation)
-    assert differing >= 50  # a few mutations change nothing on these inputs; the benchmark leaves them out
+    assert (
+        differing >= 50
+    )  # a few mutations change nothing on these inputs; the benchmark leaves them out

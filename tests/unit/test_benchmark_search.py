@@ -22,7 +22,8 @@ FACTORS = {
     "BLOCK": [1.0, 0.9, 1.2],
     "num_warps": [1.0, 0.95],
 }
-"""Two steps: a matrix product with ten plans, and a tail with six combinations that takes half as long."""
+"""Two steps: a matrix product with ten plans, and a tail with six combinations that takes half as
+long."""
 
 
 def recording(folder: Path, **changed: Any) -> Path:
@@ -39,7 +40,9 @@ def recording(folder: Path, **changed: Any) -> Path:
     ]
     combinations = []
     for point in itertools.product(*(range(len(factors)) for factors in FACTORS.values())):
-        plan, block, warps = (factors[p] for factors, p in zip(FACTORS.values(), point, strict=True))
+        plan, block, warps = (
+            factors[p] for factors, p in zip(FACTORS.values(), point, strict=True)
+        )
         combinations.append([list(point), str(point), plan + 0.5 * block * warps, ""])
     task = {
         "summary": "fuse",
@@ -68,11 +71,15 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_the_engine_never_made_is_refused(tmp_path: Path) -> None:
     (space,) = search.spaces(recording(tmp_path, combinations=[[[0, 0, 0], "a", 1.5, ""]]))
     with pytest.raises(RewriteError, match="no such combination"):
-        asyncio.run(space.apply((Step(skill="f", site="n", parameters={"plan": 1}), space.steps[1])))
+        asyncio.run(
+            space.apply((Step(skill="f", site="n", parameters={"plan": 1}), space.steps[1]))
+        )
 
 
 def test_combinations_that_are_one_program_count_once(tmp_path: Path) -> None:
-    pairs = [[[p, b, w], str(p), 1.0 + p, ""] for p in range(10) for b in range(3) for w in range(2)]
+    pairs = [
+        [[p, b, w], str(p), 1.0 + p, ""] for p in range(10) for b in range(3) for w in range(2)
+    ]
     (space,) = search.spaces(recording(tmp_path, combinations=pairs))
     assert len(space.times) == 10 and space.budget == 3
 
@@ -85,7 +92,9 @@ def test_what_does_not_run_is_never_the_best(tmp_path: Path) -> None:
         for w in range(2)
     ]
     (space,) = search.spaces(recording(tmp_path, combinations=broken))
-    assert space.best == 2.0 and search.evolved(space, 0) == 1.0 and 0 <= search.drawn(space, 1) <= 1.0
+    assert (
+        space.best == 2.0 and search.evolved(space, 0) == 1.0 and 0 <= search.drawn(space, 1) <= 1.0
+    )
 
 
 def test_defaults_that_do_not_run_cost_evaluations(tmp_path: Path) -> None:
@@ -115,7 +124,9 @@ def test_another_file_is_no_recording(tmp_path: Path, text: str) -> None:
         search.spaces(path)
 
 
-@pytest.mark.skipif(not list(search.RESULTS.glob("spaces-*.json")), reason="no space was recorded yet")
+@pytest.mark.skipif(
+    not list(search.RESULTS.glob("spaces-*.json")), reason="no space was recorded yet"
+)
 def test_the_bar_on_what_was_recorded() -> None:
     """98 % of the best speedup; benchmarks/search.py prints the table, with 50 seeds."""
     newest = max(search.RESULTS.glob("spaces-*.json"), key=lambda path: path.name)
@@ -123,4 +134,6 @@ def test_the_bar_on_what_was_recorded() -> None:
     shares = [search.evolved(space, seed) for space in found for seed in range(3)]
     drawn = [search.drawn(space, seed) for space in found for seed in range(50)]
     assert len(found) >= 20 and all(math.isfinite(share) for share in shares)
-    assert statistics.fmean(shares) >= search.BAR and statistics.fmean(shares) > statistics.fmean(drawn)
+    assert statistics.fmean(shares) >= search.BAR and statistics.fmean(shares) > statistics.fmean(
+        drawn
+    )

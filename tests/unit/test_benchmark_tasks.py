@@ -1,4 +1,5 @@
-"""The task suite: files are what the tables say, and every program runs (on fake tensors, at full size)."""
+"""The task suite: files are what the tables say, and every program runs (on fake tensors, at full
+size)."""
 
 from pathlib import Path
 
@@ -18,7 +19,8 @@ def test_the_files_are_what_the_tables_say() -> None:
 
 def test_there_are_enough_tasks_and_no_two_are_the_same_program() -> None:
     assert all(
-        len(GROUPS[group]) >= low for group, low in (("operators", 100), ("chains", 100), ("models", 40))
+        len(GROUPS[group]) >= low
+        for group, low in (("operators", 100), ("chains", 100), ("models", 40))
     )
     bodies = [text.split('"""', 2)[2] for text in WRITTEN.values()]
     assert len(bodies) == len(set(bodies)) >= 200

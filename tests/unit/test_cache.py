@@ -9,7 +9,9 @@ from kernel_lsp import cache as cache_module
 from kernel_lsp.cache import Cache
 from kernel_lsp.records import Outcome, SkillMatch
 
-OUTCOME = Outcome(qualname="Model", matches=(SkillMatch(skill="s", score=1.5, words=("sum",)),), note="why")
+OUTCOME = Outcome(
+    qualname="Model", matches=(SkillMatch(skill="s", score=1.5, words=("sum",)),), note="why"
+)
 
 
 def test_an_outcome_comes_back_equal(tmp_path: Path) -> None:

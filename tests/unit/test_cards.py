@@ -52,11 +52,17 @@ def test_an_edit_that_no_longer_fits_has_no_diff() -> None:
     [
         (Verdict.CORRECT, {"speedups": {}}, "right; speed unknown (checked by cuda)"),
         (Verdict.CORRECT, {}, "not surely faster on H100: 2.50x (2.38–2.62)"),
-        (Verdict.REJECTED, {"status": EvalStatus.WRONG_RESULT, "detail": "off by 3"}, "rejected: off by 3"),
+        (
+            Verdict.REJECTED,
+            {"status": EvalStatus.WRONG_RESULT, "detail": "off by 3"},
+            "rejected: off by 3",
+        ),
         (Verdict.UNKNOWN, {"status": EvalStatus.NOT_RUN}, "could not be judged: not_run"),
     ],
 )
-def test_only_a_verified_win_is_called_verified(verdict: Verdict, changed: dict, words: str) -> None:
+def test_only_a_verified_win_is_called_verified(
+    verdict: Verdict, changed: dict, words: str
+) -> None:
     judged = proposal(verdict=verdict, evaluation=replace(evaluation(), **changed))
     assert words in cards.headline(judged)
     assert "verified" not in cards.headline(judged)
@@ -75,7 +81,8 @@ def test_a_proposal_with_nothing_known_still_makes_a_card() -> None:
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "words"), [(0.0412, "41.2 µs"), (1.5, "1.5 ms"), (123.4, "123 ms"), (2500.0, "2.5 s")]
+    ("milliseconds", "words"),
+    [(0.0412, "41.2 µs"), (1.5, "1.5 ms"), (123.4, "123 ms"), (2500.0, "2.5 s")],
 )
 def test_durations_have_a_fitting_unit(milliseconds: float, words: str) -> None:
     assert cards.duration(milliseconds) == words

@@ -1,4 +1,5 @@
-"""``kernel-lsp check`` as a linter: which files, which rules, how they are told, and what it writes."""
+"""``kernel-lsp check`` as a linter: which files, which rules, how they are told, and what it
+writes."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ def test_each_file_has_the_settings_of_its_project(project: Path) -> None:
     put(project / "package" / "b.py")
     put(project / "other" / "c.py")
     settings(project / "other", 'select = ["KL105"]')
-    assert rules("package", "a.py") == []  # a pyproject.toml that says nothing to us is no project of ours
+    assert (
+        rules("package", "a.py") == []
+    )  # a pyproject.toml that says nothing to us is no project of ours
     assert rules("other/c.py") == ["KL105"]
 
 
@@ -192,14 +195,18 @@ def test_code_quality_of_gitlab_keeps_its_fingerprints_while_lines_move(project:
     before = json.loads(check("a.py", "--format", "gitlab").stdout)
     put(project / "a.py", DIAG.replace("def f", "\n\ndef f"))
     after = json.loads(check("a.py", "--format", "gitlab", "--no-cache").stdout)
-    assert [one["location"]["lines"] for one in (*before, *after)] == [{"begin": n, "end": n} for n in (3, 5)]
+    assert [one["location"]["lines"] for one in (*before, *after)] == [
+        {"begin": n, "end": n} for n in (3, 5)
+    ]
     assert before[0]["fingerprint"] == after[0]["fingerprint"] and before[0]["severity"] == "info"
 
 
 def test_junit_is_xml_with_a_case_per_file(project: Path) -> None:
     put(project / "b<&.py", "x = 1\n")
     suites = xml.fromstring(check(".", "--format", "junit").stdout)
-    cases = {case.get("name"): [one.get("type") for one in case] for case in suites.iter("testcase")}
+    cases = {
+        case.get("name"): [one.get("type") for one in case] for case in suites.iter("testcase")
+    }
     assert cases == {"a.py": ["KL105"], "b<&.py": []}
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
 
@@ -233,7 +240,12 @@ def test_a_baseline_holds_back_what_was_there(project: Path) -> None:
     done = check(".", "--baseline", "known.json")
     assert done.exit_code == 1 and done.stdout.count("KL105 hint") == 1
     (entry,) = json.loads((project / "known.json").read_text())["findings"]
-    assert (entry["path"], entry["rule"], entry["target"], entry["count"]) == ("a.py", "KL105", "f", 1)
+    assert (entry["path"], entry["rule"], entry["target"], entry["count"]) == (
+        "a.py",
+        "KL105",
+        "f",
+        1,
+    )
 
 
 def test_a_baseline_that_cannot_be_read_is_no_empty_one(project: Path) -> None:
@@ -274,7 +286,9 @@ def aged(path: Path) -> Path:
     return path
 
 
-def test_an_unchanged_file_is_not_read_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_not_read_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(known, "_SETTLED_NS", 0)
     path = aged(put(project / "b.py", FIXABLE))
     first = check(".", "--format", "json").stdout

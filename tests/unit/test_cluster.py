@@ -1,4 +1,5 @@
-"""A real Ray cluster of two nodes on this machine, of which a test kills one; what is left works on.
+"""A real Ray cluster of two nodes on this machine, of which a test kills one; what is left works
+on.
 
 Processes take most of the time: 2 s of a core for a node, 1.3 s for a station, 2 s for each torch.
 Not covered: GPUs (Ray is told of two that are not there), and nodes on other machines.
@@ -90,8 +91,9 @@ def raylet(nodes: Any) -> Any:
 
 
 def die(nodes: Any) -> list[psutil.Process]:
-    """The second node at once, with all that Ray runs there, as when a machine loses power. Returns all that
-    ran below it: with a raylet alone gone, a station would do jobs until it notices."""
+    """The second node at once, with all that Ray runs there, as when a machine loses power.
+    Returns all that ran below it: with a raylet alone gone, a station would do jobs until it
+    notices."""
     node = psutil.Process(raylet(nodes).pid)
     below, ran = node.children(), node.children(recursive=True)
     for process in [*below, node]:
@@ -152,13 +154,17 @@ async def test_jobs_are_done_on_both_nodes_and_failures_come_back_in_words(
         names = [str(number) for number in range(8)]
         found = await asyncio.gather(*(cluster.do(name, name) for name in [*names, *names]))
         assert found == [f"{name} on cpu" for name in [*names, *names]]
-        assert notes(tmp_path) == {f"{what} {name}": 1 for name in names for what in ("begun", "done")}
+        assert notes(tmp_path) == {
+            f"{what} {name}": 1 for name in names for what in ("begun", "done")
+        }
         assert len(pids(tmp_path, "done")) == 2 and cluster.doing == {}
         for work, words in (("an error", "this cannot be"), ("a bug", "ZeroDivisionError")):
             with pytest.raises(JobFailed, match=words):
                 await cluster.do(work, work)
         assert await cluster.do("deadly once", "deadly once") == "deadly once on cpu"
-        assert notes(tmp_path)["begun deadly once"] == 2 and notes(tmp_path)["done deadly once"] == 1
+        assert (
+            notes(tmp_path)["begun deadly once"] == 2 and notes(tmp_path)["done deadly once"] == 1
+        )
 
         # Cancelled: the job ends where it runs, and its place is free again.
         endless = asyncio.create_task(cluster.do("endless", "endless"))
@@ -175,17 +181,22 @@ async def test_jobs_are_done_on_both_nodes_and_failures_come_back_in_words(
         await last
     _, alive = psutil.wait_procs(workers, timeout=120)
     assert not alive and capfd.readouterr().out == ""
-    assert said[0] == "cluster: starting 2 processes on 2 nodes" and said[1].startswith("cluster: 2 x ")
+    assert said[0] == "cluster: starting 2 processes on 2 nodes" and said[1].startswith(
+        "cluster: 2 x "
+    )
     assert any("lost a process" in line for line in said)
 
 
-def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def opened(address: str) -> None:
         await connection.Connection(address).open()
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"  # ours, so that nobody else listens there meanwhile
+        # ours, so that nobody else listens there meanwhile
+        address = f"127.0.0.1:{free.getsockname()[1]}"
         for wrong, words in (
             (address, f"no node answers at {address}.*ray start --head"),
             ("nowhere", "nowhere is no address"),
@@ -199,8 +210,12 @@ def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(monkeypatch: pytest
 
 
 def test_what_results_depend_on_is_compared_and_what_is_unknown_is_not() -> None:
-    one = About(host="a", version="1", sources="x", skills="y", python="3.11", torch="2.6", triton="3.2")
-    assert node_worker.differences(one, replace(one, host="b", device_name="H200", torch=None)) == []
+    one = About(
+        host="a", version="1", sources="x", skills="y", python="3.11", torch="2.6", triton="3.2"
+    )
+    assert (
+        node_worker.differences(one, replace(one, host="b", device_name="H200", torch=None)) == []
+    )
     found = node_worker.differences(one, replace(one, version="2", torch="2.7"))
     assert found == ["kernel-lsp 2 instead of 1", "torch 2.7 instead of 2.6"]
     packages = ("kernel_lsp",)
@@ -211,10 +226,15 @@ def test_what_results_depend_on_is_compared_and_what_is_unknown_is_not() -> None
     )
 
 
-async def test_every_gpu_has_a_process_of_its_own_that_sees_no_other(nodes: Any, tmp_path: Path) -> None:
-    """Ray is told of two GPUs; what the processes say of themselves comes back when they are refused."""
+async def test_every_gpu_has_a_process_of_its_own_that_sees_no_other(
+    nodes: Any, tmp_path: Path
+) -> None:
+    """Ray is told of two GPUs; what the processes say of themselves comes back when they are
+    refused."""
     with pytest.raises(ClusterError, match="sees no CUDA device") as refused:
-        async with Cluster(address=nodes.address, make=noting(tmp_path), python=answering(tmp_path)):
+        async with Cluster(
+            address=nodes.address, make=noting(tmp_path), python=answering(tmp_path)
+        ):
             pass
     problems = refused.value.cause.split("; ")
     assert sorted(one.split(", GPU ")[1][0] for one in problems) == ["0", "1"]
@@ -265,9 +285,16 @@ async def on_this_machine(cases: list[Case]) -> list[TurnOutcome]:
         await pool.close()
 
 
-async def with_a_death(nodes: Any, cases: list[Case], python: str, said: list[str]) -> tuple[Any, ...]:
-    """Outcomes, the ids that were settled, and what had run on the node that is killed after the first."""
-    pool, first, settled = judging.Clustered(nodes.address, "cpu", say=said.append), asyncio.Event(), []
+async def with_a_death(
+    nodes: Any, cases: list[Case], python: str, said: list[str]
+) -> tuple[Any, ...]:
+    """Outcomes, the ids that were settled, and what had run on the node that is killed after the
+    first."""
+    pool, first, settled = (
+        judging.Clustered(nodes.address, "cpu", say=said.append),
+        asyncio.Event(),
+        [],
+    )
     pool._cluster.python = python  # is asked for versions alone, the gate finds the real one
     jobs = pool._cluster._jobs
     settle = jobs.settle
@@ -295,7 +322,8 @@ def test_a_node_that_is_killed_midway_loses_no_evaluation_and_doubles_none(
     said = list[str]()
     spread, settled, ran = asyncio.run(with_a_death(nodes, cases, answering(tmp_path), said))
     assert sorted(settled) == sorted({one.id for one in cases})
-    # The job that was under way there, or else the next that was sent there, met the death before all ended.
+    # The job that was under way there, or else the next that was sent there, met the death before
+    # all ended.
     assert [line for line in said if "lost a process" in line or "is gone" in line], said
     _, alive = psutil.wait_procs(ran, timeout=120)
     assert not alive, "judges and workers end with their node"
@@ -312,7 +340,10 @@ def test_a_node_that_is_killed_midway_loses_no_evaluation_and_doubles_none(
 def test_a_suite_on_what_is_left_has_a_row_for_every_task(head: str, tmp_path: Path) -> None:
     folder, out = tmp_path / "tasks", tmp_path / "rows.json"
     folder.mkdir()
-    plain = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    plain = (
+        "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return "
+        "x + 1\n"
+    )
     inputs = "\ndef get_inputs():\n    return [torch.randn(4)]\n"
     for number in range(3):
         (folder / f"bare{number}.py").write_text(f'"""Family: bare."""\n{plain}')
@@ -335,7 +366,9 @@ def test_a_suite_on_what_is_left_has_a_row_for_every_task(head: str, tmp_path: P
     assert {name: row["status"] for name, row in rows.items()} == {
         f"{name}.py": "silent" for name in ("bare0", "bare1", "bare2", "plain")
     }
-    assert rows["bare0.py"]["note"].startswith("no workload") and rows["bare0.py"]["family"] == "bare"
+    assert (
+        rows["bare0.py"]["note"].startswith("no workload") and rows["bare0.py"]["family"] == "bare"
+    )
     note, spent = rows["plain.py"]["note"], rows["plain.py"]["phases_s"]
     assert not note.startswith("no workload") and spent["capture"] > 0
     assert told["runs"][0]["cluster"] == head and json.loads(out.read_text())["tasks"] == rows
@@ -353,6 +386,8 @@ async def test_nodes_with_other_versions_are_refused(
 ) -> None:
     newer = replace(node_worker.stand(("kernel_lsp", "tests")), version="99.0")
     monkeypatch.setattr(node_worker, "stand", lambda packages: newer)
-    with pytest.raises(ClusterError, match=r"versions differ: .* has kernel-lsp 0\.\d.* instead of 99\.0"):
+    with pytest.raises(
+        ClusterError, match=r"versions differ: .* has kernel-lsp 0\.\d.* instead of 99\.0"
+    ):
         async with Cluster(address=head, make=noting(tmp_path), device="cpu"):
             pass

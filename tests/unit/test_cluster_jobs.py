@@ -25,7 +25,9 @@ async def lane(jobs: ClusterJobs, done: list[str], losses: dict[str, int]) -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), max_size=12), st.integers(1, 4))
-def test_every_job_has_one_result_however_many_are_lost(asked: list[tuple[int, int]], lanes: int) -> None:
+def test_every_job_has_one_result_however_many_are_lost(
+    asked: list[tuple[int, int]], lanes: int
+) -> None:
     async def run() -> None:
         jobs, done = ClusterJobs(), list[str]()
         losses = {str(number): lost for number, lost in asked}
@@ -53,7 +55,10 @@ async def test_a_job_that_is_lost_three_times_is_given_up_and_says_why() -> None
 
 async def test_a_lane_takes_more_of_its_group_then_of_one_that_nobody_has() -> None:
     jobs = ClusterJobs()
-    asking = [asyncio.create_task(jobs.result(name, 0, name[0])) for name in ("a1", "a2", "b1", "c1", "b2")]
+    asking = [
+        asyncio.create_task(jobs.result(name, 0, name[0]))
+        for name in ("a1", "a2", "b1", "c1", "b2")
+    ]
     await asyncio.sleep(0)
     assert (await jobs.next(None, lambda: {"a"})).id == "b1"
     assert (await jobs.next("b", lambda: {"a"})).id == "b2"
@@ -66,7 +71,9 @@ async def test_a_lane_takes_more_of_its_group_then_of_one_that_nobody_has() -> N
 
 async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
     jobs, under_way = ClusterJobs(), list[str]()
-    asking = [asyncio.create_task(jobs.result(name, 0, "")) for name in ("deadly", "beside", "fresh")]
+    asking = [
+        asyncio.create_task(jobs.result(name, 0, "")) for name in ("deadly", "beside", "fresh")
+    ]
     await asyncio.sleep(0)
     for job in [await jobs.next(None, set), await jobs.next(None, set)]:
         jobs.again(job, "killed")
@@ -88,7 +95,9 @@ async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
     await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def test_a_job_that_nobody_waits_for_any_more_is_stopped_and_another_caller_keeps_it() -> None:
+async def test_a_job_that_nobody_waits_for_any_more_is_stopped_and_another_caller_keeps_it() -> (
+    None
+):
     jobs, stopped = ClusterJobs(), list[str]()
     alone = asyncio.create_task(jobs.result("alone", 0, ""))
     shared = [asyncio.create_task(jobs.result("shared", 0, "")) for _ in range(2)]

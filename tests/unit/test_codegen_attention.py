@@ -6,7 +6,11 @@ from codegen_helpers import matches, program, rewritten
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}  # the interpreter knows no bf16x6
+SMALL = {
+    "BLOCK_QUERIES": 16,
+    "BLOCK_KEYS": 16,
+    "precision": "tf32x3",
+}  # the interpreter knows no bf16x6
 CROSS = "torch.randn(2, 3, 17, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 24)"
 SELF = "torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)"
 FLAT = "torch.randn(3, 17, 16), torch.randn(3, 20, 16), torch.randn(3, 20, 24)"
@@ -23,7 +27,8 @@ CASES = [
     (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", SELF),
     (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", CROSS),
     (f"torch.softmax(torch.where({SEEN}, {SCORES}, float('-inf')), -1) @ v", SELF),
-    (f"torch.softmax(({SCORES}).masked_fill(~torch.ones(20, 20).bool().tril(3), float('-inf')), -1) @ v",
+    (f"torch.softmax(({SCORES}).masked_fill(~torch.ones(20, 20).bool().tril(3), float('-inf')), "
+     f"-1) @ v",
      SELF),
     (f"torch.softmax({SCORES} + (1 - torch.tril(torch.ones(20, 20))) * -1e9, dim=-1) @ v", SELF),
     (f"torch.relu(({SCORES}).masked_fill({HIDDEN}, 0.0)) @ v", SELF),
@@ -32,19 +37,23 @@ CASES = [
     ("torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.3, dim=-1).bmm(v)", FLAT),
     ("F.dropout(torch.softmax(50 * torch.tanh(q @ k.mT / 50), -1), 0.5, False) @ v", CROSS),
     ("F.dropout(torch.softmax(q @ k.mT / 2, -1), 0.0, True) @ v", CROSS),
-    ("torch.softmax(q @ k.repeat_interleave(3, dim=1).mT * 0.3, -1) @ v.repeat_interleave(3, 1)", GROUPED),
+    ("torch.softmax(q @ k.repeat_interleave(3, dim=1).mT * 0.3, -1) @ "
+     "v.repeat_interleave(3, 1)", GROUPED),
     (f"torch.softmax(q @ k{WIDEN}.transpose(-2, -1) * 0.3, dim=-1) @ v{WIDEN}", GROUPED),
     ("torch.softmax(q @ k.mT, dim=-1) @ v[:, :1]", SELF),
     ("F.scaled_dot_product_attention(q, k, v)", CROSS),
-    ("F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).transpose(1, 2).flatten(2)", CROSS),
+    ("F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).transpose(1, "
+     "2).flatten(2)", CROSS),
 ]  # fmt: skip
 
 MASKED = [
     ("torch.softmax(q @ k.transpose(-2, -1) * 0.3 + b, dim=-1) @ v", "torch.randn(3, 17, 20)"),
     ("torch.softmax((q @ k.mT * 0.3).masked_fill(b == 0, float('-inf')), -1) @ v",
      "(torch.rand(2, 1, 1, 20) > 0.5).float()"),
-    ("torch.softmax((q @ k.mT).masked_fill(b[:, None, None, :], -1e9), -1) @ v", "torch.rand(2, 20) > 0.5"),
-    # Every key of some queries is hidden: the mean of all values, or NaN, as hand-written attention has it.
+    ("torch.softmax((q @ k.mT).masked_fill(b[:, None, None, :], -1e9), "
+     "-1) @ v", "torch.rand(2, 20) > 0.5"),
+    # Every key of some queries is hidden: the mean of all values, or NaN, as hand-written attention
+    # has it.
     ("torch.softmax((q @ k.mT).masked_fill(b, -1e9), -1) @ v", ROWS),
     ("torch.softmax((q @ k.mT).masked_fill(b, float('-inf')), -1) @ v", ROWS),
 ]  # fmt: skip
@@ -55,7 +64,9 @@ def agrees(interpreter, source) -> None:
     found = interpreter.ask(before=source, after=rewritten(source, "flash-attention", **SMALL))
     assert not found["fell_back"]
     assert all(found["same_kind"])
-    assert all(ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True))
+    assert all(
+        ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True)
+    )
 
 
 @pytest.mark.parametrize("expression, inputs", CASES)
@@ -70,10 +81,15 @@ def test_masks_and_biases_of_any_shape_are_read(interpreter, expression, mask):
 
 @pytest.mark.parametrize("special", ["nan", "inf", "-inf"])
 def test_special_scores_spread_as_in_torch(interpreter, special):
-    spoiled = f"torch.randn(2, 3, 20, 16).index_fill_(3, torch.tensor([2]), 1.0), {SELF.split('), ', 1)[1]}"
+    spoiled = (
+        f"torch.randn(2, 3, 20, 16).index_fill_(3, torch.tensor([2]), 1.0), "
+        f"{SELF.split('), ', 1)[1]}"
+    )
     at = "(torch.tensor([3]), torch.tensor([5]))"
     bias = f"torch.zeros(20, 20).index_put_({at}, torch.tensor(float('{special}')))"
-    source = program(f"torch.softmax({SCORES} + b, -1) @ v", f"{spoiled}, {bias}", arguments="q, k, v, b")
+    source = program(
+        f"torch.softmax({SCORES} + b, -1) @ v", f"{spoiled}, {bias}", arguments="q, k, v, b"
+    )
     agrees(interpreter, source)
 
 
@@ -83,7 +99,10 @@ def test_views_of_one_product_are_read_where_they_lie(interpreter):
         "(x.view(2, 20, 3, 3, 16).permute(2, 0, 3, 1, 4))"
     )
     source = program(body, "torch.randn(2, 20, 144)", arguments="x")
-    assert ".contiguous()" not in rewritten(source, "flash-attention", **SMALL).split("_forward_eager")[0]
+    assert (
+        ".contiguous()"
+        not in rewritten(source, "flash-attention", **SMALL).split("_forward_eager")[0]
+    )
     agrees(interpreter, source)
 
 
@@ -108,7 +127,8 @@ def test_what_is_not_quite_attention_is_left_alone(expression):
 
 
 def test_a_mask_from_outside_is_read_though_it_may_be_causal():
-    """A buffer or an argument may hold anything: no tile is skipped and the library's flag is not used."""
+    """A buffer or an argument may hold anything: no tile is skipped and the library's flag is not
+    used."""
     source = program(
         f"torch.softmax(({SCORES}).masked_fill(b, float('-inf')), -1) @ v",
         f"{SELF}, torch.ones(20, 20).bool().triu(1)", arguments="q, k, v, b",
@@ -137,7 +157,9 @@ def test_a_row_that_is_broadcast_over_queries_is_no_triangle(interpreter):
 
 def test_a_library_call_keeps_the_layout_of_its_result():
     source = program("F.scaled_dot_product_attention(q, k, v)", SELF, arguments="q, k, v")
-    assert "out.transpose(1, 2)  # as the library lays it out" in rewritten(source, "flash-attention")
+    assert "out.transpose(1, 2)  # as the library lays it out" in rewritten(
+        source, "flash-attention"
+    )
 
 
 def test_a_finite_fill_skips_nothing():
@@ -166,7 +188,9 @@ def test_the_library_is_called_only_where_it_means_the_same(interpreter, express
     plain = [match for match in found if match.plain]
     assert bool(plain) == offered
     if offered:
-        after = session.propose([Step(skill="flash-attention", site=plain[0].label)]).candidate.program
+        after = session.propose(
+            [Step(skill="flash-attention", site=plain[0].label)]
+        ).candidate.program
         assert "scaled_dot_product_attention(" in after
         result = interpreter.ask(before=source, after=after)
         assert not result["fell_back"]

@@ -8,13 +8,19 @@ from kernel_lsp.records import Step
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}  # the interpreter knows no bf16x6
-INNER = "torch.randn(2, 17, 3, 16), torch.randn(2, 20, 3, 16), torch.randn(2, 20, 3, 24)"  # heads inside
+SMALL = {
+    "BLOCK_QUERIES": 16,
+    "BLOCK_KEYS": 16,
+    "precision": "tf32x3",
+}  # the interpreter knows no bf16x6
+# heads inside
+INNER = "torch.randn(2, 17, 3, 16), torch.randn(2, 20, 3, 16), torch.randn(2, 20, 3, 24)"
 OUTER = "torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)"
 CROSS = "torch.randn(2, 3, 17, 32), torch.randn(2, 3, 20, 32), torch.randn(2, 3, 20, 32)"
 FLAT = "torch.randn(6, 17, 80), torch.randn(6, 20, 80), torch.randn(6, 20, 80)"
 GROUPED = "torch.randn(2, 6, 17, 16), torch.randn(2, 2, 20, 16), torch.randn(2, 2, 20, 16)"
-SHARED = "torch.randn(2, 17, 3, 16), torch.randn(2, 20, 16), torch.randn(2, 20, 16)"  # keys without heads
+# keys without heads
+SHARED = "torch.randn(2, 17, 3, 16), torch.randn(2, 20, 16), torch.randn(2, 20, 16)"
 ROWS = "(torch.arange(17) % 5 == 0)[:, None].expand(17, 20)"  # some queries see no key
 HELPER = """
 def repeat_kv(x, n):
@@ -25,7 +31,9 @@ def repeat_kv(x, n):
 
 
 def module(body: str, inputs: str, *, arguments: str = "q, k, v", init: str = "") -> str:
-    setup = f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
+    setup = (
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
+    )
     lines = "\n".join(f"        {line}" for line in body.splitlines())
     return (
         f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n{HELPER}\n"
@@ -86,7 +94,8 @@ SPELLED = {
         "return torch.bmm((torch.bmm(q, k.mT) / 4).softmax(-1), v).view(b, h, l, d)", CROSS),
     "baddbmm that reads nothing": (
         "e = torch.empty(6, 17, 20, dtype=q.dtype, device=q.device)\n"
-        "s = torch.baddbmm(e, q, k.transpose(1, 2), beta=0, alpha=0.25)\nreturn torch.bmm(s.softmax(-1), v)",
+        "s = torch.baddbmm(e, q, k.transpose(1, 2), beta=0, alpha=0.25)\nreturn "
+        "torch.bmm(s.softmax(-1), v)",
         FLAT),
     "keys before queries": (
         "s = k @ q.transpose(-2, -1) / 4\nreturn s.softmax(dim=-2).transpose(-2, -1) @ v", CROSS),
@@ -97,7 +106,8 @@ SPELLED = {
         "return torch.softmax(q @ k.t() / 4, -1) @ v",
         "torch.randn(17, 16), torch.randn(20, 16), torch.randn(20, 16)"),
     "softmax in float32": (
-        EINSUM + "w = s.float().softmax(-1).to(q.dtype)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v)",
+        EINSUM + "w = s.float().softmax(-1).to(q.dtype)\nreturn "
+                 "torch.einsum('bhqk,bkhd->bqhd', w, v)",
         half(INNER).replace("24)", "24, dtype=torch.float16)")),
     "all scores in float32": (
         "s = q.float() @ repeat_kv(k, 3).float().transpose(2, 3) * 0.3\n"
@@ -106,7 +116,8 @@ SPELLED = {
         EINSUM + "w = F.dropout(s.softmax(-1), 0.0, True)\n"
         "return torch.einsum('bhqk,bkhd->bqhd', w, v)", INNER),
     "one query, one head, one batch": (
-        EINSUM + SUMMED, "torch.randn(1, 1, 1, 16), torch.randn(1, 20, 1, 16), torch.randn(1, 20, 1, 16)"),
+        EINSUM + SUMMED, "torch.randn(1, 1, 1, 16), torch.randn(1, 20, 1, 16), torch.randn(1, "
+                         "20, 1, 16)"),
     "triangle of -inf": (
         "s = torch.einsum('bhqd,bhkd->bhqk', q, k) + torch.full((20, 20), float('-inf')).triu(1)\n"
         "return torch.einsum('bhqk,bhkd->bhqd', s.softmax(-1), v)", OUTER),
@@ -136,10 +147,12 @@ MASKED = {
         "return torch.bmm(s.softmax(-1).view(6, 17, 20), v)", f"{FLAT}, torch.randn(6, 1, 20)"),
     "a mask of heads over flattened ones": (
         "s = torch.bmm(q, k.transpose(1, 2)).view(2, 3, 17, 20).masked_fill(m, -1e4)\n"
-        "return torch.bmm(s.view(6, 17, 20).softmax(-1), v)", f"{FLAT}, torch.rand(2, 1, 17, 20) > 0.5"),
+        "return torch.bmm(s.view(6, 17, 20).softmax(-1), v)", f"{FLAT}, torch.rand(2, 1, 17, "
+                                                              f"20) > 0.5"),
     "scores in another order": (
         "s = torch.einsum('bqhd,bkhd->bqhk', q, k) + m\n"
-        "return torch.einsum('bqhk,bkhd->bqhd', s.softmax(-1), v)", f"{INNER}, torch.randn(2, 17, 1, 20)"),
+        "return torch.einsum('bqhk,bkhd->bqhd', s.softmax(-1), v)", f"{INNER}, torch.randn(2, "
+                                                                    f"17, 1, 20)"),
     "keys before queries": (
         "s = (k @ q.transpose(-2, -1)).masked_fill(m, float('-inf'))\n"
         "return s.softmax(dim=-2).transpose(-2, -1) @ v", f"{CROSS}, torch.rand(20, 17) > 0.7"),
@@ -153,7 +166,8 @@ MASKED = {
         " torch.randn(3, 17, 20)"),
     "relative positions by a product": (
         "s = torch.einsum('bhqd,bhkd->bhqk', q, k) + torch.einsum('bhqd,qkd->bhqk', q, m)\n"
-        "return torch.einsum('bhqk,bhkd->bhqd', s.softmax(-1), v)", f"{CROSS}, torch.randn(17, 20, 32)"),
+        "return torch.einsum('bhqk,bhkd->bhqd', s.softmax(-1), v)", f"{CROSS}, torch.randn(17, "
+                                                                    f"20, 32)"),
     "no key at all is NaN": (EINSUM + "s = s.masked_fill(m, float('-inf'))\n" + SUMMED, f"{INNER}, {ROWS}"),
     "no key at all, added": (
         "s = torch.baddbmm(m, q, k.transpose(1, 2))\nreturn torch.bmm(s.softmax(-1), v)",
@@ -174,20 +188,23 @@ MASKED = {
 NEAR_MISSES = {
     "softmax over queries": EINSUM + "return torch.einsum('bhqk,bkhd->bqhd', s.softmax(-2), v)",
     "softmax over heads": EINSUM + "return torch.einsum('bhqk,bkhd->bqhd', s.softmax(1), v)",
-    "weights returned": EINSUM + "w = s.softmax(-1)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v), w",
+    "weights returned": EINSUM
+    + "w = s.softmax(-1)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v), w",
     "scores read": EINSUM + "return torch.einsum('bhqk,bkhd->bqhd', s.softmax(-1), v), s.amax()",
     "a scale that reads the scores": EINSUM + "s = s / s.norm()\n" + SUMMED,
     "heads summed": EINSUM + "return torch.einsum('bhqk,bkhd->bqd', s.softmax(-1), v)",
     "heads mixed": EINSUM + "s = torch.einsum('bhqk,hg->bgqk', s, q[0, :3, :, 0])\n" + SUMMED,
     "a mask after softmax": EINSUM + "w = s.softmax(-1) * (v[..., 0] > 0).mT[:, :, None]\n"
     "return torch.einsum('bhqk,bkhd->bqhd', w, v)",
-    "NaN made 1": EINSUM + "w = s.softmax(-1).nan_to_num(1.0)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v)",
+    "NaN made 1": EINSUM
+    + "w = s.softmax(-1).nan_to_num(1.0)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v)",
     "dropout": EINSUM
     + "w = F.dropout(s.softmax(-1), 0.1, True)\nreturn torch.einsum('bhqk,bkhd->bqhd', w, v)",
     "queries summed": EINSUM + "return torch.einsum('bhqk,bqhd->bkhd', s.softmax(-1), q)",
     "a label twice": "s = torch.einsum('bqhd,bkhd->bhqk', q, k)\n"
     "return torch.einsum('bhqq,bqhd->bqhd', s[..., :17].softmax(-1), q)",
-    "softmax over parts of the keys": EINSUM + "s = s.view(2, 3, 17, 4, 5).softmax(-1).view(2, 3, 17, 20)\n"
+    "softmax over parts of the keys": EINSUM
+    + "s = s.view(2, 3, 17, 4, 5).softmax(-1).view(2, 3, 17, 20)\n"
     "return torch.einsum('bhqk,bkhd->bqhd', s, v)",
     "sigmoid": EINSUM + "return torch.einsum('bhqk,bkhd->bqhd', s.sigmoid(), v)",
     "weights in float64": EINSUM + "w = s.softmax(-1, dtype=torch.float64)\n"
@@ -207,7 +224,9 @@ def judged(interpreter, source: str, after: str) -> None:
     found = interpreter.ask(before=source, after=after)
     assert not found["fell_back"]
     assert all(found["same_kind"])
-    assert all(ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True))
+    assert all(
+        ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", SPELLED)
@@ -230,7 +249,9 @@ def test_what_only_looks_like_attention_is_left_alone(name):
 
 
 def test_keys_repeated_for_a_product_are_read_where_they_lie():
-    body = "k, v = repeat_kv(k, 3), repeat_kv(v, 3)\nq, k, v = (t.flatten(0, 1) for t in (q, k, v))\n"
+    body = (
+        "k, v = repeat_kv(k, 3), repeat_kv(v, 3)\nq, k, v = (t.flatten(0, 1) for t in (q, k, v))\n"
+    )
     body += "s = torch.bmm(q, k.mT).view(2, 6, 17, 20) + m\n"
     body += "return torch.bmm(s.flatten(0, 1).softmax(-1), v).unflatten(0, (2, 6))"
     source = module(body, f"{GROUPED}, torch.randn(2, 1, 17, 20)", arguments="q, k, v, m")
@@ -239,14 +260,20 @@ def test_keys_repeated_for_a_product_are_read_where_they_lie():
 
 
 def test_a_result_whose_heads_are_merged_is_written_that_way():
-    body = "b, h, l, d = q.shape\nq = q.view(b, 2, 3, l, d)\ns = torch.einsum('bngqd,bnkd->bngqk', q, k)\n"
+    body = (
+        "b, h, l, d = q.shape\nq = q.view(b, 2, 3, l, d)\ns = torch.einsum('bngqd,bnkd->bngqk', "
+        "q, k)\n"
+    )
     body += "return torch.einsum('bngqk,bnkd->bqngd', s.softmax(-1), v).reshape(b, l, h * d)"
     after = rewritten(module(body, GROUPED), "flash-attention")
     assert "torch.empty((batch, n_queries, heads, members, v.shape[-1])" in after
 
 
 def test_padding_after_a_triangle_skips_as_well(interpreter):
-    body = "h = torch.ones(20, 20, dtype=torch.bool).triu(1)\ns = (q @ k.mT).masked_fill(h, float('-inf'))\n"
+    body = (
+        "h = torch.ones(20, 20, dtype=torch.bool).triu(1)\ns = (q @ k.mT).masked_fill(h, "
+        "float('-inf'))\n"
+    )
     body += "return s.masked_fill(m, float('-inf')).softmax(-1) @ v"
     source = module(body, f"{OUTER}, torch.arange(20) < torch.tensor([3, 0])[:, None, None, None]",
                     arguments="q, k, v, m")  # fmt: skip
@@ -266,12 +293,15 @@ SKIPPED = {
 
 @pytest.mark.parametrize("name", SKIPPED)
 def test_only_what_is_surely_hidden_is_skipped(name):
-    assert ("longest first" in rewritten(module(*SPELLED[name]), "flash-attention")) == SKIPPED[name]
+    assert ("longest first" in rewritten(module(*SPELLED[name]), "flash-attention")) == SKIPPED[
+        name
+    ]
 
 
 @pytest.mark.parametrize("compared, distance", [
     ("i[None, :] > i[:, None]", 1), ("i[:, None] < i", 1), ("i[None, :] >= i[:, None] + 1", None),
-    ("i >= i[:, None]", None), ("i[None, :] > torch.arange(4, 24)[:, None]", 5), ("i[:, None] > i", None),
+    ("i >= i[:, None]", None), ("i[None, :] > torch.arange(4, "
+                                "24)[:, None]", 5), ("i[:, None] > i", None),
     ("i[None, :] * 1.0 > i[:, None]", None), ("i[None, :] > i[None, :]", None),
     ("torch.arange(0, 40, 2)[None, :] > i[:, None]", None),
 ])  # fmt: skip
@@ -279,7 +309,11 @@ def test_a_comparison_of_positions_is_a_triangle_where_it_is_one(interpreter, co
     body = f"i = torch.arange(20)\ns = (q @ k.mT).masked_fill({compared}, float('-inf'))\n"
     source = module(body + "return s.softmax(-1) @ v", OUTER)
     after = rewritten(source, "flash-attention", **SMALL)
-    ends = f"(tile + 1) * BLOCK_QUERIES{f' + {distance - 1}' if distance != 1 else ''})" if distance else "\0"
+    ends = (
+        f"(tile + 1) * BLOCK_QUERIES{f' + {distance - 1}' if distance != 1 else ''})"
+        if distance
+        else "\0"
+    )
     assert ("longest first" in after) == (distance is not None)
     assert distance is None or ends in after
     judged(interpreter, source, after)
@@ -293,12 +327,14 @@ SEEN = "m = torch.ones(20, 20, dtype=torch.bool, device=q.device).tril()\n"
 
 CALLS = {
     "groups": (f"{REPEATED}{CALL})", half(GROUPED), "enable_gqa=True"),
-    "groups, causal": (f"{REPEATED}{CALL}, is_causal=True, scale=0.3)", half(GROUPED), "enable_gqa=True"),
+    "groups, causal": (f"{REPEATED}{CALL}, is_causal=True, "
+                       f"scale=0.3)", half(GROUPED), "enable_gqa=True"),
     "groups by hand": (
         f"{REPEATED}return (q @ k.mT / 4).softmax(-1) @ v", half(GROUPED), "enable_gqa=True"),
     "a mask that is causal": (f"{SEEN}{CALL}, attn_mask=m)", half(OUTER), "is_causal=True"),
     "a sum that is causal": (
-        "s = torch.einsum('bhqd,bhkd->bhqk', q, k) / 4 + torch.full((20, 20), float('-inf')).triu(1)\n"
+        "s = torch.einsum('bhqd,bhkd->bhqk', q, k) / 4 + torch.full((20, 20), "
+        "float('-inf')).triu(1)\n"
         "return torch.einsum('bhqk,bhkd->bhqd', s.softmax(-1), v)", OUTER, "is_causal=True"),
     "einsum": (EINSUM + SUMMED, INNER, "scale=0.25"),
 }  # fmt: skip
@@ -306,14 +342,16 @@ NO_CALLS = {
     "another order of heads": (
         f"{CALL.replace('k, v', 'k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)')})", half(GROUPED)),
     "keys alone repeated": (f"{CALL.replace('k, v', 'repeat_kv(k, 3), v')})", half(GROUPED).replace(
-        "torch.randn(2, 2, 20, 16, dtype=torch.float16)", "torch.randn(2, 6, 20, 16, dtype=torch.float16)")
+        "torch.randn(2, 2, 20, 16, dtype=torch.float16)", "torch.randn(2, 6, 20, 16, "
+                                                          "dtype=torch.float16)")
         .replace("torch.randn(2, 6, 20", "torch.randn(2, 2, 20", 1)),
     "float32 has no groups": (f"{REPEATED}{CALL})", GROUPED),
     "a wider band": (f"{SEEN.replace('tril()', 'tril(1)')}{CALL}, attn_mask=m)", half(OUTER)),
     "a mask from outside": (f"{CALL}, attn_mask=q[0, 0, :, :1] > 0)", half(OUTER)),
     "dropout": (f"{REPEATED}{CALL}, dropout_p=0.1)", half(GROUPED)),
     "NaN by hand": (
-        "s = (q @ k.mT).masked_fill(q[0, 0, :, :1] > 0, float('-inf'))\nreturn s.softmax(-1) @ v", OUTER),
+        "s = (q @ k.mT).masked_fill(q[0, 0, :, :1] > 0, float('-inf'))\nreturn "
+        "s.softmax(-1) @ v", OUTER),
 }  # fmt: skip
 
 
@@ -346,7 +384,9 @@ def test_gradients_take_the_original_path(tmp_path):
 
     import torch
 
-    (tmp_path / "rewritten.py").write_text(rewritten(module(EINSUM + SUMMED, INNER), "flash-attention"))
+    (tmp_path / "rewritten.py").write_text(
+        rewritten(module(EINSUM + SUMMED, INNER), "flash-attention")
+    )
     spec = importlib.util.spec_from_file_location("rewritten", tmp_path / "rewritten.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)

@@ -1,4 +1,5 @@
-"""Whole channels: batch norm in eval mode, global average pools, maximum norms, norms of few long rows."""
+"""Whole channels: batch norm in eval mode, global average pools, maximum norms, norms of few long
+rows."""
 
 import re
 
@@ -16,7 +17,8 @@ IMAGE = "torch.randn(3, 5, 4, 7), torch.randn(3, 5, 4, 7)"
 
 
 def agrees(interpreter, source: str, skill: str) -> str:
-    """Same NaN and infinities as eager, and as close to float64 as eager is; returns the rewritten file."""
+    """Same NaN and infinities as eager, and as close to float64 as eager is; returns the rewritten
+    file."""
     after = rewritten(source, skill)
     found = interpreter.ask(before=source, after=after)
     assert not found["fell_back"] and all(found["same_kind"])
@@ -47,7 +49,8 @@ def test_batch_norm_with_its_statistics_joins_its_neighbors(interpreter, skill, 
 
 
 @pytest.mark.parametrize(
-    "rank, inputs", [(1, "torch.randn(6, 5)"), (1, "torch.randn(2, 5, 9)"), (3, "torch.randn(2, 5, 2, 3, 4)")]
+    "rank, inputs",
+    [(1, "torch.randn(6, 5)"), (1, "torch.randn(2, 5, 9)"), (3, "torch.randn(2, 5, 2, 3, 4)")],
 )
 def test_batch_norm_of_any_rank(interpreter, rank, inputs):
     source = program("torch.tanh(self.norm(x))", inputs, arguments="x", init=normed(rank))
@@ -60,8 +63,11 @@ def test_batch_norm_without_weight_and_bias(interpreter):
 
 
 def test_batch_norm_with_as_many_channels_as_columns(interpreter):
-    """The parameters belong to dimension 1 although they would broadcast along the last one as well."""
-    source = program("F.relu(self.norm(x))", "torch.randn(3, 5, 4, 5)", arguments="x", init=normed(2))
+    """The parameters belong to dimension 1 although they would broadcast along the last one as
+    well."""
+    source = program(
+        "F.relu(self.norm(x))", "torch.randn(3, 5, 4, 5)", arguments="x", init=normed(2)
+    )
     agrees(interpreter, source, "fused-pointwise")
 
 
@@ -102,7 +108,9 @@ def test_a_global_average_pool_is_a_mean(interpreter, expression):
 
 @pytest.mark.parametrize("rank, shape", [(1, "2, 5, 300"), (3, "2, 3, 3, 4, 5")])
 def test_global_average_pools_of_other_ranks(interpreter, rank, shape):
-    source = program(f"F.adaptive_avg_pool{rank}d(F.gelu(x), 1)", f"torch.randn({shape})", arguments="x")
+    source = program(
+        f"F.adaptive_avg_pool{rank}d(F.gelu(x), 1)", f"torch.randn({shape})", arguments="x"
+    )
     agrees(interpreter, source, "fused-reduction")
 
 
@@ -114,7 +122,10 @@ def test_a_pool_with_several_results_is_no_reduction(size):
 
 @pytest.mark.parametrize("special", ["0.0", "nan", "inf", "-inf"])
 def test_a_maximum_norm_keeps_what_is_not_finite(interpreter, special):
-    inputs = f"torch.randn(3, 9).index_fill_(1, torch.tensor([4]), float('{special}')), torch.randn(3, 9)"
+    inputs = (
+        f"torch.randn(3, 9).index_fill_(1, torch.tensor([4]), float('{special}')), "
+        f"torch.randn(3, 9)"
+    )
     expression = "torch.linalg.vector_norm(x - y, ord=float('inf'), dim=-1)"
     agrees(interpreter, program(expression, inputs), "fused-reduction")
 
@@ -126,7 +137,8 @@ def test_other_norms_are_left_to_eager():
 
 
 def test_a_layer_norm_of_few_long_rows_is_worth_a_kernel_and_one_of_many_is_not():
-    """On a GPU eager gives each row to one of 132 multiprocessors: 16 rows leave 116 of them idle."""
+    """On a GPU eager gives each row to one of 132 multiprocessors: 16 rows leave 116 of them
+    idle."""
     from kernel_lsp.rewrite.codegen.core import cost
 
     estimates = []

@@ -1,4 +1,5 @@
-"""Every kernel family compiles ahead of time for sm_80 and sm_90 and keeps its values in registers."""
+"""Every kernel family compiles ahead of time for sm_80 and sm_90 and keeps its values in
+registers."""
 
 import pytest
 from codegen_helpers import program, rewritten
@@ -16,12 +17,32 @@ FAMILIES = [
     ("fused-pointwise", "(lambda a, b: F.silu(a) * b)(*x.chunk(2, -1)) + y[:8192]", HALF),
     ("fused-row-softmax", "torch.softmax(x * 0.125 + y, dim=-1)", WIDE),
     ("fused-row-softmax", "F.log_softmax(x + y, dim=-1)", HALF),
-    ("fused-row-softmax", "torch.softmax(x, dim=1) * 2 + y", "torch.randn(64, 512, 64, 64), torch.randn(64)"),
-    ("fused-row-softmax", "torch.softmax(x + y, dim=-1)", "torch.randn(512, 65536), torch.randn(65536)"),
-    ("fused-row-softmax", "torch.softmax(x / 3.0 + y, 1)", "torch.randn(64, 256, 256), torch.randn(256)"),
+    (
+        "fused-row-softmax",
+        "torch.softmax(x, dim=1) * 2 + y",
+        "torch.randn(64, 512, 64, 64), torch.randn(64)",
+    ),
+    (
+        "fused-row-softmax",
+        "torch.softmax(x + y, dim=-1)",
+        "torch.randn(512, 65536), torch.randn(65536)",
+    ),
+    (
+        "fused-row-softmax",
+        "torch.softmax(x / 3.0 + y, 1)",
+        "torch.randn(64, 256, 256), torch.randn(256)",
+    ),
     ("fused-norm", "F.silu(F.layer_norm(x + y, (16384,)))", HALF),
-    ("fused-norm", "F.layer_norm(x, (16, 512, 512)) + y", "torch.randn(8, 16, 512, 512), torch.randn(512)"),
-    ("fused-norm", "F.relu(F.group_norm(x, 8)) * y", "torch.randn(32, 64, 64, 64), torch.randn(64)"),
+    (
+        "fused-norm",
+        "F.layer_norm(x, (16, 512, 512)) + y",
+        "torch.randn(8, 16, 512, 512), torch.randn(512)",
+    ),
+    (
+        "fused-norm",
+        "F.relu(F.group_norm(x, 8)) * y",
+        "torch.randn(32, 64, 64, 64), torch.randn(64)",
+    ),
     ("fused-reduction", "((x - y) ** 2).mean()", WIDE),
     ("fused-reduction", "torch.logsumexp(x + y, -1)", WIDE),
     ("fused-loss", "F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", WIDE),
@@ -30,7 +51,11 @@ FAMILIES = [
         "F.cross_entropy(x, y, weight=torch.ones(21, device=x.device), label_smoothing=0.1)",
         "torch.randn(8, 21, 512, 512), torch.randint(0, 21, (8, 512, 512))",
     ),
-    ("fused-loss", "F.cross_entropy(x, y)", "torch.randn(4096, 50257), torch.randint(0, 50257, (4096,))"),
+    (
+        "fused-loss",
+        "F.cross_entropy(x, y)",
+        "torch.randn(4096, 50257), torch.randint(0, 50257, (4096,))",
+    ),
 ]
 
 
@@ -58,5 +83,7 @@ def test_a_softmax_subtracts_the_maximum_from_what_it_was_taken_of(compiler, exp
 
 
 def test_what_takes_no_maximum_may_contract(compiler):
-    kernels = compiler.ask(after=rewritten(program("torch.relu(x * y + 0.5)", WIDE), "fused-pointwise"))
+    kernels = compiler.ask(
+        after=rewritten(program("torch.relu(x * y + 0.5)", WIDE), "fused-pointwise")
+    )
     assert all(kernel["contracted"] > 0 for kernel in kernels), kernels

@@ -1,4 +1,5 @@
-"""Generated convolutions: right in Triton's interpreter, free of spills, silent where they must be."""
+"""Generated convolutions: right in Triton's interpreter, free of spills, silent where they must
+be."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
@@ -19,7 +20,8 @@ def source(expression: str, inputs: str, layer: str, more: str = "", arguments: 
 
 
 def agrees(interpreter, text: str, skill: str = "fused-conv", **parameters) -> None:
-    """The exact precisions are as close to float64 as eager is; TF32 itself is the GPU's to judge."""
+    """The exact precisions are as close to float64 as eager is; TF32 itself is the GPU's to
+    judge."""
     found = interpreter.ask(before=text, after=rewritten(text, skill, **parameters))
     assert not found["fell_back"]
     assert all(found["same_kind"])
@@ -53,8 +55,14 @@ LAYERS = [
     ("ConvTranspose1d(3, 5, 4, stride=2, padding=1)", "torch.randn(2, 3, 31)"),
     ("ConvTranspose1d(2, 3, 3, stride=5, output_padding=4, bias=False)", "torch.randn(2, 2, 9)"),
     ("ConvTranspose2d(20, 18, 4, stride=2, padding=1)", WIDE),
-    ("ConvTranspose2d(3, 4, (4, 3), (3, 1), (2, 0), (2, 0), dilation=(1, 2))", "torch.randn(2, 3, 5, 6)"),
-    ("ConvTranspose3d(2, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 2, 3, 4, 5)"),
+    (
+        "ConvTranspose2d(3, 4, (4, 3), (3, 1), (2, 0), (2, 0), dilation=(1, 2))",
+        "torch.randn(2, 3, 5, 6)",
+    ),
+    (
+        "ConvTranspose3d(2, 4, 3, stride=2, padding=1, output_padding=1)",
+        "torch.randn(2, 2, 3, 4, 5)",
+    ),
     ("ConvTranspose3d(2, 2, 2, stride=(1, 2, 3))", "torch.randn(1, 2, 3, 4, 5)"),
 ]
 
@@ -70,7 +78,12 @@ def test_sizes_strides_padding_dilation_and_groups(interpreter, layer, inputs, w
     if way == "library" and "same" in layer:
         pytest.skip("an odd zero goes behind, which the library has no number for")
     agrees(
-        interpreter, text, way=way, precision="tf32x3", BLOCK_PIXELS=32, BLOCK_K=128 if way == "rows" else 16
+        interpreter,
+        text,
+        way=way,
+        precision="tf32x3",
+        BLOCK_PIXELS=32,
+        BLOCK_K=128 if way == "rows" else 16,
     )
 
 
@@ -113,7 +126,9 @@ def test_tails_run_in_the_same_kernel(interpreter, expression, way):
      "(h.min(dim=1, keepdim=True).values).tanh()"],
 )  # fmt: skip
 def test_tails_of_transposed_convolutions(interpreter, expression):
-    layer = "ConvTranspose2d(6, 5, 3, stride=2, padding=1)"  # 17 x 21: phases of 9 and 8, of 11 and 10
+    layer = (
+        "ConvTranspose2d(6, 5, 3, stride=2, padding=1)"  # 17 x 21: phases of 9 and 8, of 11 and 10
+    )
     inputs = f"{IMAGE}, torch.randn(2, 5, 17, 21)" if "y" in expression else IMAGE
     text = source(expression, inputs, layer, arguments="x, y" if "y" in expression else "x")
     assert fast_path(rewritten(text, "fused-conv")).startswith("return fused_conv_transpose2d")
@@ -134,7 +149,12 @@ def test_a_transposed_convolution_goes_tap_by_tap():
 
 def fast_path(text: str) -> str:
     """The statements of the new forward behind its guard."""
-    return text[text.rindex("return self._forward_eager(") :].split("\n", 1)[1].split("def get_")[0].strip()
+    return (
+        text[text.rindex("return self._forward_eager(") :]
+        .split("\n", 1)[1]
+        .split("def get_")[0]
+        .strip()
+    )
 
 
 OPERANDS = [
@@ -145,7 +165,8 @@ OPERANDS = [
     ("torch.where(y > 0, h, self.scale)", "torch.randn(1, 5, 1, 1)",
      "self.scale = nn.Parameter(torch.ones(1))"),
     ("F.relu(self.norm(h)) - y", "torch.randn(5, 1, 1)", "self.norm = nn.BatchNorm2d(5).eval()"),
-    ("self.norm(h) - y", "torch.randn(5, 1, 1)", "self.norm = nn.BatchNorm2d(5, affine=False).eval()"),
+    ("self.norm(h) - y", "torch.randn(5, 1, 1)", "self.norm = nn.BatchNorm2d(5, "
+                                                 "affine=False).eval()"),
 ]  # fmt: skip
 
 
@@ -165,7 +186,9 @@ def test_low_precision_sums_in_float32(interpreter, channels):
 
 
 @pytest.mark.parametrize("special", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("expression", ["torch.relu(h)", "h.amin(1, keepdim=True)", "F.max_pool2d(h, 2)"])
+@pytest.mark.parametrize(
+    "expression", ["torch.relu(h)", "h.amin(1, keepdim=True)", "F.max_pool2d(h, 2)"]
+)
 def test_one_special_number_spreads_as_in_torch(interpreter, expression, special):
     inputs = f"torch.randn(1, 2, 8, 8).index_fill_(2, torch.tensor([3]), float('{special}'))"
     agrees(interpreter, source(expression, inputs, "Conv2d(2, 3, 3, padding=1)"))
@@ -179,7 +202,8 @@ DEPTHWISE = [
     ("torch.tanh(h)", "Conv1d(4, 4, 7, padding=3, groups=4)", "torch.randn(2, 4, 19)"),
     ("F.gelu(h)", "Conv3d(2, 4, 3, padding=1, groups=2)", "torch.randn(2, 2, 4, 5, 6)"),
     ("h", "Conv2d(6, 6, 3, padding=1, groups=6)", IMAGE),
-    ("h", "Conv2d(6, 6, 3, groups=6, dtype=torch.bfloat16)", "torch.randn(2, 6, 9, 9, dtype=torch.bfloat16)"),
+    ("h", "Conv2d(6, 6, 3, groups=6, dtype=torch.bfloat16)", "torch.randn(2, 6, 9, 9, "
+                                                             "dtype=torch.bfloat16)"),
 ]  # fmt: skip
 
 
@@ -262,7 +286,9 @@ def test_tf32_is_taken_only_while_the_flag_allows_it():
         ("Conv2d(32, 48, 3)", 32, "tf32"), ("ConvTranspose2d(16, 24, 3)", 16, "tf32"),
     ],
 )  # fmt: skip
-def test_where_the_library_was_seen_to_multiply_exactly_the_kernel_begins_so(layer, channels, first):
+def test_where_the_library_was_seen_to_multiply_exactly_the_kernel_begins_so(
+    layer, channels, first
+):
     from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
     from kernel_lsp.rewrite.codegen.convolution.facts import conv_of
 
@@ -335,5 +361,7 @@ def test_every_space_is_small_and_its_defaults_come_first():
     ]:
         session, found = matches(source("F.relu(h)", inputs, layer), "fused-conv")
         space = session.rewrites["fused-conv"].parameters(session.graph, found[0])
-        assert math.prod(len(choices) for choices in space.values()) <= 16  # as many as one comparison takes
+        assert (
+            math.prod(len(choices) for choices in space.values()) <= 16
+        )  # as many as one comparison takes
         assert all(len(set(choices)) == len(choices) for choices in space.values())

@@ -1,4 +1,5 @@
-"""Divergences of distributions that nearly agree, where tl.exp is off as on a GPU: all results one way."""
+"""Divergences of distributions that nearly agree, where tl.exp is off as on a GPU: all results one
+way."""
 
 import pytest
 from codegen_helpers import ROOT, Child, program, rewritten
@@ -28,7 +29,8 @@ STUDENT = "torch.manual_seed(1) and torch.randn({size})"
 NEAR = f"({STUDENT}) + 3e-3 * torch.randn({{size}})"
 LOGITS, TEACHER = f"{STUDENT}, {NEAR}", f"{STUDENT}, torch.softmax({NEAR}, -1)"
 NOISE = 4e-3
-"""Of a divergence of 5e-6: a unit in the last place of a row's logarithm, averaged over the rows."""
+"""Of a divergence of 5e-6: a unit in the last place of a row's logarithm, averaged over the
+rows."""
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +50,14 @@ def fused(source):
         for name in ("total-by-rows", "fused-reduction")
     ]  # fmt: skip
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    opened = EngineSession(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", skills)
+    opened = EngineSession(
+        target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", skills
+    )
     first = [site for site in opened.look([]) if site.skill == "total-by-rows"]
     steps = [Step(skill=site.skill, site=site.site, parameters={}) for site in first]
-    last = max((s for s in opened.look(steps) if s.skill != "total-by-rows"), key=lambda s: len(s.site))
+    last = max(
+        (s for s in opened.look(steps) if s.skill != "total-by-rows"), key=lambda s: len(s.site)
+    )
     steps.append(Step(skill=last.skill, site=last.site, parameters={}))
     return opened.propose(steps).candidate.program
 
@@ -68,7 +74,9 @@ DIVERGENCES = [
 
 @pytest.mark.parametrize("size", ["96, 100", "300, 33"])
 @pytest.mark.parametrize("expression, inputs", DIVERGENCES)
-def test_a_divergence_of_nearly_equal_distributions_keeps_its_digits(gpu_like, expression, inputs, size):
+def test_a_divergence_of_nearly_equal_distributions_keeps_its_digits(
+    gpu_like, expression, inputs, size
+):
     source = program(expression, inputs.format(size=size))
     found = gpu_like.ask(before=source, after=AS_ON_A_GPU + fused(source))
     assert not found["fell_back"] and all(found["same_kind"])
@@ -86,12 +94,16 @@ def test_the_exponential_of_triton_would_not_do(gpu_like):
     assert found["ours"][0] > 0.04
 
 
-@pytest.mark.parametrize("special", ["float('-inf')", "float('nan')", "float('inf')", "-1e30", "1e30"])
+@pytest.mark.parametrize(
+    "special", ["float('-inf')", "float('nan')", "float('inf')", "-1e30", "1e30"]
+)
 @pytest.mark.parametrize("expression", [DIVERGENCES[0][0], DIVERGENCES[3][0]])
 @pytest.mark.parametrize("side", ["x", "y"])
 def test_special_logits_give_what_eager_gives(interpreter, expression, special, side):
     """By element, so that one row does not hide the others."""
-    expression = expression.replace(".mean()", "").replace("reduction='batchmean'", "reduction='sum'")
+    expression = expression.replace(".mean()", "").replace(
+        "reduction='batchmean'", "reduction='sum'"
+    )
     touched = f"{side}.index_fill(1, torch.tensor([3]), {special})"
     source = program(expression.replace(f"({side},", f"({touched},"), LOGITS.format(size="5, 40"))
     found = interpreter.ask(before=source, after=fused(source))
@@ -119,7 +131,10 @@ def test_they_compile(compiler):
 
 @pytest.mark.parametrize(
     "expression",
-    ["(torch.log_softmax(h, -1) * y).sum(-1)", "(torch.softmax(h, -1) * torch.log_softmax(h, -1)).sum(-1)"],
+    [
+        "(torch.log_softmax(h, -1) * y).sum(-1)",
+        "(torch.softmax(h, -1) * torch.log_softmax(h, -1)).sum(-1)",
+    ],
 )
 def test_they_train(trainer, expression):
     source = program(

@@ -1,4 +1,5 @@
-"""PReLU, GLU and their relatives as parts of pointwise kernels, in Triton's interpreter against float64."""
+"""PReLU, GLU and their relatives as parts of pointwise kernels, in Triton's interpreter against
+float64."""
 
 import pytest
 from codegen_helpers import as_close_as_eager, matches, program, rewritten
@@ -7,7 +8,9 @@ from training_helpers import agrees as trained_agrees
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-SPECIAL = 'torch.tensor([[float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-30, -1e-30, -3.0]])'
+SPECIAL = (
+    'torch.tensor([[float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-30, -1e-30, -3.0]])'
+)
 
 
 def agrees(interpreter, source: str) -> str:
@@ -34,12 +37,16 @@ def test_prelu_joins_a_chain(interpreter, expression, shape, slopes, dtype) -> N
     assert "prelu" in agrees(interpreter, program(expression, inputs))
 
 
-@pytest.mark.parametrize("slope", ["torch.tensor([0.3])", "torch.tensor([-0.5])", "torch.full((8,), 0.3)"])
+@pytest.mark.parametrize(
+    "slope", ["torch.tensor([0.3])", "torch.tensor([-0.5])", "torch.full((8,), 0.3)"]
+)
 def test_prelu_of_special_numbers(interpreter, slope) -> None:
     agrees(interpreter, program("F.prelu(x, y) * 2", f"{SPECIAL}, {slope}"))
 
 
-@pytest.mark.parametrize("channels, shape", [("5", "3, 5, 7"), ("", "3, 5, 7"), ("5", "3, 5, 2, 1")])
+@pytest.mark.parametrize(
+    "channels, shape", [("5", "3, 5, 7"), ("", "3, 5, 7"), ("5", "3, 5, 2, 1")]
+)
 def test_layers_of_prelu(interpreter, channels, shape) -> None:
     init = f"self.p = nn.PReLU({channels})"
     source = program("self.p(x) + x", f"torch.randn({shape})", arguments="x", init=init)
@@ -75,13 +82,16 @@ def test_gates_in_many_spellings(interpreter, expression, shape, dtype) -> None:
 
 def test_gates_of_special_numbers(interpreter) -> None:
     agrees(
-        interpreter, program("F.glu(x, 0) * 2", f"torch.cat([{SPECIAL}, {SPECIAL}.flip(1)])", arguments="x")
+        interpreter,
+        program("F.glu(x, 0) * 2", f"torch.cat([{SPECIAL}, {SPECIAL}.flip(1)])", arguments="x"),
     )
 
 
 def test_a_layer_of_glu_is_checked_by_the_guard(interpreter) -> None:
     init = "self.g = nn.GLU(1)"
-    after = agrees(interpreter, program("self.g(x) * 2", "torch.randn(3, 6, 5)", arguments="x", init=init))
+    after = agrees(
+        interpreter, program("self.g(x) * 2", "torch.randn(3, 6, 5)", arguments="x", init=init)
+    )
     assert "self.g" in after and "torch.nn.GLU" in after
 
 
@@ -89,7 +99,10 @@ def test_a_layer_of_glu_is_checked_by_the_guard(interpreter) -> None:
     "expression", ["F.glu(x, 1)", "F.glu(x, 1), F.glu(x, 0)", "F.glu(x.double(), 1) * 2"]
 )
 def test_a_glu_alone_is_left_to_torch(expression) -> None:
-    assert matches(program(expression, "torch.randn(64, 64)", arguments="x"), "fused-pointwise")[1] == []
+    assert (
+        matches(program(expression, "torch.randn(64, 64)", arguments="x"), "fused-pointwise")[1]
+        == []
+    )
 
 
 def test_looking_for_gates_changes_nothing() -> None:
@@ -113,5 +126,7 @@ TRAINED = [
 
 @pytest.mark.parametrize("expression, shape, init", TRAINED)
 def test_gradients_of_gates(trainer, expression, shape, init) -> None:
-    source = program(expression, f"torch.randn({shape}, requires_grad=True)", arguments="x", init=init)
+    source = program(
+        expression, f"torch.randn({shape}, requires_grad=True)", arguments="x", init=init
+    )
     trained_agrees(trainer, source, "fused-pointwise")

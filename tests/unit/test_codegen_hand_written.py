@@ -1,4 +1,5 @@
-"""Softmax, norms and shares of a sum as people write them out: one kernel for each, with eager's values."""
+"""Softmax, norms and shares of a sum as people write them out: one kernel for each, with eager's
+values."""
 
 import re
 
@@ -26,11 +27,13 @@ WRITTEN = {
         "s = torch.sigmoid(x); return s / s.sum(-1, keepdim=True)",
     ],
     "logarithms": [
-        "m = x.amax(-1, keepdim=True); return m + torch.log(torch.exp(x - m).sum(-1, keepdim=True))",
+        "m = x.amax(-1, keepdim=True); return m + torch.log(torch.exp(x - m).sum(-1, "
+        "keepdim=True))",
         "return torch.log(torch.exp(x).sum(-1))",
         "return torch.log(torch.softmax(x, dim=-1))",
         "return x - torch.logsumexp(x, -1, keepdim=True)",
-        "z = x - x.amax(-1, keepdim=True); return z - torch.log(torch.exp(z).sum(-1, keepdim=True))",
+        "z = x - x.amax(-1, keepdim=True); return z - torch.log(torch.exp(z).sum(-1, "
+        "keepdim=True))",
         "return torch.log(torch.exp(x) / torch.exp(x).sum(-1, keepdim=True))",
         "p = torch.softmax(x, -1); return -(p * torch.log(p)).sum(-1)",
     ],
@@ -49,7 +52,8 @@ WRITTEN = {
         "s = x.abs(); return s / s.sum(1)[:, None]",
         "s = x.abs(); return s / s.sum(1).view(-1, 1)",
         "s = x.abs(); return s / s.sum(1).reshape(x.shape[0], 1)",
-        "lo, hi = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True); return (x - lo) / (hi - lo + 1e-6)",
+        "lo, hi = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True); return (x - lo) / (hi - lo "
+        "+ 1e-6)",
     ],
     "root mean square": [
         "return x / torch.sqrt(torch.mean(x ** 2, dim=-1, keepdim=True) + 1e-6)",
@@ -60,7 +64,8 @@ WRITTEN = {
         "return x * torch.rsqrt(x.pow(2).mean(-1) + 1e-6).view(-1, 1)",
     ],
     "standardized": [
-        "v, m = torch.var_mean(x, -1, keepdim=True, correction=0); return (x - m) * torch.rsqrt(v + 1e-5)",
+        "v, m = torch.var_mean(x, -1, keepdim=True, correction=0); return (x - m) * torch.rsqrt(v "
+        "+ 1e-5)",
         "v, m = torch.std_mean(x, dim=-1, keepdim=True); return (x - m) / (v + 1e-5)",
         "m = x.mean(-1, keepdim=True); v = (x - m).square().mean(-1, keepdim=True); "
         "return (x - m) / torch.sqrt(v + 1e-5)",
@@ -71,14 +76,18 @@ WRITTEN = {
 def written(text, inputs=ROWS):
     """A module whose forward has these statements."""
     body = "\n".join(f"        {line.strip()}" for line in text.split(";"))
-    return re.sub(r"        return None\n", lambda _: f"{body}\n", program("None", inputs, arguments="x"))
+    return re.sub(
+        r"        return None\n", lambda _: f"{body}\n", program("None", inputs, arguments="x")
+    )
 
 
 def whole(source):
     """The skill that covers every node of the program."""
     for skill in SKILLS:
         opened, found = matches(source, skill)
-        if any({node.name for node in opened.graph.nodes} == {n.name for n in m.nodes} for m in found):
+        if any(
+            {node.name for node in opened.graph.nodes} == {n.name for n in m.nodes} for m in found
+        ):
             return skill
     raise AssertionError(f"no kernel does all of {[node.name for node in opened.graph.nodes]}")
 
@@ -91,7 +100,9 @@ def test_all_of_it_is_one_kernel(interpreter, text):
     as_close_as_eager(interpreter, source, after)
 
 
-@pytest.mark.parametrize("special", ["float('inf')", "float('-inf')", "float('nan')", "100.0", "-200.0"])
+@pytest.mark.parametrize(
+    "special", ["float('inf')", "float('-inf')", "float('nan')", "100.0", "-200.0"]
+)
 @pytest.mark.parametrize(
     "text", [*WRITTEN["softmax"][:5], WRITTEN["logarithms"][0], WRITTEN["logarithms"][4]]
 )
@@ -119,7 +130,9 @@ def test_near_misses_are_other_kernels(text):
 def test_a_trained_softmax_by_max_is_one_kernel_once_its_indices_are_gone():
     rows = "e = torch.exp(h - h.max(-1, keepdim=True)[0]); return e / e.sum(-1, keepdim=True)"
     init = "self.weight = nn.Parameter(torch.rand(70))"
-    source = written(f"h = x * self.weight; {rows}").replace("    def forward", _constructor(init), 1)
+    source = written(f"h = x * self.weight; {rows}").replace(
+        "    def forward", _constructor(init), 1
+    )
     opened = session(source, "max-without-indices", "fused-reduction", training=True)
     steps = [Step(skill="max-without-indices", site="max_1", parameters={})]
     sites = [site.site for site in opened.look(steps) if site.skill == "fused-reduction"]

@@ -26,7 +26,9 @@ def strided(axes: tuple[int, ...], point: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("axes", SUBSETS)
 def test_one_index_over_all_dimensions_finds_every_operand(axes):
     text = offset(
-        Operand(name="t", dtype="float32", axes=axes), DIMS, [IndexSpace(variable="i", axes=(0, 1, 2))]
+        Operand(name="t", dtype="float32", axes=axes),
+        DIMS,
+        [IndexSpace(variable="i", axes=(0, 1, 2))],
     )
     for position, point in enumerate(itertools.product(range(3), range(4), range(5))):
         assert eval(text, {**SIZES, "i": position}) == strided(axes, point)

@@ -1,4 +1,5 @@
-"""Generated kernels in Triton's interpreter against float64 torch: awkward shapes, NaN, low precision."""
+"""Generated kernels in Triton's interpreter against float64 torch: awkward shapes, NaN, low
+precision."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
@@ -19,7 +20,8 @@ def agrees(interpreter, source: str, skill: str, **parameters) -> None:
     found = interpreter.ask(before=source, after=rewritten(source, skill, **parameters))
     assert not found["fell_back"]
     assert all(found["same_kind"])
-    # The interpreter cuts float32 to bfloat16 where devices round: up to one more unit in the last place.
+    # The interpreter cuts float32 to bfloat16 where devices round: up to one more unit in the last
+    # place.
     slack = 2**-6 if "bfloat16" in source else 3e-6
     for ours, eager in zip(found["ours"], found["eager"], strict=True):
         assert ours <= 2 * eager + slack
@@ -98,7 +100,9 @@ EXPRESSIONS = [
 @pytest.mark.parametrize("expression", [f"{name}(x)" for name in UNARY] + EXPRESSIONS)
 def test_pointwise_operations_agree_with_torch(interpreter, expression, inputs):
     if expression == "F.gelu(x)" and inputs is SPECIAL:
-        pytest.skip("eager's vectorized GELU on the CPU gives NaN for +inf; the formula and CUDA give inf")
+        pytest.skip(
+            "eager's vectorized GELU on the CPU gives NaN for +inf; the formula and CUDA give inf"
+        )
     agrees(interpreter, program(f"({expression}) * 0.5 + y", inputs), "fused-pointwise")
 
 
@@ -112,8 +116,12 @@ def test_small_arguments_keep_their_digits(interpreter, name, scale):
 
 
 def test_softplus_keeps_its_digits_everywhere(interpreter):
-    """Element by element: each is divided by itself, so that small ones count as much as large ones."""
-    inputs = "torch.linspace(-40, 40, 4001), 1 / F.softplus(torch.linspace(-40, 40, 4001).double()).float()"
+    """Element by element: each is divided by itself, so that small ones count as much as large
+    ones."""
+    inputs = (
+        "torch.linspace(-40, 40, 4001), 1 / F.softplus(torch.linspace(-40, 40, "
+        "4001).double()).float()"
+    )
     source = program("F.softplus(x) * y", inputs)
     found = interpreter.ask(before=source, after=rewritten(source, "fused-pointwise"))
     assert found["ours"][0] < 8e-7
@@ -186,7 +194,10 @@ def test_rows_of_awkward_lengths_agree_with_torch(interpreter, skill, expression
     "skill, expression", [row for row in ROWS if "norm" not in row[1] and "rsqrt" not in row[1]]
 )
 def test_one_special_number_spreads_as_in_torch(interpreter, skill, expression, special):
-    inputs = f"torch.randn(3, 9).index_fill_(1, torch.tensor([4]), float('{special}')), torch.randn(3, 9)"
+    inputs = (
+        f"torch.randn(3, 9).index_fill_(1, torch.tensor([4]), float('{special}')), "
+        f"torch.randn(3, 9)"
+    )
     agrees(interpreter, program(expression, inputs), skill)
 
 
@@ -252,7 +263,9 @@ def test_large_logits_lose_no_more_than_in_torch(interpreter, skill, expression,
 
 
 def test_few_long_rows_are_split_among_programs(interpreter):
-    source = program("F.layer_norm(x, (140001,)) + y", "torch.randn(2, 140001) + 100, torch.randn(140001)")
+    source = program(
+        "F.layer_norm(x, (140001,)) + y", "torch.randn(2, 140001) + 100, torch.randn(140001)"
+    )
     assert "_partial_kernel" in rewritten(source, "fused-norm")
     agrees(interpreter, source, "fused-norm")
 
@@ -270,7 +283,8 @@ def test_group_norm_finds_each_channels_weight(interpreter, channels, groups):
 
 def test_a_result_that_others_read_is_stored_too(interpreter):
     source = program(
-        "(lambda h: (h, F.layer_norm(h, (9,)), h.relu()))(x + y)", "torch.randn(4, 9), torch.randn(9)"
+        "(lambda h: (h, F.layer_norm(h, (9,)), h.relu()))(x + y)",
+        "torch.randn(4, 9), torch.randn(9)",
     )
     agrees(interpreter, source, "fused-norm")
 
@@ -300,7 +314,8 @@ def test_losses_agree_with_torch(interpreter, expression):
 
 def test_a_divergence_of_two_softmaxes_is_one_kernel(interpreter):
     expression = (
-        "(lambda p, q: (torch.xlogy(p, p) - p * q).sum(-1))(torch.softmax(x, 1), F.log_softmax(y, 1))"
+        "(lambda p, q: (torch.xlogy(p, p) - p * q).sum(-1))(torch.softmax(x, 1), "
+        "F.log_softmax(y, 1))"
     )
     source = program(expression, "torch.randn(11, 300) * 30, torch.randn(11, 300) * 5")
     agrees(interpreter, source, "fused-reduction")
@@ -319,7 +334,8 @@ def test_cross_entropy_skips_ignored_rows(interpreter, reduction, smoothing):
 def test_smoothed_cross_entropy_of_special_logits(interpreter, value, place):
     """Also in the first place, which the others are counted from."""
     inputs = (
-        f"torch.randn(4, 37).index_fill_(1, torch.tensor([{place}]), {value}), torch.tensor([1, 3, 0, 36])"
+        f"torch.randn(4, 37).index_fill_(1, torch.tensor([{place}]), {value}), torch.tensor([1, "
+        f"3, 0, 36])"
     )
     loss = "F.cross_entropy(x, y, reduction='none', label_smoothing=0.1)"
     agrees(interpreter, program(loss, inputs), "fused-loss")
@@ -334,7 +350,8 @@ def test_a_single_operation_is_left_alone(skill, expression):
 
 def test_what_is_done_to_numbers_hides_nothing_else():
     source = program(
-        "(x * y + 1).relu(), (x.sum() + y.sum()) / 2", "torch.randn(512, 512), torch.randn(512, 512)"
+        "(x * y + 1).relu(), (x.sum() + y.sum()) / 2",
+        "torch.randn(512, 512), torch.randn(512, 512)",
     )
     shapes = [match.data["space"].sizes for match in matches(source, "fused-pointwise")[1]]
     assert shapes == [(512, 512), ()]
@@ -351,7 +368,8 @@ def test_random_dropout_is_never_fused():
 
 
 def test_a_number_that_is_the_batch_pins_the_batch():
-    """kl_div divides by the batch: the kernel holds that number, so the guard must hold the size."""
+    """kl_div divides by the batch: the kernel holds that number, so the guard must hold the
+    size."""
     source = program("F.kl_div(x, y, reduction='batchmean')", "torch.randn(6, 5), torch.rand(6, 5)")
     assert "x.shape == (6, 5)" in rewritten(source, "fused-loss")
 
@@ -366,9 +384,11 @@ def test_a_number_that_is_the_batch_pins_the_batch():
         ("fused-pointwise", "((x > 0) + (y > 0)).float() * 2", "torch.ones(4, 8), torch.ones(4, 8)"),
         # NaN beside infinity is NaN.
         ("fused-reduction", "torch.logsumexp(x * y, dim=1)",
-         "torch.tensor([[float('nan'), float('inf'), 1.0], [float('inf'), 1.0, 2.0]]), torch.ones(2, 3)"),
+         "torch.tensor([[float('nan'), float('inf'), 1.0], [float('inf'), 1.0, 2.0]]), "
+         "torch.ones(2, 3)"),
         # Fewer numbers than the correction: torch divides by 0, never by -1.
-        ("fused-reduction", "torch.var(x + y, dim=1, correction=3)", "torch.randn(4, 2), torch.randn(4, 2)"),
+        ("fused-reduction", "torch.var(x + y, dim=1, "
+                            "correction=3)", "torch.randn(4, 2), torch.randn(4, 2)"),
     ],
 )  # fmt: skip
 def test_corners_where_kernels_once_differed_from_torch(interpreter, skill, expression, inputs):

@@ -1,4 +1,5 @@
-"""Pointwise kernels over transposed, sliced, expanded and channels-last tensors, in Triton's interpreter."""
+"""Pointwise kernels over transposed, sliced, expanded and channels-last tensors, in Triton's
+interpreter."""
 
 import pytest
 from codegen_helpers import as_close_as_eager, matches, program, rewritten
@@ -28,7 +29,9 @@ WALKS = [
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("expression, left, right", WALKS)
-def test_a_chain_walks_the_memory_of_its_results(interpreter, expression, left, right, dtype) -> None:
+def test_a_chain_walks_the_memory_of_its_results(
+    interpreter, expression, left, right, dtype
+) -> None:
     source = program(expression, pair(left, right, dtype))
     after = rewritten(source, "fused-pointwise")
     assert "_stride_" not in after
@@ -97,7 +100,10 @@ CHANNELS_LAST = ".to(memory_format=torch.channels_last)"
     [
         ("(x * y).sigmoid() * x", f"torch.randn(2, 5, 3, 4){CHANNELS_LAST}, torch.randn(5, 1, 1)"),
         ("(x + y).relu() * 2", f"torch.randn(2, 5, 3, 1){CHANNELS_LAST}, torch.randn(2, 1, 3, 1)"),
-        ("(x + y).relu() * 2", f"torch.randn(2, 17, 5, 7){CHANNELS_LAST}, torch.randn(2, 17, 5, 7)"),
+        (
+            "(x + y).relu() * 2",
+            f"torch.randn(2, 17, 5, 7){CHANNELS_LAST}, torch.randn(2, 17, 5, 7)",
+        ),
         (
             "(x + y).relu() * 2",
             f"torch.randn(1, 5, 3, 4){CHANNELS_LAST}, torch.randn(1, 5, 3, 4){CHANNELS_LAST}",
@@ -114,7 +120,8 @@ def test_channels_last_stays_channels_last(interpreter, expression, inputs) -> N
 @pytest.mark.parametrize(
     "proved, called",
     [
-        # Inputs that are not contiguous to begin with may be laid out in another way in another call.
+        # Inputs that are not contiguous to begin with may be laid out in another way in another
+        # call.
         (f"torch.randn(2, 5, 3, 4){CHANNELS_LAST}", "torch.randn(2, 5, 3, 4)"),
         (f"torch.randn(2, 5, 3, 4){CHANNELS_LAST}", "torch.randn(2, 5, 4, 3).transpose(2, 3)"),
         ("torch.randn(2, 5, 4, 6)[..., ::2].transpose(2, 3)", "torch.randn(2, 5, 3, 4)"),
@@ -134,7 +141,9 @@ def test_another_layout_in_another_call_is_right_too(interpreter, proved, called
 def test_a_batch_that_ends_up_last_is_pinned(view) -> None:
     """With a batch of 1 nothing would be transposed."""
     expression = f"({view} * 2 + y).relu()"
-    after = rewritten(program(expression, "torch.randn(3, 9), torch.randn(9, 1)"), "fused-pointwise")
+    after = rewritten(
+        program(expression, "torch.randn(3, 9), torch.randn(9, 1)"), "fused-pointwise"
+    )
     assert "x.shape == (3, 9)" in after
 
 
@@ -158,7 +167,9 @@ def test_another_batch_takes_the_fast_path(interpreter, batch) -> None:
 )
 def test_what_is_one_operation_or_of_another_type_is_left_alone(expression) -> None:
     found = matches(program(expression, pair("64, 64", "64, 64")), "fused-pointwise")[1]
-    assert all(len([n for n in match.nodes if "mul" in n.name or "add" in n.name]) == 2 for match in found)
+    assert all(
+        len([n for n in match.nodes if "mul" in n.name or "add" in n.name]) == 2 for match in found
+    )
     assert not any("double" in match.label for match in found)
 
 
@@ -206,7 +217,12 @@ def test_gradients_of_gradients_through_a_transpose(trainer) -> None:
 @pytest.mark.parametrize(
     "expression, skill, inputs, others",
     [
-        ("((x[None] - x[:, None]) ** 2).sum(-1) + 1", "fused-reduction", "torch.randn(7, 3)", "13, 3"),
+        (
+            "((x[None] - x[:, None]) ** 2).sum(-1) + 1",
+            "fused-reduction",
+            "torch.randn(7, 3)",
+            "13, 3",
+        ),
         ("((x[None] - x[:, None]) ** 2).sum(-1)", "fused-reduction", "torch.randn(3, 3)", "5, 3"),
         ("(x[None] - x[:, None]).abs().amax(-1)", "fused-reduction", "torch.randn(5, 2)", "1, 2"),
         (
@@ -215,7 +231,12 @@ def test_gradients_of_gradients_through_a_transpose(trainer) -> None:
             "torch.randn(3, 4, 1, 5)",
             "7, 4, 1, 5",
         ),
-        ("F.group_norm(x * self.w, 2).relu()", "fused-norm", "torch.randn(3, 4, 1, 1)", "7, 4, 1, 1"),
+        (
+            "F.group_norm(x * self.w, 2).relu()",
+            "fused-norm",
+            "torch.randn(3, 4, 1, 1)",
+            "7, 4, 1, 1",
+        ),
     ],
 )
 def test_a_result_that_no_operand_spans_has_the_size_of_another_batch(

@@ -1,4 +1,5 @@
-"""Losses with weights, classes of maps, log targets and cosines in Triton's interpreter, against float64."""
+"""Losses with weights, classes of maps, log targets and cosines in Triton's interpreter, against
+float64."""
 
 import pytest
 from codegen_helpers import as_close_as_eager, matches, program, rewritten
@@ -25,7 +26,11 @@ LOGITS = [
     ("F.binary_cross_entropy_with_logits(x, y, weight=self.w)", "7"),
     ("F.binary_cross_entropy_with_logits(x * 30, y, weight=self.w, reduction='sum')", "5, 1"),
     ("F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w)", "7"),
-    ("F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w, weight=self.w, reduction='none')", "7"),
+    (
+        "F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w, weight=self.w, "
+        "reduction='none')",
+        "7",
+    ),
     ("F.binary_cross_entropy_with_logits(x, torch.sigmoid(y), pos_weight=self.w.exp()) * 3", "1"),
     ("F.binary_cross_entropy(torch.sigmoid(x), y)", "7"),
     ("F.binary_cross_entropy(torch.sigmoid(x), y, weight=self.w, reduction='sum')", "7"),
@@ -84,7 +89,10 @@ def test_whole_number_weights_are_left_to_torch(name) -> None:
     ],
 )
 def test_settings_of_losses(interpreter, expression, dtype) -> None:
-    agrees(interpreter, program(expression, f"torch.randn(6, 13).{dtype}(), torch.randn(6, 13).{dtype}()"))
+    agrees(
+        interpreter,
+        program(expression, f"torch.randn(6, 13).{dtype}(), torch.randn(6, 13).{dtype}()"),
+    )
 
 
 # --- cosine embedding ----------------------------------------------------------------------
@@ -128,7 +136,8 @@ def test_cosine_embeddings_that_are_not_covered(expression) -> None:
 ROWS = "torch.randn(9, 5) * 5, torch.tensor([0, 4, -100, 3, 4, -100, 1, 2, 0])"
 MAPS = {
     "image": "torch.randn(3, 5, 4, 7) * 5, torch.randint(0, 5, (3, 4, 7))",
-    "ignored": "torch.randn(3, 5, 7) * 5, torch.randint(0, 5, (3, 7)).index_fill(1, torch.tensor([2]), -100)",
+    "ignored": "torch.randn(3, 5, 7) * 5, torch.randint(0, 5, (3, 7)).index_fill(1, "
+    "torch.tensor([2]), -100)",
     "one position": "torch.randn(2, 5, 1) * 5, torch.randint(0, 5, (2, 1))",
     "volume": "torch.randn(1, 5, 2, 3, 5), torch.randint(0, 5, (1, 2, 3, 5))",
     "long": "torch.randn(2, 5, 701) + 3e4, torch.randint(0, 5, (2, 701))",
@@ -153,7 +162,9 @@ def test_cross_entropy_of_maps(interpreter, name, settings, reduction) -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("settings", SETTINGS[2:])
-@pytest.mark.parametrize("inputs", [ROWS, ROWS.replace("5) * 5", "5).half()")], ids=["float", "half"])
+@pytest.mark.parametrize(
+    "inputs", [ROWS, ROWS.replace("5) * 5", "5).half()")], ids=["float", "half"]
+)
 def test_cross_entropy_with_weights_of_classes(interpreter, inputs, settings, reduction) -> None:
     loss = f"F.cross_entropy(x, y, reduction='{reduction}'{settings})"
     agrees(interpreter, program(loss, inputs, init=classes_init(inputs)))
@@ -207,7 +218,10 @@ def test_a_batch_of_nothing_has_the_mean_of_nothing(interpreter) -> None:
     "expression, inputs",
     [
         ("F.cross_entropy(x, y)", "torch.randn(3, 5, 7), torch.rand(3, 5, 7)"),  # probabilities
-        ("F.cross_entropy(x, y)", "torch.randn(3, 7, 5).transpose(1, 2), torch.randint(0, 5, (3, 7))"),
+        (
+            "F.cross_entropy(x, y)",
+            "torch.randn(3, 7, 5).transpose(1, 2), torch.randint(0, 5, (3, 7))",
+        ),
         ("F.cross_entropy(x.double(), y)", "torch.randn(3, 5, 7), torch.randint(0, 5, (3, 7))"),
         ("F.nll_loss(F.log_softmax(x, 2), y)", "torch.randn(3, 7, 7), torch.randint(0, 7, (3, 7))"),
         ("F.nll_loss(F.log_softmax(x, 0), y)", "torch.randn(5), torch.tensor(3)"),
@@ -227,10 +241,16 @@ PAIR = "torch.randn(6, 13, requires_grad=True), torch.rand(6, 13)"
     "expression, init",
     [
         ("F.binary_cross_entropy_with_logits(x, y, weight=self.w)", held("13")),
-        ("F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w, reduction='sum')", held("13")),
+        (
+            "F.binary_cross_entropy_with_logits(x, y, pos_weight=self.w, reduction='sum')",
+            held("13"),
+        ),
         ("F.binary_cross_entropy(torch.sigmoid(x), y)", ""),
         ("F.binary_cross_entropy(torch.sigmoid(x), y, weight=self.w, reduction='sum')", held("13")),
-        ("F.binary_cross_entropy(x.clamp(0, 1), y, reduction='sum')", ""),  # many of exactly 0 and 1
+        (
+            "F.binary_cross_entropy(x.clamp(0, 1), y, reduction='sum')",
+            "",
+        ),  # many of exactly 0 and 1
         ("F.kl_div(x, F.logsigmoid(y), log_target=True)", ""),
         ("F.kl_div(y, x, log_target=True, reduction='sum')", ""),
         ("F.smooth_l1_loss(x, y, beta=0.3)", ""),
@@ -242,7 +262,9 @@ def test_gradients_of_losses(trainer, expression, init) -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_gradients_of_cosine_embeddings(trainer, reduction) -> None:
-    inputs = f"torch.randn(6, 37, requires_grad=True), torch.randn(6, 37, requires_grad=True), {LABELS}"
+    inputs = (
+        f"torch.randn(6, 37, requires_grad=True), torch.randn(6, 37, requires_grad=True), {LABELS}"
+    )
     loss = f"F.cosine_embedding_loss(x, y, z, margin=0.1, reduction='{reduction}')"
     trained_agrees(trainer, program(loss, inputs, arguments="x, y, z"), "fused-loss")
 
@@ -289,7 +311,8 @@ TRAINED_MAPS = {
     "ignored": "torch.randn(2, 5, 301, requires_grad=True),"
     " torch.randint(0, 5, (2, 301)).index_fill(1, torch.tensor([2, 3]), -100)",
     "one position": "torch.randn(2, 5, 1, requires_grad=True), torch.randint(0, 5, (2, 1))",
-    "rows": "torch.randn(9, 5, requires_grad=True), torch.tensor([0, 4, -100, 3, 4, -100, 1, 2, 0])",
+    "rows": "torch.randn(9, 5, requires_grad=True), torch.tensor([0, 4, -100, 3, 4, -100, "
+    "1, 2, 0])",
 }
 
 
@@ -320,7 +343,9 @@ def test_the_loss_may_be_part_of_a_larger_gradient(trainer) -> None:
 @pytest.mark.parametrize("inputs", [ROWS, MAPS["image"]], ids=["rows", "maps"])
 def test_the_guard_counts_the_weights(inputs) -> None:
     """The kernel would read past the end where torch refuses."""
-    after = rewritten(program("F.cross_entropy(x, y, weight=self.w)", inputs, init=held("5")), "fused-loss")
+    after = rewritten(
+        program("F.cross_entropy(x, y, weight=self.w)", inputs, init=held("5")), "fused-loss"
+    )
     assert "w.shape == (5,)" in after
 
 

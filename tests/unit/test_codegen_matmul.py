@@ -42,7 +42,8 @@ WALKED = [
 @pytest.mark.parametrize("form", ["pointers", "tiles"])
 @pytest.mark.parametrize("expression, inputs", WALKED)
 def test_persistent_programs_compute_every_tile_once(interpreter, expression, inputs, form):
-    """32 x 64 tiles, and five programs instead of 264: of up to 12 tiles some take one more than others."""
+    """32 x 64 tiles, and five programs instead of 264: of up to 12 tiles some take one more than
+    others."""
     after = agrees(interpreter, program(expression, inputs), form, "1 persistent", programs=5)
     assert "tl.num_programs(0), flatten=True)" in after
 
@@ -74,7 +75,9 @@ def test_what_follows_a_linear_layer_joins_its_last_step(interpreter, tail, form
 
 
 @pytest.mark.parametrize("rows", ["1", "2", "33", "3, 11", "2, 3, 5"])
-@pytest.mark.parametrize("form, splits", [("parts", 1), ("parts", 3), ("pointers", 3), ("tiles", 3)])
+@pytest.mark.parametrize(
+    "form, splits", [("parts", 1), ("parts", 3), ("pointers", 3), ("tiles", 3)]
+)
 def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, splits, form):
     agrees(interpreter, linear("torch.relu(h) + y", rows, inner=200), form, splits)
 
@@ -90,7 +93,9 @@ NORMED = (
 def test_batch_norm_in_eval_mode_joins_the_last_step(interpreter, options, splits):
     expression = "F.gelu(self.norm(self.layer(x)) * y)"
     inputs = "torch.randn(37, 70), torch.randn(37, 45)"
-    after = agrees(interpreter, program(expression, inputs, init=NORMED.format(options)), "tiles", splits)
+    after = agrees(
+        interpreter, program(expression, inputs, init=NORMED.format(options)), "tiles", splits
+    )
     assert "batch_norm(" not in after.split("return self._forward_eager")[1]
 
 
@@ -98,7 +103,11 @@ def test_batch_norm_in_eval_mode_joins_the_last_step(interpreter, options, split
     "expression, inputs, init",
     [
         ("self.norm.train()(x @ y)", "torch.randn(37, 70), torch.randn(70, 45)", NORMED.format("")),
-        ("self.norm(torch.bmm(x, y))", "torch.randn(2, 45, 70), torch.randn(2, 70, 9)", NORMED.format("")),
+        (
+            "self.norm(torch.bmm(x, y))",
+            "torch.randn(2, 45, 70), torch.randn(2, 70, 9)",
+            NORMED.format(""),
+        ),
     ],
 )
 def test_other_batch_norms_do_not(expression, inputs, init):
@@ -129,23 +138,31 @@ PRODUCTS = [
 
 @pytest.mark.parametrize("form, splits", [("parts", 1), ("pointers", 1), ("tiles", 2)])
 @pytest.mark.parametrize("expression, left, right", PRODUCTS)
-def test_every_product_and_every_layout_of_its_factors(interpreter, expression, left, right, form, splits):
+def test_every_product_and_every_layout_of_its_factors(
+    interpreter, expression, left, right, form, splits
+):
     inputs = f"torch.randn({left}), torch.randn({right})"
     agrees(interpreter, program(f"torch.relu({expression} * 0.5)", inputs), form, splits)
 
 
-@pytest.mark.parametrize("operand", ["2, 1, 45", "1, 33, 1", "2, 33, 1", "33, 45", "1, 1, 1", "2, 33, 45"])
+@pytest.mark.parametrize(
+    "operand", ["2, 1, 45", "1, 33, 1", "2, 33, 1", "33, 45", "1, 1, 1", "2, 33, 45"]
+)
 @pytest.mark.parametrize("splits", [1, 2])
-def test_operands_of_the_tail_are_broadcast_over_batches_rows_and_columns(interpreter, operand, splits):
+def test_operands_of_the_tail_are_broadcast_over_batches_rows_and_columns(
+    interpreter, operand, splits
+):
     source = program(
-        "torch.bmm(x, y) * z", f"torch.randn(2, 33, 70), torch.randn(2, 70, 45), torch.randn({operand})",
+        "torch.bmm(x, y) * z", f"torch.randn(2, 33, 70), torch.randn(2, 70, 45), "
+                               f"torch.randn({operand})",
         arguments="x, y, z",
     )  # fmt: skip
     agrees(interpreter, source, splits=splits)
 
 
 @pytest.mark.parametrize(
-    "scale", ["1e-30", "1e30", "torch.logspace(-20, 18, 70)", "torch.logspace(-18, 18, 33)[:, None]"]
+    "scale",
+    ["1e-30", "1e30", "torch.logspace(-20, 18, 70)", "torch.logspace(-18, 18, 33)[:, None]"],
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_numbers_of_any_size_keep_their_digits(interpreter, scale, form):
@@ -155,14 +172,18 @@ def test_numbers_of_any_size_keep_their_digits(interpreter, scale, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_zeros_stay_zeros_and_one_nan_stays_in_its_row(interpreter, form):
-    inputs = "torch.zeros(5, 70).index_fill_(0, torch.tensor([2]), float('nan')), torch.randn(70, 9)"
+    inputs = (
+        "torch.zeros(5, 70).index_fill_(0, torch.tensor([2]), float('nan')), torch.randn(70, 9)"
+    )
     agrees(interpreter, program("torch.relu(x @ y)", inputs), form)
 
 
 @pytest.mark.parametrize("splits", [1, 2])
 def test_16_bit_factors_are_multiplied_as_they_are(interpreter, splits):
     """float16 alone: the interpreter multiplies the bit patterns of bfloat16."""
-    source = program("F.gelu(x @ y) * 0.5", "torch.randn(33, 130).half(), torch.randn(130, 45).half()")
+    source = program(
+        "F.gelu(x @ y) * 0.5", "torch.randn(33, 130).half(), torch.randn(130, 45).half()"
+    )
     assert "float16x3" not in agrees(interpreter, source, "tiles", splits)
 
 
@@ -228,7 +249,9 @@ def test_triangles_need_not_be_square(interpreter, expression, left, right):
 
 
 def test_every_batch_has_its_own_triangle(interpreter):
-    source = program("torch.bmm(torch.tril(x), y)", "torch.randn(2, 90, 90), torch.randn(2, 90, 45)")
+    source = program(
+        "torch.bmm(torch.tril(x), y)", "torch.randn(2, 90, 90), torch.randn(2, 90, 45)"
+    )
     agrees(interpreter, source, skill="triangular-matmul")
 
 
@@ -252,7 +275,10 @@ SIZES = [
     ("torch.randn(512, 128, 256), torch.randn(512, 256, 128)", "torch.relu(torch.bmm(x, y))"),
     ("torch.randn(128, 262144), torch.randn(262144, 128)", "x @ y"),
     ("torch.randn(16384, 16), torch.randn(16, 16384)", "torch.relu(x @ y)"),
-    ("torch.randn(4096, 4096).bfloat16(), torch.randn(4096, 4096).bfloat16()", "F.silu(x @ y) * 0.5"),
+    (
+        "torch.randn(4096, 4096).bfloat16(), torch.randn(4096, 4096).bfloat16()",
+        "F.silu(x @ y) * 0.5",
+    ),
     ("torch.randn(3072, 3072), torch.randn(3072, 3072)", "torch.triu(torch.tril(x) @ y)"),
 ]
 
@@ -275,14 +301,17 @@ WALKED_SIZES = [
         ["tiles 128x128x16 warps 8 stages 2", "tiles 64x128x16 warps 4 stages 3"],
     ),
     (
-        "torch.randn(4096, 512).bfloat16(), torch.randn(4096, 512).bfloat16()", "F.silu(F.linear(x, y)) * 2",
+        "torch.randn(4096, 512).bfloat16(), torch.randn(4096, "
+        "512).bfloat16()", "F.silu(F.linear(x, y)) * 2",
         ["tiles 128x256x64 warps 8 stages 2", "tiles 128x128x64 warps 8 stages 4"],
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("inputs, expression, plans", WALKED_SIZES)
-def test_persistent_plans_are_tried_for_many_short_products_and_compile(compiler, inputs, expression, plans):
+def test_persistent_plans_are_tried_for_many_short_products_and_compile(
+    compiler, inputs, expression, plans
+):
     source = program(expression, inputs)
     choices = matches(source, "fused-matmul")[1][0].data["parameters"]["plan"]
     walked = [f"{plan} splits 1 persistent" for plan in plans]
@@ -302,7 +331,10 @@ def test_persistent_plans_are_tried_for_many_short_products_and_compile(compiler
             "x @ y",
         ),  # a tile takes long, finishing it little
         ("torch.randn(512, 256), torch.randn(256, 512)", "x @ y"),  # one tile for each program
-        ("torch.randn(4096, 512).half(), torch.randn(512, 4096).half()", "x @ y"),  # columns are neighbors
+        (
+            "torch.randn(4096, 512).half(), torch.randn(512, 4096).half()",
+            "x @ y",
+        ),  # columns are neighbors
     ],
 )
 def test_persistent_plans_are_not_tried_where_nothing_is_gained(inputs, expression):
@@ -336,7 +368,9 @@ def test_reduced_rows_of_any_leading_dimensions(interpreter, rows):
 
 
 def test_reduced_rows_of_batches(interpreter):
-    source = program("torch.bmm(x, y).relu().sum(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)")
+    source = program(
+        "torch.bmm(x, y).relu().sum(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)"
+    )
     for form, splits in (("parts", 1), ("tiles", 2)):
         assert "by_tile" in agrees(interpreter, source, form, splits)
 
@@ -357,7 +391,9 @@ DOWN = [
 
 @pytest.mark.parametrize("form, splits", [("pointers", 1), ("tiles", 2), ("tiles", "1 persistent")])
 @pytest.mark.parametrize("expression, inputs", DOWN)
-def test_columns_are_reduced_before_the_product_is_written(interpreter, expression, inputs, form, splits):
+def test_columns_are_reduced_before_the_product_is_written(
+    interpreter, expression, inputs, form, splits
+):
     after = agrees(interpreter, program(expression, inputs), form, splits)
     assert "torch.sum(by_tile" in after or "torch.am" in after
 
@@ -376,17 +412,24 @@ def test_special_numbers_reach_the_reduced_column_as_in_torch(interpreter, value
 @pytest.mark.parametrize(
     "expression, inputs",
     [
-        ("(x @ y).sum(1)", "torch.randn(2, 33, 70), torch.randn(70, 45)"),  # rows of both lie in one tile
+        (
+            "(x @ y).sum(1)",
+            "torch.randn(2, 33, 70), torch.randn(70, 45)",
+        ),  # rows of both lie in one tile
         ("(x @ y).sum(-2)", "torch.randn(2, 3, 33, 70), torch.randn(2, 3, 70, 45)"),
         ("(x @ y).sum(0)", "torch.randn(33, 70).half(), torch.randn(70, 45).half()"),
         ("(x @ y).sum(0)", "torch.randn(2, 33, 70), torch.randn(2, 70, 45)"),
     ],
 )
 def test_other_columns_are_written(expression, inputs):
-    assert "by_tile" not in rewritten(program(expression, inputs), "fused-matmul", plan=f"tiles {SMALL} 1")
+    assert "by_tile" not in rewritten(
+        program(expression, inputs), "fused-matmul", plan=f"tiles {SMALL} 1"
+    )
 
 
-@pytest.mark.parametrize("tail", ["F.gelu(x @ y).mean(-1)", "torch.logsumexp(x @ y, -1, keepdim=True)"])
+@pytest.mark.parametrize(
+    "tail", ["F.gelu(x @ y).mean(-1)", "torch.logsumexp(x @ y, -1, keepdim=True)"]
+)
 def test_reduced_rows_of_16_bit_products(interpreter, tail):
     source = program(tail, "torch.randn(33, 130).half(), torch.randn(130, 145).half()")
     assert "by_tile" in agrees(interpreter, source, "tiles", 2)

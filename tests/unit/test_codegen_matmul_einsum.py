@@ -1,4 +1,5 @@
-"""Einsums as products: every order of the result's labels, laid out in memory as eager's result is."""
+"""Einsums as products: every order of the result's labels, laid out in memory as eager's result
+is."""
 
 import itertools
 
@@ -14,7 +15,8 @@ PLAN = "pointers 32x64x64 warps 4 stages 2 splits 1"
 
 
 def einsum(equation, tail="{}", operand=""):
-    """A program around one einsum of tensors whose sizes all differ; ``operand``: labels of z in the tail."""
+    """A program around one einsum of tensors whose sizes all differ; ``operand``: labels of z in
+    the tail."""
     names = [*equation.split("->")[0].split(","), *([operand] if operand else [])]
     inputs = ", ".join(f"torch.randn({sizes(name)})" for name in names)
     arguments = "x, y, z" if operand else "x, y"
@@ -90,7 +92,11 @@ def test_an_ellipsis_stands_for_labels(interpreter, equation, left, right):
 @pytest.mark.parametrize("splits", ["1", "2", "1 persistent"])
 @pytest.mark.parametrize("equation", ["nchw,cd->ndhw", "bihd,bkhd->ibhk"])
 def test_every_form_of_the_kernel(interpreter, equation, plan, splits):
-    agrees(interpreter, einsum(equation, "{}.tanh()"), f"{plan} 32x64x64 warps 4 stages 2 splits {splits}")
+    agrees(
+        interpreter,
+        einsum(equation, "{}.tanh()"),
+        f"{plan} 32x64x64 warps 4 stages 2 splits {splits}",
+    )
 
 
 BROADCAST = ["d11", "1d11", "n111", "1hw", "11w", "n1hw", "nd11", "1", "1d1w"]
@@ -167,6 +173,8 @@ def test_three_factors_are_left_alone():
     ],
 )
 def test_default_plans_compile(compiler, equation, left, right):
-    source = program(f"torch.einsum('{equation}', x, y) * 0.5", f"torch.randn({left}), torch.randn({right})")
+    source = program(
+        f"torch.einsum('{equation}', x, y) * 0.5", f"torch.randn({left}), torch.randn({right})"
+    )
     kernels = compiler.ask(after=rewritten(source, "fused-matmul"))
     assert all(kernel["spill_bytes"] <= 256 for kernel in kernels if kernel["arch"] == 90), kernels

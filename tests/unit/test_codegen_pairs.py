@@ -1,4 +1,5 @@
-"""Losses and distances of two or three tensors in Triton's interpreter, against float64 and eager."""
+"""Losses and distances of two or three tensors in Triton's interpreter, against float64 and
+eager."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
@@ -22,7 +23,10 @@ def agrees(interpreter, source: str, skill: str, slack: float = 3e-6) -> None:
     "expression, inputs",
     [
         ("F.cosine_similarity(x, y, dim=1)", ROWS),
-        ("F.cosine_similarity(x, y, dim=1)", "torch.randn(5, 13) * 1e25, torch.randn(5, 13) * 1e-3"),
+        (
+            "F.cosine_similarity(x, y, dim=1)",
+            "torch.randn(5, 13) * 1e25, torch.randn(5, 13) * 1e-3",
+        ),
         ("F.cosine_similarity(x, y, dim=1)", "torch.zeros(5, 13), torch.randn(5, 13)"),
         (
             "F.cosine_similarity(x, y, dim=-1, eps=1e-3) * 2",
@@ -102,7 +106,9 @@ def test_logarithms_that_somebody_else_reads_are_kept() -> None:
 
 
 @pytest.mark.parametrize("columns, worth", [(50_000, True), (8_192, True), (1_024, False)])
-def test_a_softmax_speaks_up_alone_only_for_rows_that_eager_reads_more_than_once(columns, worth) -> None:
+def test_a_softmax_speaks_up_alone_only_for_rows_that_eager_reads_more_than_once(
+    columns, worth
+) -> None:
     source = program("F.log_softmax(x, dim=-1)", f"torch.randn(1024, {columns})", arguments="x")
     _, found = matches(source, "fused-row-softmax")
     assert [match.benefit > 0 for match in found] == [worth]
@@ -110,6 +116,7 @@ def test_a_softmax_speaks_up_alone_only_for_rows_that_eager_reads_more_than_once
 
 @pytest.mark.parametrize("dim, worth", [(0, True), (1, False)])
 def test_a_softmax_over_another_dimension_speaks_up_alone(dim, worth) -> None:
-    """Eager takes 5 ms there where bytes take 0.06 (H200, 4096 x 8192); short rows it reads once."""
+    """Eager takes 5 ms there where bytes take 0.06 (H200, 4096 x 8192); short rows it reads
+    once."""
     source = program(f"F.softmax(x, dim={dim})", "torch.randn(50000, 512)", arguments="x")
     assert [match.benefit > 0 for match in matches(source, "fused-row-softmax")[1]] == [worth]

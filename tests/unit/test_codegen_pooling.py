@@ -1,4 +1,5 @@
-"""fused-pool: windows of every kind against torch, neighbors on both sides, and what must be left alone."""
+"""fused-pool: windows of every kind against torch, neighbors on both sides, and what must be left
+alone."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
@@ -36,10 +37,13 @@ CASES = [
 FUSED = [
     ("torch.tanh(F.max_pool2d(torch.relu(x * y), 2) + z)", f"{IMAGE}, {CHANNEL}, {CHANNEL}"),
     ("F.avg_pool2d(torch.sigmoid(x) * y, 2) * z", f"{IMAGE}, {IMAGE}, {CHANNEL}"),
-    ("F.max_pool2d(F.leaky_relu(x + y, 0.1), 3, 3, 1) / z", f"{IMAGE}, {CHANNEL}, torch.rand(1) + 1"),
+    ("F.max_pool2d(F.leaky_relu(x + y, 0.1), 3, "
+     "3, 1) / z", f"{IMAGE}, {CHANNEL}, torch.rand(1) + 1"),
     # exp(0) is 1, not 0: the padding must not pass through what comes before the pool.
-    ("F.avg_pool2d(torch.exp(x), 2, padding=1) + y + z", f"{IMAGE}, torch.randn(9, 10), torch.randn(1)"),
-    ("F.max_pool2d(torch.exp(x), 2, padding=1) - y * z", f"{IMAGE}, torch.randn(9, 10), torch.randn(1)"),
+    ("F.avg_pool2d(torch.exp(x), 2, padding=1) + y + z", f"{IMAGE}, torch.randn(9, 10), "
+                                                         f"torch.randn(1)"),
+    ("F.max_pool2d(torch.exp(x), 2, padding=1) - y * z", f"{IMAGE}, torch.randn(9, 10), "
+                                                         f"torch.randn(1)"),
 ]  # fmt: skip
 
 
@@ -48,7 +52,9 @@ def agrees(interpreter, source) -> None:
     found = interpreter.ask(before=source, after=rewritten(source, "fused-pool"))
     assert not found["fell_back"]
     assert all(found["same_kind"])
-    assert all(ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True))
+    assert all(
+        ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True)
+    )
 
 
 @pytest.mark.parametrize("expression, inputs", CASES)
@@ -78,7 +84,9 @@ def test_nan_wins_and_padding_never_does(interpreter):
     ceil=st.booleans(),
     data=st.data(),
 )
-def test_any_window_gives_the_shape_and_values_of_torch(interpreter, size, kernel, stride, ceil, data):
+def test_any_window_gives_the_shape_and_values_of_torch(
+    interpreter, size, kernel, stride, ceil, data
+):
     padding = data.draw(st.integers(0, kernel // 2))
     include = data.draw(st.booleans())
     inputs = f"torch.randn(2, 2, {size[0]}, {size[1]})"
@@ -116,7 +124,9 @@ def test_what_feeds_overlapping_windows_is_computed_once():
 
 
 def test_a_result_that_others_read_ends_the_kernel(interpreter):
-    source = program("(lambda p: (p, torch.relu(p), p * y))(F.max_pool2d(x, 2))", f"{IMAGE}, {CHANNEL}")
+    source = program(
+        "(lambda p: (p, torch.relu(p), p * y))(F.max_pool2d(x, 2))", f"{IMAGE}, {CHANNEL}"
+    )
     assert all("relu" not in match.label for match in matches(source, "fused-pool")[1])
     agrees(interpreter, source)
 
@@ -135,6 +145,8 @@ def test_a_global_average_is_left_to_the_library():
     ],
 )
 def test_pools_compile_without_spills(compiler, expression, inputs):
-    kernels = compiler.ask(after=rewritten(program(expression, inputs, arguments="x"), "fused-pool"))
+    kernels = compiler.ask(
+        after=rewritten(program(expression, inputs, arguments="x"), "fused-pool")
+    )
     assert {kernel["arch"] for kernel in kernels} == {80, 90}
     assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels

@@ -1,4 +1,5 @@
-"""fused-scan: cumulative sums and products with what stands around them, and what it must leave alone."""
+"""fused-scan: cumulative sums and products with what stands around them, and what it must leave
+alone."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
@@ -22,7 +23,8 @@ CASES = [
     ("x.flip(1).cumsum(1).flip(1) + y", "torch.randn(3, 5000), torch.randn(5000)", {"BLOCK_SIZE": 2048}),
     ("x.flip(0).cumsum(0).flip(0) * y", "torch.randn(70, 6, 7), torch.randn(7)", {}),
     ("torch.cumsum(torch.cat([torch.zeros(3, 1, 7), x * 2], 1), 1) + y", CUBE, {}),
-    ("torch.cumsum(torch.cat([torch.zeros(3, 2), x], 1), 1) + y[1]", "torch.randn(3, 6), torch.randn(7)", {}),
+    ("torch.cumsum(torch.cat([torch.zeros(3, 2), x], 1), "
+     "1) + y[1]", "torch.randn(3, 6), torch.randn(7)", {}),
     ("F.pad(x * 2, (0, 0, 2, 0)).cumsum(1) + y", CUBE, {}),
     ("F.pad(x[:, :-1], (1, 0)).cumsum(1) + y", PAIR, {}),
     ("torch.cat([torch.zeros(5, 1), x[:, :-1]], 1).cumsum(1) + y", PAIR, {}),
@@ -42,7 +44,9 @@ def agrees(interpreter, source, **parameters) -> None:
     assert not found["fell_back"]
     assert all(found["same_kind"])
     slack = 2**-6 if "bfloat16" in source else 3e-6
-    assert all(ours <= 2 * eager + slack for ours, eager in zip(found["ours"], found["eager"], strict=True))
+    assert all(
+        ours <= 2 * eager + slack for ours, eager in zip(found["ours"], found["eager"], strict=True)
+    )
 
 
 @pytest.mark.parametrize("expression, inputs, parameters", CASES)
@@ -52,7 +56,8 @@ def test_scans_agree_with_torch(interpreter, expression, inputs, parameters):
 
 def test_nan_and_infinity_spread_as_in_torch(interpreter):
     inputs = (
-        "torch.tensor([[1.0, float('inf'), 2.0, float('-inf'), 3.0], [1.0, float('nan'), 2.0, 3.0, -0.0]]),"
+        "torch.tensor([[1.0, float('inf'), 2.0, float('-inf'), 3.0], [1.0, float('nan'), 2.0, "
+        "3.0, -0.0]]),"
         " torch.ones(5)"
     )
     agrees(interpreter, program("torch.cumsum(x, 1) * y", inputs))
@@ -62,9 +67,12 @@ def test_nan_and_infinity_spread_as_in_torch(interpreter):
 @settings(max_examples=examples(8), deadline=None)
 @given(shape=st.lists(st.integers(2, 9), min_size=1, max_size=4), data=st.data())
 def test_any_dimension_of_any_shape(shape, data):
-    """The kernel's sizes come from the operand; here only that source is made, for whatever shape."""
+    """The kernel's sizes come from the operand; here only that source is made, for whatever
+    shape."""
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
-    source = program(f"torch.cumsum(x * 2, {dim}) + 1", f"torch.randn({tuple(shape)})", arguments="x")
+    source = program(
+        f"torch.cumsum(x * 2, {dim}) + 1", f"torch.randn({tuple(shape)})", arguments="x"
+    )
     text = rewritten(source, "fused-scan")
     assert "def fused_mul_cumsum_add(x):" in text
     assert f".shape[{dim % len(shape)}]" in text
@@ -82,7 +90,9 @@ LEFT_ALONE = [
 @pytest.mark.parametrize("expression, inputs", LEFT_ALONE)
 def test_other_scans_are_left_alone(expression, inputs):
     found = matches(program(expression, inputs), "fused-scan")[1]
-    assert all("reverse" not in match.summary and "from the end" not in match.summary for match in found)
+    assert all(
+        "reverse" not in match.summary and "from the end" not in match.summary for match in found
+    )
     if "flip" not in expression:
         assert found == []
 

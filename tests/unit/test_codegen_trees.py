@@ -18,12 +18,20 @@ UNARY = [
     "F.softplus({})",
     "torch.sigmoid({})",
 ]
-BINARY = ["({} + {})", "({} * {})", "({} - {})", "torch.where(x > 0, {}, {})", "({} / (1.5 + ({}) ** 2))"]
+BINARY = [
+    "({} + {})",
+    "({} * {})",
+    "({} - {})",
+    "torch.where(x > 0, {}, {})",
+    "({} / (1.5 + ({}) ** 2))",
+]
 
 
 def grown(children):
     one = st.builds(lambda form, a: form.format(f"(x * 0 + {a})"), st.sampled_from(UNARY), children)
-    two = st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(BINARY), children, children)
+    two = st.builds(
+        lambda form, a, b: form.format(a, b), st.sampled_from(BINARY), children, children
+    )
     return one | two
 
 
@@ -40,7 +48,9 @@ def test_random_trees_agree_with_torch(interpreter, tree, shape):
     assert found
     from kernel_lsp.records import Step
 
-    steps = [Step(skill="fused-pointwise", site=max(found, key=lambda match: len(match.nodes)).label)]
+    steps = [
+        Step(skill="fused-pointwise", site=max(found, key=lambda match: len(match.nodes)).label)
+    ]
     answer = interpreter.ask(before=source, after=session.propose(steps).candidate.program)
     assert not answer["fell_back"] and all(answer["same_kind"])
     assert all(o <= 2 * e + 3e-6 for o, e in zip(answer["ours"], answer["eager"], strict=True))

@@ -54,7 +54,8 @@ def test_a_command_loads_nothing_that_only_others_need() -> None:
     code = (
         "import sys; from kernel_lsp.commands import app; app.application(['verify']);"
         "assert 'kernel_lsp.evaluator.verify' in sys.modules;"
-        "heavy = {'sqlalchemy', 'torch', 'kernel_lsp.pipeline', 'kernel_lsp.server'} & set(sys.modules);"
+        "heavy = {'sqlalchemy', 'torch', 'kernel_lsp.pipeline', 'kernel_lsp.server'} & "
+        "set(sys.modules);"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -50,17 +50,27 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": str(Path(kernel_lsp.__file__).parent.parent),
     }
     argv = [sys.executable, "-m", "kernel_lsp", *arguments]
-    return subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        argv, cwd=project, env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("optimize", "model.py", "--show-prompt"), ("optimize", "model.py"), ("verify", "model.py", "other.py")],
+    [
+        ("optimize", "model.py", "--show-prompt"),
+        ("optimize", "model.py"),
+        ("verify", "model.py", "other.py"),
+    ],
     ids=" ".join,
 )
 def test_no_command_starts_it(arguments: tuple[str, ...], project: Path) -> None:
     done = command(project, *arguments)
-    assert done.returncode == 2 and "nobody has allowed" in done.stderr and "kernel-lsp trust" in done.stderr
+    assert (
+        done.returncode == 2
+        and "nobody has allowed" in done.stderr
+        and "kernel-lsp trust" in done.stderr
+    )
     assert not started(project)
 
 

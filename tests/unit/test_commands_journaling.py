@@ -1,4 +1,5 @@
-"""What the command line has applied: accepted at once, and kept, changed or taken back when it is seen."""
+"""What the command line has applied: accepted at once, and kept, changed or taken back when it is
+seen."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
@@ -56,7 +57,10 @@ def kinds(journal: Journal) -> list[str]:
 
 
 def look(journal: Journal, tmp_path: Path) -> list[str]:
-    return [papers.origin.event for papers in journaling.log_outcomes(journal, tmp_path, tmp_path / "data")]
+    return [
+        papers.origin.event
+        for papers in journaling.log_outcomes(journal, tmp_path, tmp_path / "data")
+    ]
 
 
 def test_what_was_just_written_is_accepted_and_no_more(journal: Journal) -> None:
@@ -72,7 +76,8 @@ def test_what_is_still_there_when_a_later_command_looks_was_kept_and_is_drafted(
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [(BEFORE, "reverted"), (OTHER, "modified"), (None, "deleted"), (AFTER + "def (", None)]
+    ("text", "kind"),
+    [(BEFORE, "reverted"), (OTHER, "modified"), (None, "deleted"), (AFTER + "def (", None)],
 )
 def test_what_is_not_there_any_more_is_told_apart(
     journal: Journal, tmp_path: Path, text: str | None, kind: str | None
@@ -104,7 +109,10 @@ def test_what_an_editor_has_applied_is_the_editors(tmp_path: Path) -> None:
         offer = journaling.offer_of(made(), str(tmp_path), "net.py")
         assert offer is not None
         opened.record(
-            [*tracker.chosen(offer, 1.0), *tracker.observed(offer.identity, offer.after, "change", 2.0)]
+            [
+                *tracker.chosen(offer, 1.0),
+                *tracker.observed(offer.identity, offer.after, "change", 2.0),
+            ]
         )
         opened.save_tracker(tracker.export())
         (tmp_path / "net.py").write_text(BEFORE)

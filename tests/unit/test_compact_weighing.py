@@ -18,9 +18,10 @@ def cost(host: float, device: float, launches: int) -> CallCost:
 
 
 def test_two_courses_in_words() -> None:
-    """Host 65.536 us = 2^16 ns, device 16.384 us. Fused: half the host's time, half is left. The other is a
-    recording alone, 8.192 us: eight times as fast as the program, four times as the rule's; all is left of
-    what sites save, and without a fusion host and device are as they were."""
+    """Host 65.536 us = 2^16 ns, device 16.384 us. Fused: half the host's time, half is left. The
+    other is a recording alone, 8.192 us: eight times as fast as the program, four times as the
+    rule's; all is left of what sites save, and without a fusion host and device are as they
+    were."""
     graph = GraphView(
         operations=(
             Operation(name="secret", role=OperationRole.INPUT, op=""),
@@ -47,7 +48,9 @@ def test_two_courses_in_words() -> None:
 
 def test_a_course_is_told_by_its_sites_and_its_cost() -> None:
     told = value_model.plan([site("a", 0.5), site("b", 0.2), site("c", None)], cost(3e-5, 1e-5, 1))
-    assert told == WeighedPlan(skills=("a", "b", "c"), cost=cost(3e-5, 1e-5, 1), left=0.4, wrapped=False)
+    assert told == WeighedPlan(
+        skills=("a", "b", "c"), cost=cost(3e-5, 1e-5, 1), left=0.4, wrapped=False
+    )
     assert told.call_s == 3e-5
     assert value_model.plan([site("a", 1.0)], cost(0.0, 0.0, 0)).left == value_model.LEAST_LEFT
 
@@ -64,7 +67,12 @@ def test_nothing_is_divided_by_nothing() -> None:
 
 
 def test_answers() -> None:
-    assert [value_model.word(math.log(gain)) for gain in (1.0, 2.0, 0.5, 100.0)] == ["g0", "g8", "g-8", "g16"]
+    assert [value_model.word(math.log(gain)) for gain in (1.0, 2.0, 0.5, 100.0)] == [
+        "g0",
+        "g8",
+        "g-8",
+        "g16",
+    ]
     even = [math.log(0.25), math.log(0.75)]
     assert value_model.expected_gain(["g0", "g8"], even) == pytest.approx(0.75 * math.log(2))
     assert (

@@ -13,7 +13,9 @@ def project(folder: Path, text: str) -> Path:
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
-    folder = project(tmp_path, 'budget = 1\nthreshold = 1.1\nmax_hints_per_file = 3\ndevice = "cpu"')
+    folder = project(
+        tmp_path, 'budget = 1\nthreshold = 1.1\nmax_hints_per_file = 3\ndevice = "cpu"'
+    )
     settings, problems = load(
         folder,
         environ={
@@ -74,10 +76,18 @@ def test_switches_of_our_own_processes_are_no_settings() -> None:
 
 
 def test_words_for_booleans_and_lists() -> None:
-    environ = {"KERNEL_LSP_HOVER": "off", "KERNEL_LSP_KEEP_SOURCE": "Yes", "KERNEL_LSP_SKILL_FOLDERS": "a:b"}
+    environ = {
+        "KERNEL_LSP_HOVER": "off",
+        "KERNEL_LSP_KEEP_SOURCE": "Yes",
+        "KERNEL_LSP_SKILL_FOLDERS": "a:b",
+    }
     settings, problems = load(None, environ=environ)
     assert problems == []
-    assert (settings.hover, settings.keep_source, settings.skill_folders) == (False, True, ("a", "b"))
+    assert (settings.hover, settings.keep_source, settings.skill_folders) == (
+        False,
+        True,
+        ("a", "b"),
+    )
 
 
 def test_settings_survive_the_wire() -> None:
@@ -86,19 +96,26 @@ def test_settings_survive_the_wire() -> None:
 
 
 def test_how_a_gpu_is_shared_is_its_users_to_say(tmp_path: Path) -> None:
-    text = 'gpu_when_busy = "ignore"\ngpu_minutes_per_hour = 60\ngpu_memory_mb = 1000\ngpu_wait_s = 1'
+    text = (
+        'gpu_when_busy = "ignore"\ngpu_minutes_per_hour = 60\ngpu_memory_mb = 1000\ngpu_wait_s = 1'
+    )
     settings, problems = load(project(tmp_path, text), environ={"KERNEL_LSP_GPU_MEMORY_MB": "2048"})
     assert len(problems) == 4 and all("may not decide" in str(problem) for problem in problems)
     assert (settings.gpu_when_busy, settings.gpu_minutes_per_hour) == ("wait", 20.0)
     assert settings.gpu_memory_mb == 2048 and Settings().gpu_memory_mb is None
-    _, problems = load(None, environ={}, editor={"gpu_minutes_per_hour": 61, "gpu-memory-mb": "much"})
+    _, problems = load(
+        None, environ={}, editor={"gpu_minutes_per_hour": 61, "gpu-memory-mb": "much"}
+    )
     assert "allowed: 0.0 to 60.0; 20.0 is used" in str(problems[0])
     assert "allowed: a whole number; None is used" in str(problems[1])
 
 
 def test_a_project_names_no_skills_and_no_limits_of_time(tmp_path: Path) -> None:
     """A clone could run skills of its own choice, and a pull request hold a runner for a day."""
-    text = 'skill_folders = ["/x"]\nevaluate_timeout_s = 86400\njob_timeout_s = 86400\ncapture_timeout_s = 1'
+    text = (
+        'skill_folders = ["/x"]\nevaluate_timeout_s = 86400\njob_timeout_s = '
+        "86400\ncapture_timeout_s = 1"
+    )
     settings, problems = load(project(tmp_path, text), environ={})
     assert len(problems) == 4 and all("may not decide" in str(problem) for problem in problems)
     assert settings == Settings()

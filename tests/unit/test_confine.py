@@ -1,4 +1,5 @@
-"""What a forked worker may and may not do, asked through the worker's own door: a candidate's source."""
+"""What a forked worker may and may not do, asked through the worker's own door: a candidate's
+source."""
 
 import os
 import re
@@ -86,7 +87,8 @@ DENIED = {
     "connect to the machine": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "reach an abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0kernel-lsp-test')",
     "reach a socket in its folder": "socket.socket(socket.AF_UNIX).connect('ROOT/mine/service')",
-    "log to a service": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', 'ROOT/mine/log')",
+    "log to a service": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', "
+    "'ROOT/mine/log')",
     "make namespaces": "call(272, 0x10000000)",
     "make namespaces by clone": "call(56, 0x10000000 | 17, 0, 0, 0, 0)",
     "mount": "call(165, 0, 0, 0, 0, 0)",
@@ -152,7 +154,9 @@ async def test_a_worker_cannot(
         finally:
             await child.kill()
             shutil.rmtree(hidden)
-    assert re.search(r"raised (OS|Permission|FileNotFound|ProcessLookup|ConnectionRefused)Error", said), said
+    assert re.search(
+        r"raised (OS|Permission|FileNotFound|ProcessLookup|ConnectionRefused)Error", said
+    ), said
     assert "written" not in os.listdir("/etc")
 
 
@@ -161,9 +165,11 @@ NEEDED = {
     "make folders": "os.makedirs('a/b'); open('a/b/c', 'w').write('x'); os.rename('a/b/c', 'd')",
     "write to temporary files": "import tempfile; tempfile.NamedTemporaryFile().write(b'x')",
     "read its inputs": "assert open('ROOT/outbox/inputs').read() == 'inputs'",
-    "compute on several threads": "import torch; torch.set_num_threads(4); (torch.rand(512, 512) ** 2).sum()",
+    "compute on several threads": "import torch; torch.set_num_threads(4); (torch.rand(512, 512) "
+    "** 2).sum()",
     "start threads": "import threading; t = threading.Thread(target=int); t.start(); t.join()",
-    "start a compiler": "import subprocess; subprocess.run(['cc', '--version'], check=True, stdout=-3)",
+    "start a compiler": "import subprocess; subprocess.run(['cc', '--version'], check=True, "
+    "stdout=-3)",
     "use a local socket": "import socket; socket.socketpair()",
     "know itself": "assert open('/proc/self/status').read()",
     "discard output": "open('/dev/null', 'w').write('x'); open('/dev/urandom', 'rb').read(4)",
@@ -184,7 +190,9 @@ async def test_a_worker_can(what: str, zygote: ZygoteClient, confinement: Confin
         await child.kill()
 
 
-async def test_a_worker_compiles_with_the_inductor(zygote: ZygoteClient, confinement: Confinement) -> None:
+async def test_a_worker_compiles_with_the_inductor(
+    zygote: ZygoteClient, confinement: Confinement
+) -> None:
     branch = await zygote.branch("compiler")
     code = """
     import torch
@@ -200,10 +208,16 @@ async def test_a_worker_compiles_with_the_inductor(zygote: ZygoteClient, confine
         await branch.close()
 
 
-async def test_the_evidence_names_the_layers(zygote: ZygoteClient, confinement: Confinement) -> None:
+async def test_the_evidence_names_the_layers(
+    zygote: ZygoteClient, confinement: Confinement
+) -> None:
     child = await start(zygote, replace(confinement, hidden=()))
     await child.kill()
-    assert "Landlock" in child.confined and "seccomp" in child.confined and "privileges" in child.confined
+    assert (
+        "Landlock" in child.confined
+        and "seccomp" in child.confined
+        and "privileges" in child.confined
+    )
 
 
 async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
@@ -217,13 +231,20 @@ async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
     child = await start(zygote, replace(confinement, overlaid=(project,), replaced={file: edited}))
     try:
         assert {"overlays", "replaced files"} <= child.layers
-        assert await run(child, f"assert open('{file}').read() == 'edited'; open('{project}/new', 'w')") == ""
+        assert (
+            await run(
+                child, f"assert open('{file}').read() == 'edited'; open('{project}/new', 'w')"
+            )
+            == ""
+        )
     finally:
         await child.kill()
     assert os.listdir(project) == ["model.py"] and file.read_text() == "real"
 
 
-async def test_where_no_file_can_be_replaced_nothing_is_run(confinement: Confinement, tmp_path: Path) -> None:
+async def test_where_no_file_can_be_replaced_nothing_is_run(
+    confinement: Confinement, tmp_path: Path
+) -> None:
     file, edited = tmp_path / "model.py", tmp_path / "edited"
     file.write_text("real")
     edited.write_text("edited")

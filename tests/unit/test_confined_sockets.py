@@ -1,4 +1,5 @@
-"""No local service can be reached from a confined child, by whatever sort of socket; a socketpair works."""
+"""No local service can be reached from a confined child, by whatever sort of socket; a socketpair
+works."""
 
 import contextlib
 import os
@@ -50,7 +51,9 @@ def served(code: str, *places: str) -> Iterator[list[str]]:
                 if place.startswith("/"):
                     os.chmod(place + kind, 0o777)
                     stack.callback(os.unlink, place + kind)
-            asked.append(code.replace("STREAM", repr(place + "STREAM"), 1) if "(STREAM" in code else code)
+            asked.append(
+                code.replace("STREAM", repr(place + "STREAM"), 1) if "(STREAM" in code else code
+            )
             asked[-1] = asked[-1].replace("DATAGRAM", repr(place + "DGRAM"))
         yield asked
 
@@ -60,7 +63,9 @@ def served(code: str, *places: str) -> Iterator[list[str]]:
 def test_no_service_is_reached(how: str, without: tuple[str, ...], who: str, scratch: Path) -> None:
     """In a folder that it reads, below /run, and by an abstract name."""
     run = "/run/kernel-lsp-test-" if os.access("/run", os.W_OK) else f"{scratch}/run-"
-    with served("import socket; " + REACHING[how], f"{scratch}/", run, "\0kernel-lsp-test-") as asked:
+    with served(
+        "import socket; " + REACHING[how], f"{scratch}/", run, "\0kernel-lsp-test-"
+    ) as asked:
         for code in asked:
             said = confined(code, scratch, who=who, without=without)
             assert said.error.split(":")[0] in ("PermissionError", "FileNotFoundError"), code
@@ -85,7 +90,10 @@ def test_no_network_is_reached(how: str, without: tuple[str, ...], who: str, scr
         if how == "netlink" and without == ("seccomp",) and "network" in said.layers["namespaces"]:
             return  # it talks about a network of its own, in which nobody is
         assert "Error" in said.error
-        assert confined(code, scratch, who=who, without=("namespaces", "landlock", "seccomp")).error == ""
+        assert (
+            confined(code, scratch, who=who, without=("namespaces", "landlock", "seccomp")).error
+            == ""
+        )
 
 
 def test_what_stays(who: str, scratch: Path) -> None:

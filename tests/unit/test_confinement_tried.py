@@ -1,4 +1,5 @@
-"""Which layers hold is tried, by a child that attempts what they forbid; `doctor` shows the same."""
+"""Which layers hold is tried, by a child that attempts what they forbid; `doctor` shows the
+same."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,9 @@ async def test_a_container_without_namespaces_is_told_from_a_machine_with_them(
     assert found.words.startswith("no namespaces")
 
 
-async def test_what_cannot_be_tried_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_tried_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(held.sys, "executable", str(tmp_path / "none"))
     found = await held.try_layers()
     assert found.problem is not None and found.layers == frozenset()

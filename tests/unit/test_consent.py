@@ -12,7 +12,14 @@ from kernel_lsp import consented
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import layers
 from kernel_lsp.confinement.layers import GUARANTEES
-from kernel_lsp.consent import MAX_ATTEMPTS, ConsentAnswer, Consents, remote_origin, trust, trust_remote
+from kernel_lsp.consent import (
+    MAX_ATTEMPTS,
+    ConsentAnswer,
+    Consents,
+    remote_origin,
+    trust,
+    trust_remote,
+)
 from kernel_lsp.errors import ConfigError
 
 
@@ -130,7 +137,9 @@ def test_a_damaged_leave_to_send_is_none(tmp_path: Path, damage: object) -> None
     assert Consents(tmp_path).allows_remote("/one", THERE)
 
 
-def test_leave_to_send_in_a_folder_that_cannot_be_written_holds_for_the_session(tmp_path: Path) -> None:
+def test_leave_to_send_in_a_folder_that_cannot_be_written_holds_for_the_session(
+    tmp_path: Path,
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     consents = Consents(blocked)
@@ -161,7 +170,9 @@ def test_the_command_line_allows_and_forbids_a_remote_model(tmp_path: Path) -> N
     assert Consents(tmp_path).answer("/one") is None  # another question
 
 
-def repository(folder: Path, remote: str = "https://example.com/one", began: str = "a" * 40) -> Path:
+def repository(
+    folder: Path, remote: str = "https://example.com/one", began: str = "a" * 40
+) -> Path:
     (folder / ".git" / "logs").mkdir(parents=True)
     config = f'[core]\n\tfsmonitor = touch /tmp/ran\n[remote "origin"]\n\turl = {remote}\n'
     (folder / ".git" / "config").write_text(config)
@@ -196,10 +207,15 @@ def test_an_inode_that_has_come_again_is_another_folder(tmp_path: Path) -> None:
     ("change", "words"),
     [
         (
-            lambda git: (git / "config").write_text('[remote "origin"]\nurl = https://example.com/two'),
+            lambda git: (git / "config").write_text(
+                '[remote "origin"]\nurl = https://example.com/two'
+            ),
             "remote",
         ),
-        (lambda git: (git / "logs" / "HEAD").write_text(f"{'0' * 40} {'b' * 40} x\n"), "another clone"),
+        (
+            lambda git: (git / "logs" / "HEAD").write_text(f"{'0' * 40} {'b' * 40} x\n"),
+            "another clone",
+        ),
         (lambda git: shutil.rmtree(git), "no repository any more"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -279,11 +295,16 @@ def test_git_files_of_worktrees_are_followed_as_text(tmp_path: Path) -> None:
     assert consented.about(tree)["remotes"] == ["https://example.com/one"]
 
 
-def test_what_must_hold_is_everything_but_what_was_accepted_and_the_promised_layers(tmp_path: Path) -> None:
+def test_what_must_hold_is_everything_but_what_was_accepted_and_the_promised_layers(
+    tmp_path: Path,
+) -> None:
     consents = Consents(tmp_path / "data")
     assert consents.required(tmp_path) == consents.required(None) == frozenset(GUARANTEES)
     consents.record(
-        tmp_path, ConsentAnswer.ALLOW, promise=frozenset({"Landlock"}), accepted=frozenset({layers.NET})
+        tmp_path,
+        ConsentAnswer.ALLOW,
+        promise=frozenset({"Landlock"}),
+        accepted=frozenset({layers.NET}),
     )
     assert consents.required(tmp_path) == (frozenset(GUARANTEES) - {layers.NET}) | {"Landlock"}
     consents.forget(tmp_path)

@@ -1,4 +1,5 @@
-"""The examples in CONTRIBUTING.md work exactly as they stand there. (The skill's is in skills/README.md.)"""
+"""The examples in CONTRIBUTING.md work exactly as they stand there. (The skill's is in
+skills/README.md.)"""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def imported(path: Path, name: str) -> ModuleType:
     return module
 
 
-def test_the_rule_finds_what_its_case_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_finds_what_its_case_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from test_analysis_rules import check
 
     (tmp_path / "kl109.py").write_text(BLOCKS["rule"])
@@ -54,13 +57,16 @@ def test_the_family_computes_what_torch_computes(
     folder.mkdir()
     (folder / "rewrite.py").write_text(BLOCKS["skill"])
     skill = Skill(
-        name=folder.name, description="", scope="graph", tags=(), version=1, body="", path=str(folder),
+        name=folder.name, description="", scope="graph", tags=(), version=1, body="",
+        path=str(folder),
         executable=True,
     )  # fmt: skip
 
     def open_session(source: str) -> EngineSession:
         target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-        return EngineSession(target, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu", [skill])
+        return EngineSession(
+            target, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu", [skill]
+        )
 
     before = program("torch.cdist(x, y, p=1.0)", "torch.randn(50, 7), torch.randn(33, 7)")
     session = open_session(before)

@@ -1,4 +1,5 @@
-"""What happens around a convolution that stays the library's: its bias, its layout, its place in a plan."""
+"""What happens around a convolution that stays the library's: its bias, its layout, its place in a
+plan."""
 
 from __future__ import annotations
 
@@ -24,21 +25,30 @@ def proved(session: EngineSession, name: str) -> list[str]:
     """Labels where every precondition is proved, worth it or not."""
     rewrites = session.rewrites[name]
     found = rewrites.match(session.graph)
-    return [m.label for m in found if all(p.holds for p in rewrites.preconditions(session.graph, m))]
+    return [
+        m.label for m in found if all(p.holds for p in rewrites.preconditions(session.graph, m))
+    ]
 
 
 def for_a_gpu(source: str, names: Sequence[str]) -> str:
-    """The program after each skill at its first proved place, with a guard that lets CPU tensors in."""
+    """The program after each skill at its first proved place, with a guard that lets CPU tensors
+    in."""
     session, steps = opened(source, *names), list[Step]()
     for name in names:
         graph = session._replay(session.graph, steps)[0]
         rewrites = session.rewrites[name]
-        fits = (m for m in rewrites.match(graph) if all(p.holds for p in rewrites.preconditions(graph, m)))
+        fits = (
+            m
+            for m in rewrites.match(graph)
+            if all(p.holds for p in rewrites.preconditions(graph, m))
+        )
         steps.append(Step(skill=name, site=next(fits).label))
     return on_cpu(session.make(steps).program)
 
 
-def agree_in_float64(source: str, after: str, x: torch.Tensor, training: bool | None = None) -> None:
+def agree_in_float64(
+    source: str, after: str, x: torch.Tensor, training: bool | None = None
+) -> None:
     wide = after.replace("torch.float32", "torch.float64")
     first, second = (instance(text, training, torch.float64) for text in (source, wide))
 
@@ -65,7 +75,9 @@ BIASED = [
 
 @pytest.mark.parametrize(("layer", "shape"), BIASED)
 def test_the_bias_is_the_same_number_for_each_channel(layer: str, shape: tuple[int, ...]) -> None:
-    source = module("return torch.relu(self.conv(x))", f"self.conv = nn.{layer}", f"torch.randn{shape}")
+    source = module(
+        "return torch.relu(self.conv(x))", f"self.conv = nn.{layer}", f"torch.randn{shape}"
+    )
     after = for_a_gpu(source, ["bias-into-tail"])
     assert "conv.bias" in after and "self.conv(x)" in after.split("_forward_eager")[1]
     agree_in_float64(source, after, torch.randn(shape, dtype=torch.float64))
@@ -76,7 +88,9 @@ def test_the_bias_of_a_functional_call_may_be_named() -> None:
     source = module(
         "return F.conv2d(x, self.w, stride=2, bias=self.b).tanh()", init, "torch.randn(2, 3, 9, 9)"
     )
-    agree_in_float64(source, for_a_gpu(source, ["bias-into-tail"]), torch.randn(2, 3, 9, 9).double())
+    agree_in_float64(
+        source, for_a_gpu(source, ["bias-into-tail"]), torch.randn(2, 3, 9, 9).double()
+    )
 
 
 TAILS = [
@@ -89,9 +103,13 @@ TAILS = [
 
 @pytest.mark.parametrize(("tail", "name", "layer"), TAILS)
 def test_the_tail_adds_it(interpreter: Child, tail: str, name: str, layer: str) -> None:
-    source = module(f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 10, 9)")
+    source = module(
+        f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 10, 9)"
+    )
     after = for_a_gpu(source, ["bias-into-tail", name])
-    assert after.split("def forward")[1].count("+") == 0  # no addition is left outside of the kernel
+    assert (
+        after.split("def forward")[1].count("+") == 0
+    )  # no addition is left outside of the kernel
     result = interpreter.ask(before=source, after=after)
     assert not result["fell_back"] and all(result["same_kind"])
     errors = zip(result["ours"], result["eager"], strict=True)
@@ -136,7 +154,8 @@ def test_a_bias_of_another_dtype_is_refused() -> None:
 
 
 def test_the_convolution_stays_the_librarys() -> None:
-    """Whoever takes the bias out plans a fused tail behind the library's call: nobody replaces that call."""
+    """Whoever takes the bias out plans a fused tail behind the library's call: nobody replaces
+    that call."""
     init = "self.conv = nn.ConvTranspose2d(16, 32, 4, 2, 1)"
     source = module("return self.conv(x).tanh() * 2", init, LARGE)
     session = opened(source, "bias-into-tail", "conv-transpose-by-phase", "fused-pointwise")
@@ -159,13 +178,16 @@ def test_the_convolution_stays_the_librarys() -> None:
     ],
 )
 def test_windows_side_by_side_are_one_product(layer: str, tail: str) -> None:
-    source = module(f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 8, 12)")
+    source = module(
+        f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 8, 12)"
+    )
     after = for_a_gpu(source, ["patches-as-channels"])
     assert "stride" not in after.split("_forward_eager(x)")[1]
     agree_in_float64(source, after, torch.randn(2, 3, 8, 12, dtype=torch.float64))
     wide = after.replace("torch.float32", "torch.float64")
     results = [
-        instance(text, None, torch.float64)(torch.randn(2, 3, 8, 12).double()) for text in (source, wide)
+        instance(text, None, torch.float64)(torch.randn(2, 3, 8, 12).double())
+        for text in (source, wide)
     ]
     if not tail.startswith("h.flatten(2)"):
         assert results[0].stride() == results[1].stride()
@@ -191,12 +213,18 @@ def test_other_windows_are_left_alone(layer: str) -> None:
 
 def test_one_window_is_a_product_already() -> None:
     several = module(
-        "return self.conv(x)", "self.conv = nn.Conv2d(3, 384, 16, 16)", "torch.randn(64, 3, 224, 224)"
+        "return self.conv(x)",
+        "self.conv = nn.Conv2d(3, 384, 16, 16)",
+        "torch.randn(64, 3, 224, 224)",
     )
     one = module(
-        "return self.conv(x)", "self.conv = nn.Conv2d(3, 384, 32, 32)", "torch.randn(4096, 3, 32, 32)"
+        "return self.conv(x)",
+        "self.conv = nn.Conv2d(3, 384, 32, 32)",
+        "torch.randn(4096, 3, 32, 32)",
     )
-    assert [len(opened(text, "patches-as-channels").capture().sites) for text in (several, one)] == [1, 0]
+    assert [
+        len(opened(text, "patches-as-channels").capture().sites) for text in (several, one)
+    ] == [1, 0]
 
 
 # --- channels-last-conv ------------------------------------------------------------------
@@ -210,5 +238,7 @@ def test_a_layer_of_few_input_channels_keeps_its_format() -> None:
     fast = after.split("return self._forward_eager(x)")[1]
     assert "self.stem(x)" in fast and not re.search(r"\bconv\(", fast)
     agree_in_float64(source, after, torch.randn(2, 3, 24, 24, dtype=torch.float64))
-    alone = module("return self.stem(x)", "self.stem = nn.Conv2d(3, 16, 3)", "torch.randn(2, 3, 24, 24)")
+    alone = module(
+        "return self.stem(x)", "self.stem = nn.Conv2d(3, 16, 3)", "torch.randn(2, 3, 24, 24)"
+    )
     assert proved(opened(alone, "channels-last-conv"), "channels-last-conv") == []

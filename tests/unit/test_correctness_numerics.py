@@ -1,4 +1,5 @@
-"""Classes of precision, doubled constants and the lower-precision control, with numbers worked by hand."""
+"""Classes of precision, doubled constants and the lower-precision control, with numbers worked by
+hand."""
 
 import subprocess
 import sys
@@ -80,7 +81,9 @@ def test_coarsening_moves_by_at_most_half_a_step_and_only_once(value: float) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_a_matrix_product_of_coarsened_operands_fails_the_faithful_rule(dtype: "torch.dtype") -> None:
+def test_a_matrix_product_of_coarsened_operands_fails_the_faithful_rule(
+    dtype: "torch.dtype",
+) -> None:
     draw = torch.Generator().manual_seed(3)
     a, b = (torch.randn(32, 64, generator=draw, dtype=torch.float64).to(dtype) for _ in range(2))
     oracle = a.double() @ b.double().T

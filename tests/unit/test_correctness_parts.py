@@ -81,7 +81,10 @@ def test_other_rows_stand_behind_a_smaller_batch_in_the_same_memory() -> None:
     (batch, whole), (again, _) = made[0], other[0]
     assert batch.tolist() == again.tolist() == [3.0, 1.0] and torch.equal(whole, table)
     behind = [t.as_strided((6,), (1,))[2:] for t in (batch, again)]
-    assert not torch.equal(*behind) and whole.untyped_storage().nbytes() > table.untyped_storage().nbytes()
+    assert (
+        not torch.equal(*behind)
+        and whole.untyped_storage().nbytes() > table.untyped_storage().nbytes()
+    )
 
 
 def test_every_way_of_updating_comes_up_and_the_first_is_loading() -> None:
@@ -114,7 +117,9 @@ def test_versions_or_addresses_tell_a_careful_cache_of_every_update() -> None:
 
 def test_a_candidate_that_lacks_a_parameter_is_told_so() -> None:
     with pytest.raises(EvaluationError, match="does not take the reference's parameters"):
-        parameters.update(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2).state_dict(), "copy")
+        parameters.update(
+            torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2).state_dict(), "copy"
+        )
 
 
 def test_switching_the_mode_leaves_every_module_in_its_own() -> None:
@@ -133,7 +138,9 @@ def test_inputs_are_placed_with_their_values_and_layout(layout: str, fresh: bool
     values = variations.relay_memory(torch.arange(12.0).reshape(3, 4), layout).requires_grad_()
     held = memory.Memory("cpu")
     placed = held.place([values], fresh=fresh)[0]
-    assert torch.equal(placed, values) and placed.stride() == values.stride() and placed.requires_grad
+    assert (
+        torch.equal(placed, values) and placed.stride() == values.stride() and placed.requires_grad
+    )
     assert placed.data_ptr() % 16 == (0 if layout == "as_given" else 4)
     assert held.problems() == []
 
@@ -162,7 +169,9 @@ def test_writing_into_the_gap_between_rows_is_seen() -> None:
     assert [note["name"] for note in held.problems()] == ["guard-bands"]
 
 
-@pytest.mark.parametrize("values", [torch.ones(5), torch.ones(1).expand(5)], ids=["plain", "expanded"])
+@pytest.mark.parametrize(
+    "values", [torch.ones(5), torch.ones(1).expand(5)], ids=["plain", "expanded"]
+)
 def test_writing_into_an_input_is_seen(values: "torch.Tensor") -> None:
     held = memory.Memory("cpu")
     placed = held.place([values], fresh=False)[0]
@@ -248,7 +257,7 @@ def test_gradients_exist_in_the_same_places() -> None:
         matching.match_gradients({"input 0": one}, {"input 0": None})
 
 
-# --- what a stranger says ---------------------------------------------------------------------------
+# --- what a stranger says -------------------------------------------------------------------------
 
 
 def test_a_strangers_answer_opens_no_file_and_allocates_no_strides() -> None:

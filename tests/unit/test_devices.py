@@ -1,4 +1,5 @@
-"""Devices are data: one description per architecture, and costs follow the one that a target will run on."""
+"""Devices are data: one description per architecture, and costs follow the one that a target will
+run on."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_reference_is_what_costs_were_fitted_on() -> None:
-    for found in (devices.describe("cuda"), devices.describe("cuda", "sm_90", "NVIDIA H100 80GB HBM3")):
+    for found in (
+        devices.describe("cuda"),
+        devices.describe("cuda", "sm_90", "NVIDIA H100 80GB HBM3"),
+    ):
         assert (found.processors, found.bytes_per_s, found.flops_per_s) == (132, 4.3e12, 50e12)
         assert found.overhead_s == 6e-6
 
@@ -56,7 +60,10 @@ def test_a_cpu_is_a_cpu_whatever_gpu_stands_beside_it() -> None:
 
 def test_no_cost_model_and_no_generated_text_names_a_card() -> None:
     """Comments and docstrings say where numbers were measured; code and text for users do not."""
-    sources = [*(ROOT / "kernel_lsp" / "rewrite").rglob("*.py"), *(ROOT / "skills").glob("*/rewrite.py")]
+    sources = [
+        *(ROOT / "kernel_lsp" / "rewrite").rglob("*.py"),
+        *(ROOT / "skills").glob("*/rewrite.py"),
+    ]
     for path in sources:
         code = re.sub(r'""".*?"""|#[^\n]*', "", path.read_text(), flags=re.S)
         assert not re.search(r"\b132\b", code), path
@@ -75,7 +82,9 @@ def test_costs_follow_the_device_and_survive_a_rewrite() -> None:
     skills = [skill("fused-pointwise")]
     seconds = {}
     for capability in ("sm_80", "sm_90", "sm_100"):
-        session = engine.open_session(program(source), workload(), "cuda", skills, gpu=(capability, None))
+        session = engine.open_session(
+            program(source), workload(), "cuda", skills, gpu=(capability, None)
+        )
         assert isinstance(session, engine.EngineSession)
         seconds[capability] = cost.total(session.graph)
         roof = session.explain().roof

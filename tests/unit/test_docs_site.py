@@ -1,4 +1,5 @@
-"""The documentation: generated pages are up to date, every link leads somewhere, lines are short."""
+"""The documentation: generated pages are up to date, every link leads somewhere, lines are
+short."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
 def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
-    page = "# Page\n\n[inside](../gone.md) [outside](../../kernel_lsp/gone.py) [part](privacy.md#gone)\n"
+    page = (
+        "# Page\n\n[inside](../gone.md) [outside](../../kernel_lsp/gone.py) "
+        "[part](privacy.md#gone)\n"
+    )
     (tmp_path / "docs" / "explanation" / "silence.md").write_text(page)
     done = build(tmp_path / ".ci" / "mkdocs.yml", tmp_path / "site")
     assert done.returncode == 1

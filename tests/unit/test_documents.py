@@ -68,7 +68,9 @@ def test_paths_of_uris(uri: str, path: Path | None) -> None:
 
 def test_installed_and_huge_files_are_not_wanted() -> None:
     assert documents.is_wanted("file:///p/a.py", "x = 1")
-    assert not documents.is_wanted("file:///p/.venv/lib/python3.11/site-packages/torch/a.py", "x = 1")
+    assert not documents.is_wanted(
+        "file:///p/.venv/lib/python3.11/site-packages/torch/a.py", "x = 1"
+    )
     assert not documents.is_wanted("file:///p/a.py", "x" * 1_000_001)
 
 
@@ -85,7 +87,9 @@ def test_a_file_that_is_not_utf8_or_gone_reads_as_none(tmp_path: Path) -> None:
 
 async def test_changes_on_disk_arrive_together_and_once(tmp_path: Path) -> None:
     loop, batches = asyncio.get_running_loop(), asyncio.Queue[frozenset[Path]]()
-    watch = DiskWatch(lambda paths: loop.call_soon_threadsafe(batches.put_nowait, paths), delay_s=1.0)
+    watch = DiskWatch(
+        lambda paths: loop.call_soon_threadsafe(batches.put_nowait, paths), delay_s=1.0
+    )
     try:
         assert watch.add([tmp_path, tmp_path]) == []
         for name in ("a.py", "b.py", "noise.log"):
@@ -102,7 +106,9 @@ async def test_changes_on_disk_arrive_together_and_once(tmp_path: Path) -> None:
 async def test_a_folder_that_appears_later_is_watched_from_then_on(tmp_path: Path) -> None:
     """As .kernel-lsp does by the first recording; also when it was removed in between."""
     loop, batches = asyncio.get_running_loop(), asyncio.Queue[frozenset[Path]]()
-    watch = DiskWatch(lambda paths: loop.call_soon_threadsafe(batches.put_nowait, paths), delay_s=0.1)
+    watch = DiskWatch(
+        lambda paths: loop.call_soon_threadsafe(batches.put_nowait, paths), delay_s=0.1
+    )
     folder = tmp_path / ".kernel-lsp"
 
     async def told(name: str) -> None:

@@ -58,15 +58,27 @@ def test_what_is_run_is_told_from_what_is_imported(tmp_path: Path, text: str, ru
 
 def test_an_entry_says_how_it_is_run(tmp_path: Path) -> None:
     one = only(entries.find_entries(workspace(tmp_path, **{"tools/train": MAIN})))
-    assert (one.kind, one.words, one.folder) == (EntryKind.SCRIPT, ("tools/train.py",), str(tmp_path))
+    assert (one.kind, one.words, one.folder) == (
+        EntryKind.SCRIPT,
+        ("tools/train.py",),
+        str(tmp_path),
+    )
     assert one.uses_torch
 
 
 @pytest.mark.parametrize(
     ("files", "words", "folder"),
     [
-        ({"pkg/__init__": "", "pkg/train": f"from . import model\n{MAIN}"}, ("-m", "pkg.train"), "."),
-        ({"src/p/__init__": "", "src/p/train": f"from .m import x\n{MAIN}"}, ("-m", "p.train"), "src"),
+        (
+            {"pkg/__init__": "", "pkg/train": f"from . import model\n{MAIN}"},
+            ("-m", "pkg.train"),
+            ".",
+        ),
+        (
+            {"src/p/__init__": "", "src/p/train": f"from .m import x\n{MAIN}"},
+            ("-m", "p.train"),
+            "src",
+        ),
         ({"pkg/__init__": "", "pkg/__main__": "import torch\n"}, ("-m", "pkg"), "."),
         ({"loose/train": f"from .m import x\n{MAIN}"}, ("-m", "loose.train"), "."),
         ({"pkg/__init__": "", "pkg/train": MAIN}, ("pkg/train.py",), "."),
@@ -116,7 +128,10 @@ def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
 
 
 def test_links_lead_neither_out_nor_in_circles(tmp_path: Path) -> None:
-    root, other = workspace(tmp_path / "root", train=MAIN), workspace(tmp_path / "other", secret=MAIN)
+    root, other = (
+        workspace(tmp_path / "root", train=MAIN),
+        workspace(tmp_path / "other", secret=MAIN),
+    )
     (root / "again").symlink_to(root)
     (root / "folder").symlink_to(other)
     (root / "file.py").symlink_to(other / "secret.py")
@@ -138,7 +153,11 @@ def test_what_is_no_text_of_a_person_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_or_empty_has_nothing(tmp_path: Path) -> None:
-    assert entries.find_entries(tmp_path / "gone") == entries.find_entries(tmp_path) == EntryPoints(points=())
+    assert (
+        entries.find_entries(tmp_path / "gone")
+        == entries.find_entries(tmp_path)
+        == EntryPoints(points=())
+    )
 
 
 def test_ten_thousand_files_are_looked_through_in_bounds(
@@ -153,14 +172,18 @@ def test_ten_thousand_files_are_looked_through_in_bounds(
     read: list[Path] = []
     entry_point = scripts._entry_point
     monkeypatch.setattr(
-        scripts, "_entry_point", lambda path, folder: (read.append(path), entry_point(path, folder))[1]
+        scripts,
+        "_entry_point",
+        lambda path, folder: (read.append(path), entry_point(path, folder))[1],
     )
     found = entries.find_entries(tmp_path)
     assert names(found) == ["train.py"] and not found.complete
     assert len(read) == 500
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_LISTED", 3), ("MAX_IN_FOLDER", 3), ("LIMIT_S", -1.0)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_LISTED", 3), ("MAX_IN_FOLDER", 3), ("LIMIT_S", -1.0)]
+)
 def test_every_bound_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
@@ -204,7 +227,10 @@ def test_a_debug_configuration_may_name_a_module_a_folder_and_the_open_file(tmp_
     (tmp_path / "sub").mkdir()
     module = only(debugged(tmp_path, program=..., module="pkg.train", cwd="${workspaceFolder}/sub"))
     assert (module.words[:2], module.folder) == (("-m", "pkg.train"), str(tmp_path / "sub"))
-    assert only(debugged(tmp_path, program="${file}", python="/usr/bin/python3")).python == "/usr/bin/python3"
+    assert (
+        only(debugged(tmp_path, program="${file}", python="/usr/bin/python3")).python
+        == "/usr/bin/python3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,7 +260,11 @@ def test_a_debug_configuration_that_says_too_little_or_too_much_is_told(
     (tmp_path / "loop.py").symlink_to("/etc")
     found = debugged(tmp_path, **changed)
     assert not found.points
-    assert len(found.problems) == 1 and why in found.problems[0] and "'Train small'" in found.problems[0]
+    assert (
+        len(found.problems) == 1
+        and why in found.problems[0]
+        and "'Train small'" in found.problems[0]
+    )
 
 
 @pytest.mark.parametrize("changed", [{"type": "node"}, {"request": "attach"}, {"type": ...}])
@@ -248,7 +278,8 @@ def test_other_languages_and_running_programs_are_none_of_ours(
     ("text", "names_of", "problems"),
     [
         (
-            '{"configurations": [{"name": "a", "type": "python", "request": "launch", "module": "m"}]}',
+            '{"configurations": [{"name": "a", "type": "python", "request": "launch", '
+            '"module": "m"}]}',
             ["a"],
             0,
         ),

@@ -1,4 +1,5 @@
-"""What is too inaccurate to be judged: products in lower precision, other shapes, infinite values."""
+"""What is too inaccurate to be judged: products in lower precision, other shapes, infinite
+values."""
 
 import copy
 

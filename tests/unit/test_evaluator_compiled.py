@@ -111,5 +111,7 @@ async def test_who_waits_too_long_makes_the_entry_too_and_a_failure_lets_the_nex
             order.append(name)
             came.set()
 
-    await asyncio.gather(slow(), other("impatient", 0.01), other("patient", 60), return_exceptions=True)
+    await asyncio.gather(
+        slow(), other("impatient", 0.01), other("patient", 60), return_exceptions=True
+    )
     assert order == ["slow begins", "impatient", "slow fails", "patient"]

@@ -39,8 +39,14 @@ def test_where_a_trial_is_drawn_changes_nothing_but_the_place() -> None:
     near.draws_near = True
     for descriptor in planning.plan(far, 7):
         one, other = draw(far, 7, descriptor), draw(near, 7, descriptor)
-        for a, b in zip(tensor_leaves(one["arguments"]), tensor_leaves(other["arguments"]), strict=True):
-            assert torch.equal(a, b) and a.stride() == b.stride() and a.requires_grad == b.requires_grad
+        for a, b in zip(
+            tensor_leaves(one["arguments"]), tensor_leaves(other["arguments"]), strict=True
+        ):
+            assert (
+                torch.equal(a, b)
+                and a.stride() == b.stride()
+                and a.requires_grad == b.requires_grad
+            )
         assert all(torch.equal(one["state"][key], other["state"][key]) for key in one["state"])
 
 
@@ -89,7 +95,8 @@ def get_inputs():
 def test_a_batch_is_made_smaller_only_where_nobody_reads_behind_it(
     read: str, batched: tuple[int, ...]
 ) -> None:
-    """Both sizes are 64. A kernel does not look at the size of what it reads, so nothing is raised."""
+    """Both sizes are 64. A kernel does not look at the size of what it reads, so nothing is
+    raised."""
     made = reference(SCALED.format(read=read))
     plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
     study(made, draw(made, 0, plain), draw(made, 1, plain))
@@ -111,13 +118,17 @@ def get_inputs():
 
 @pytest.mark.parametrize(
     ("read", "layouts"),
-    [("x", ["transposed", "sliced", "offset"]), ("x.as_strided((rows, columns), (columns, 1))", ["offset"])],
+    [
+        ("x", ["transposed", "sliced", "offset"]),
+        ("x.as_strided((rows, columns), (columns, 1))", ["offset"]),
+    ],
     ids=["follows strides", "ignores strides"],
 )
 def test_other_layouts_are_asked_only_where_a_reference_follows_strides(
     read: str, layouts: list[str]
 ) -> None:
-    """Sums over long rows differ by a thousandth: other numbers of the same kind give nearly the same."""
+    """Sums over long rows differ by a thousandth: other numbers of the same kind give nearly the
+    same."""
     made = reference(SUMS.format(read=read))
     plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
     study(made, draw(made, 0, plain), draw(made, 1, plain))

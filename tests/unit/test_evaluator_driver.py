@@ -1,4 +1,5 @@
-"""What is built once for a machine is kept by itself, and built anew when compiler or torch are others."""
+"""What is built once for a machine is kept by itself, and built anew when compiler or torch are
+others."""
 
 import os
 from dataclasses import replace
@@ -39,7 +40,9 @@ class Timer:
         self.sandbox, self.built = sandbox, built
         self.asked: list[str] = []
 
-    async def ask(self, do: str, timeout_s: float, blobs: Any = None, **fields: Any) -> tuple[Any, Any]:
+    async def ask(
+        self, do: str, timeout_s: float, blobs: Any = None, **fields: Any
+    ) -> tuple[Any, Any]:
         self.asked.append(do)
         if self.built:
             place = self.sandbox.root / "timer/inductor/isa.so"
@@ -86,7 +89,9 @@ async def test_it_is_built_once_and_kept_without_anything_of_a_reference(tmp_pat
     assert names(store, driver) == {"isa.so"}
 
 
-async def test_where_nothing_is_to_be_built_the_baselines_are_found_all_the_same(tmp_path: Path) -> None:
+async def test_where_nothing_is_to_be_built_the_baselines_are_found_all_the_same(
+    tmp_path: Path,
+) -> None:
     store, asked = CompiledKernels(tmp_path / "store"), request()
     async with Sandbox(asked, store=store) as sandbox:
         keep(store, sandbox._baselines_key, "baseline.so", tmp_path / "earlier")

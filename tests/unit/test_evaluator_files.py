@@ -35,7 +35,9 @@ def folder(tmp_path: Path, name: str) -> Path:
     return made
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int8]
+)
 def test_values_come_back_bit_for_bit(dtype: torch.dtype, tmp_path: Path) -> None:
     value = torch.randn(3000, 2003).to(dtype).T
     out = tensors.DeferredOutbox(tmp_path)

@@ -61,7 +61,9 @@ def test_an_argument_that_is_gone_or_another_is_named(before: str, after: str, w
     assert len(found) == 1 and word in found[0].what
 
 
-def test_an_optional_argument_that_is_never_read_is_named_only_where_the_original_reads_it() -> None:
+def test_an_optional_argument_that_is_never_read_is_named_only_where_the_original_reads_it() -> (
+    None
+):
     reading, ignoring = "def f(x, scale=1.0): return x * scale", "def f(x, scale=1.0): return x"
     assert guards.compare_interfaces(reading, "f", reading, "f") == []
     assert guards.compare_interfaces(ignoring, "f", ignoring, "f") == []

@@ -28,7 +28,11 @@ def test_the_best_half_by_median_goes_on_and_one_slow_round_costs_nothing() -> N
 
 
 def test_who_is_far_behind_leaves_though_there_is_room() -> None:
-    times = {"a": [1.0, 1.0], "b": [1.25, 1.25], "c": [1.26, 1.26]}  # the bar is 1.25 times the best
+    times = {
+        "a": [1.0, 1.0],
+        "b": [1.25, 1.25],
+        "c": [1.26, 1.26],
+    }  # the bar is 1.25 times the best
     assert successive_halving.survivors(times, 3) == ["a", "b"]
 
 
@@ -40,13 +44,18 @@ def test_nobody_ran() -> None:
 def test_every_stage_shrinks_the_field_until_one_is_left(count: int) -> None:
     left = count
     for most, rounds in successive_halving.stages(count):
-        assert most < left and successive_halving.FIRST_ROUNDS <= rounds <= successive_halving.MOST_ROUNDS
+        assert (
+            most < left
+            and successive_halving.FIRST_ROUNDS <= rounds <= successive_halving.MOST_ROUNDS
+        )
         left = most
     assert left == min(count, 1)
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdef"), st.lists(st.floats(0.1, 10), min_size=1, max_size=5)),
+    st.dictionaries(
+        st.sampled_from("abcdef"), st.lists(st.floats(0.1, 10), min_size=1, max_size=5)
+    ),
     st.integers(1, 6),
 )
 def test_the_fastest_always_survives(times: dict[str, list[float]], most: int) -> None:

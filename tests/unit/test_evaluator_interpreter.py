@@ -1,4 +1,5 @@
-"""Triton's interpreter launches what a device launches: a file that runs there is judged, not blamed."""
+"""Triton's interpreter launches what a device launches: a file that runs there is judged, not
+blamed."""
 
 from pathlib import Path
 

@@ -29,7 +29,9 @@ async def test_other_requests_between_trial_and_answer_leave_the_files_of_the_tr
     request = request_from_files(REFERENCE, REFERENCE, device="cpu")
     async with Sandbox(request) as sandbox:
         judge = InSession(await sandbox.judge(), 7)
-        await ask_judge(judge, "open", 60, program=request.reference, workload=request.workload, device="cpu")
+        await ask_judge(
+            judge, "open", 60, program=request.reference, workload=request.workload, device="cpu"
+        )
         await ask_judge(judge, "begin", 60, seed=1, precision="faithful")
         drawn, _ = await ask_judge(judge, "trial", 60, number=1)
         file = drawn["arguments"]["items"][0]["items"][0]["file"]
@@ -48,7 +50,9 @@ async def test_sessions_of_one_reference_are_secret_from_each_other_and_interlea
     async with Sandbox(request) as sandbox:
         party = await sandbox.judge()
         one, two, again = (InSession(party, number) for number in range(3))
-        await ask_judge(party, "open", 60, program=request.reference, workload=request.workload, device="cpu")
+        await ask_judge(
+            party, "open", 60, program=request.reference, workload=request.workload, device="cpu"
+        )
         for session, seed in ((one, None), (two, None), (again, None)):
             plan, _ = await ask_judge(session, "begin", 60, seed=seed, precision="faithful")
         summaries = [(await ask_judge(s, "summary", 60))[0]["seed"] for s in (one, two, again)]

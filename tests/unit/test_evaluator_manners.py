@@ -1,9 +1,8 @@
 """Turns on a device: locks between real processes, hours worked out by hand, real neighbors.
 
-Where a neighbor on a GPU is needed, a real process that holds a file open stands in for one that holds
-/dev/nvidia-uvm open, and the scan of /proc is the real one. NVML is a script only for what this machine
-cannot produce: counters, errors of a driver, another container's numbering.
-"""
+Where a neighbor on a GPU is needed, a real process that holds a file open stands in for one that
+holds /dev/nvidia-uvm open, and the scan of /proc is the real one. NVML is a script only for what
+this machine cannot produce: counters, errors of a driver, another container's numbering."""
 
 import asyncio
 import json
@@ -54,7 +53,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def test_only_the_part_of_a_use_within_the_last_hour_counts() -> None:
-    # began 3650 s ago and took 100 s: 50 s of it lie within the hour; 30 s ten minutes ago count whole
+    # began 3650 s ago and took 100 s: 50 s of it lie within the hour; 30 s ten minutes ago count
+    # whole
     assert used_s([(NOW - 3650, 100), (NOW - 600, 30)], NOW) == pytest.approx(80)
 
 
@@ -64,10 +64,11 @@ def test_a_use_in_the_future_does_not_count_because_the_clock_was_set_back() -> 
 
 def test_the_allowance_returns_when_enough_of_the_oldest_use_is_an_hour_old() -> None:
     uses = [(NOW - 3000, 600.0), (NOW - 1000, 300.0)]
-    # 900 s used, 800 allowed: 100 s too many. The first use began at -3000, so its first 100 s are older
-    # than an hour at -3000 + 100 + 3600 = +700.
+    # 900 s used, 800 allowed: 100 s too many. The first use began at -3000, so its first 100 s are
+    # older than an hour at -3000 + 100 + 3600 = +700.
     assert continues_at(uses, 800, NOW) == pytest.approx(NOW + 700)
-    # 200 allowed: 700 too many, 600 of them the first use, 100 of the second: -1000 + 100 + 3600 = +2700
+    # 200 allowed: 700 too many, 600 of them the first use, 100 of the second: -1000 + 100 + 3600 =
+    # +2700
     assert continues_at(uses, 200, NOW) == pytest.approx(NOW + 2700)
     assert used_s(uses, continues_at(uses, 200, NOW)) == pytest.approx(200)
 
@@ -85,7 +86,8 @@ def test_uses_of_one_minute_share_an_entry_and_old_ones_go(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{", "7", '{"a": 1}', "[[1]]", '[["x", 2]]', "[[1e999, 5]]", "[" * 100_000, "[[1, -5]]"]
+    "damage",
+    ["", "{", "7", '{"a": 1}', "[[1]]", '[["x", 2]]', "[[1e999, 5]]", "[" * 100_000, "[[1, -5]]"],
 )
 def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "used.json"
@@ -101,10 +103,12 @@ def test_what_cannot_be_written_still_counts_in_this_process(tmp_path: Path) -> 
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from kernel_lsp.evaluator.sharing.allowance import Ledger\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, "
+        "resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "ledger = Ledger(Path(sys.argv[1]))\n"
         "ledger.add(100.0, 7.0); assert ledger.uses() == [(100.0, 7.0)]\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, "
+        "(resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)\n"
         "ledger.add(300.0, 1.0)\n"
     )
     path = tmp_path / "used.json"
@@ -164,7 +168,9 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def test_another_process_is_waited_for_by_name(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+async def test_another_process_is_waited_for_by_name(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
     said: list[Progress] = []
     entered = asyncio.Event()
 
@@ -212,7 +218,9 @@ async def test_who_stops_waiting_leaves_no_lock_behind(
         pass
 
 
-async def test_who_just_had_the_device_cannot_take_it_again_before_who_waits(tmp_path: Path) -> None:
+async def test_who_just_had_the_device_cannot_take_it_again_before_who_waits(
+    tmp_path: Path,
+) -> None:
     """Two editors are two Manners: their locks know nothing of each other."""
     order: list[str] = []
 
@@ -247,7 +255,9 @@ async def test_shared_turns_overlap_and_exclusive_ones_do_not(
             inside.remove(name)
 
     async with asyncio.timeout(LONG_S):
-        await asyncio.gather(work("s1", False), work("s2", False), work("x", True), work("s3", False))
+        await asyncio.gather(
+            work("s1", False), work("s2", False), work("x", True), work("s3", False)
+        )
     assert order[2:] == ["x", "s3"]  # who wants it alone is not overtaken for ever
 
 
@@ -325,7 +335,17 @@ def neighbor(compute_device: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     def start(what: str, **more: str) -> int:
         command = '"$@" >/dev/null 2>&1 & echo $!'
-        argv = ["sh", "-c", command, "sh", sys.executable, "-c", NEIGHBOR, str(compute_device), what]
+        argv = [
+            "sh",
+            "-c",
+            command,
+            "sh",
+            sys.executable,
+            "-c",
+            NEIGHBOR,
+            str(compute_device),
+            what,
+        ]
         environment = {key: value for key, value in os.environ.items() if key != nvml.MARK} | more
         done = subprocess.run(argv, env=environment, capture_output=True, check=True)
         started.append(int(done.stdout))
@@ -336,7 +356,9 @@ def neighbor(compute_device: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         os.kill(pid, signal.SIGKILL)
 
 
-async def look_for(neighborhood: Neighborhood, enough: Callable[[tuple[Neighbor, ...]], Any]) -> Any:
+async def look_for(
+    neighborhood: Neighborhood, enough: Callable[[tuple[Neighbor, ...]], Any]
+) -> Any:
     """What is seen once ``enough`` holds: processes need time to start."""
     async with asyncio.timeout(LONG_S):
         while not enough(seen := neighborhood.look()):  # noqa: ASYNC110 - likewise
@@ -385,7 +407,9 @@ async def test_a_busy_neighbor_is_waited_for(
     await look_for(quiet_gpu, lambda seen: any((n.cpu_percent or 0) >= SHARE_PERCENT for n in seen))
 
     async def wait() -> float:
-        async with Manners(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda", report=said.append) as turn:
+        async with Manners(rules(tmp_path), neighborhood=quiet_gpu).turn(
+            "cuda", report=said.append
+        ) as turn:
             return turn.waited_s
 
     task = asyncio.create_task(wait())
@@ -401,7 +425,9 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
 ) -> None:
     pid = neighbor("busy")
     await look_for(quiet_gpu, lambda seen: any((n.cpu_percent or 0) >= SHARE_PERCENT for n in seen))
-    with pytest.raises(EvaluationError, match=f"could not judge: the GPU is busy with pid {pid}") as refused:
+    with pytest.raises(
+        EvaluationError, match=f"could not judge: the GPU is busy with pid {pid}"
+    ) as refused:
         async with Manners(rules(tmp_path, **way), neighborhood=quiet_gpu).turn("cuda"):
             raise AssertionError("it was let in")
     assert "gpu_when_busy" in str(refused.value)
@@ -450,13 +476,17 @@ async def test_a_disturbed_turn_is_not_repeated_where_nobody_waits(
 async def test_ignoring_neighbors_leaves_a_note_for_the_evidence(
     tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
-    async with Manners(rules(tmp_path, when_busy="ignore"), neighborhood=quiet_gpu).turn("cuda") as turn:
+    async with Manners(rules(tmp_path, when_busy="ignore"), neighborhood=quiet_gpu).turn(
+        "cuda"
+    ) as turn:
         pid = neighbor("busy")
         await until(lambda: turn.notes)
     assert turn.notes[0].startswith(f"pid {pid} ") and turn.disturbed_by is None
 
 
-async def test_a_cancellation_of_somebody_else_stays_one(tmp_path: Path, quiet_gpu: Neighborhood) -> None:
+async def test_a_cancellation_of_somebody_else_stays_one(
+    tmp_path: Path, quiet_gpu: Neighborhood
+) -> None:
     inside = asyncio.Event()
 
     async def work() -> None:
@@ -470,7 +500,10 @@ async def test_a_cancellation_of_somebody_else_stays_one(tmp_path: Path, quiet_g
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(TimeoutError):
-        async with Manners(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"), asyncio.timeout(0.05):
+        async with (
+            Manners(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"),
+            asyncio.timeout(0.05),
+        ):
             await asyncio.sleep(LONG_S)
 
 
@@ -495,7 +528,9 @@ def test_who_is_busy_while_we_are() -> None:
     assert busy_during([resting], frozenset({5})) == []
     assert busy_during([resting, newcomer], frozenset({5})) == ["pid 6 b"]
     assert busy_during([Neighbor(pid=6, name="b", sm_percent=0)], frozenset()) == []
-    assert busy_during([Neighbor(pid=5, name="a", cpu_percent=50)], frozenset({5})) == ["pid 5 a (50 % CPU)"]
+    assert busy_during([Neighbor(pid=5, name="a", cpu_percent=50)], frozenset({5})) == [
+        "pid 5 a (50 % CPU)"
+    ]
 
 
 # --- NVML ----------------------------------------------------------------------------------------
@@ -530,10 +565,18 @@ def test_a_driver_that_answers_nothing_is_unknown_everywhere() -> None:
 
 def test_a_sample_has_units_and_words() -> None:
     memory = SimpleNamespace(free=3 << 30, total=8 << 30)
-    answers = {"ClockInfo": 1980, "PowerUsage": 345_678, "MemoryInfo": memory, "DriverVersion": "580.1"}
+    answers = {
+        "ClockInfo": 1980,
+        "PowerUsage": 345_678,
+        "MemoryInfo": memory,
+        "DriverVersion": "580.1",
+    }
     sample = Gpu(Scripted(**answers, CurrentClocksThrottleReasons=4 + 32), None).sample()
     assert sample["power_w"] == 345.7 and sample["free_mb"] == 3072 and sample["sm_mhz"] == 1980
-    assert sample["throttle_reasons"] == ["power_cap", "software_thermal"] and sample["driver"] == "580.1"
+    assert (
+        sample["throttle_reasons"] == ["power_cap", "software_thermal"]
+        and sample["driver"] == "580.1"
+    )
 
 
 def test_only_fresh_samples_of_a_process_count_and_the_newest_of_them() -> None:
@@ -553,14 +596,18 @@ def test_the_drivers_numbers_are_believed_where_they_are_ours(
     monkeypatch.setattr(nvml, "FIRST_PID_NAMESPACE", "another")
     assert Neighborhood(gpu).look() == () and not Neighborhood(gpu).sees_all
     ours = Gpu(Scripted(ComputeRunningProcesses=[foreign, SimpleNamespace(pid=os.getpid())]), None)
-    assert Neighborhood(ours).look() == ()  # ours does not compute: a foreign one has its number by chance
+    assert (
+        Neighborhood(ours).look() == ()
+    )  # ours does not compute: a foreign one has its number by chance
     with compute_device.open():
         assert [n.pid for n in Neighborhood(ours).look()] == [1]  # one of ours proves the numbering
 
 
 def test_a_child_is_told_of_a_memory_limit_only_when_there_is_one(tmp_path: Path) -> None:
     assert Manners(rules(tmp_path)).environment == {}
-    assert Manners(rules(tmp_path, memory_mb=512)).environment == {"KERNEL_LSP_GPU_MEMORY_MB": "512"}
+    assert Manners(rules(tmp_path, memory_mb=512)).environment == {
+        "KERNEL_LSP_GPU_MEMORY_MB": "512"
+    }
 
 
 def test_the_lowest_priority_reaches_the_whole_group() -> None:
@@ -572,14 +619,23 @@ def test_the_lowest_priority_reaches_the_whole_group() -> None:
         assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in (process.pid, inner)] == [19, 19]
         assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
         if shutil.which("ionice"):
-            said = subprocess.run(["ionice", "-p", str(inner)], capture_output=True, text=True, check=True)
+            said = subprocess.run(
+                ["ionice", "-p", str(inner)], capture_output=True, text=True, check=True
+            )
             assert said.stdout.strip() == "idle"
         os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
     ("value", "first"),
-    [(None, "0"), ("", None), ("-1", None), ("2,0", "2"), ("GPU-1a, GPU-2b", "GPU-1a"), ("MIG-3", "MIG-3")],
+    [
+        (None, "0"),
+        ("", None),
+        ("-1", None),
+        ("2,0", "2"),
+        ("GPU-1a, GPU-2b", "GPU-1a"),
+        ("MIG-3", "MIG-3"),
+    ],
 )
 def test_the_first_visible_device_is_meant(value: str | None, first: str | None) -> None:
     assert nvml.visible({} if value is None else {"CUDA_VISIBLE_DEVICES": value}) == first
@@ -617,7 +673,10 @@ def test_shards_on_other_gpus_of_one_machine_do_not_wait_for_each_other(
 
 def test_children_of_what_another_editor_has_started_are_no_neighbors_either() -> None:
     """Another shard's workers, whose own environment may be closed to us."""
-    start = "import subprocess; print(subprocess.Popen(['sleep', '60'], env={}, stdout=-3).pid, flush=True)"
+    start = (
+        "import subprocess; print(subprocess.Popen(['sleep', '60'], env={}, stdout=-3).pid, "
+        "flush=True)"
+    )
     code = f"{start}; input()"
     for mark in ({}, {nvml.MARK: "zygote"}):
         environment = {"PATH": os.environ["PATH"], **mark}
@@ -637,4 +696,7 @@ def test_children_of_what_another_editor_has_started_are_no_neighbors_either() -
 def _as_stranger(pid: int) -> bool:
     """What a process that started none of this says."""
     code = f"from kernel_lsp.evaluator.sharing import nvml; print(nvml.is_ours({pid}))"
-    return subprocess.run([sys.executable, "-c", code], stdout=-1, text=True, check=True).stdout == "True\n"
+    return (
+        subprocess.run([sys.executable, "-c", code], stdout=-1, text=True, check=True).stdout
+        == "True\n"
+    )

@@ -1,4 +1,5 @@
-"""Results of 16 bits: what rounding explains passes, in another order too; what it does not is refused."""
+"""Results of 16 bits: what rounding explains passes, in another order too; what it does not is
+refused."""
 
 import pytest
 import torch
@@ -35,7 +36,9 @@ def otherwise(x: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor) -> torc
 def judged(candidate: torch.Tensor, inputs: tuple[torch.Tensor, ...]) -> numerics.Comparison:
     oracle, reference = normalized(*(t.double() for t in inputs)), normalized(*inputs)
     draw = torch.Generator().manual_seed(5)
-    moved = tuple(normalized(*(numerics.nudge(t.double(), t.dtype, draw) for t in inputs)) for _ in range(2))
+    moved = tuple(
+        normalized(*(numerics.nudge(t.double(), t.dtype, draw) for t in inputs)) for _ in range(2)
+    )
     return numerics.compare(candidate, reference, oracle, moved)
 
 

@@ -94,7 +94,9 @@ def test_a_reassociated_sum_that_cancels_passes_by_the_moved_oracle() -> None:
     values = torch.randn(100_000, generator=draw)
     values -= values.mean()
     oracle = values.double().sum().reshape(1)
-    moved = tuple(numerics.nudge(values.double(), torch.float32, draw).sum().reshape(1) for _ in range(3))
+    moved = tuple(
+        numerics.nudge(values.double(), torch.float32, draw).sum().reshape(1) for _ in range(3)
+    )
     candidate = values.reshape(1000, 100).sum(0).sum().reshape(1)
     assert numerics.compare(candidate, values.sum().reshape(1), oracle, moved).passed
 
@@ -103,7 +105,11 @@ def test_nan_and_infinity_must_stand_where_the_reference_has_them() -> None:
     nan, inf = float("nan"), float("inf")
     reference = exact(nan, inf, -inf, 1.0)
     assert numerics.compare(reference.clone(), reference, reference.double()).passed
-    for wrong in (exact(1.0, inf, -inf, 1.0), exact(nan, -inf, -inf, 1.0), exact(nan, inf, -inf, nan)):
+    for wrong in (
+        exact(1.0, inf, -inf, 1.0),
+        exact(nan, -inf, -inf, 1.0),
+        exact(nan, inf, -inf, nan),
+    ):
         result = numerics.compare(wrong, reference, reference.double())
         assert not result.passed and "other places" in result.detail
 
@@ -138,6 +144,8 @@ def test_empty_tensors_agree() -> None:
         ([[1.0], [2.0]], None),
     ],
 )
-def test_outputs_that_cannot_tell_candidates_apart_are_named(outputs: list, word: str | None) -> None:
+def test_outputs_that_cannot_tell_candidates_apart_are_named(
+    outputs: list, word: str | None
+) -> None:
     reason = numerics.degenerate([torch.tensor(o, dtype=torch.float64) for o in outputs])
     assert (reason is None) if word is None else (reason is not None and word in reason)

@@ -60,8 +60,8 @@ def test_the_bootstrap_ranks_of_three_and_five_values_worked_by_hand() -> None:
     # probability 3 * (1/3)^2 * (2/3) + (1/3)^3 = 7/27 = 0.26 >= 0.025.
     assert stats.bootstrap_ranks(3, 0.95) == (0, 2)
     assert stats.binomial_tail(3, 1 / 3, 2) == pytest.approx(7 / 27)
-    # Five: P(3 or more of 5 hit the least) = 0.05792; the tail of a 50 % interval is 0.25, which the
-    # second value reaches: P(3 or more of 5 below 2/5) = 0.31744.
+    # Five: P(3 or more of 5 hit the least) = 0.05792; the tail of a 50 % interval is 0.25, which
+    # the second value reaches: P(3 or more of 5 below 2/5) = 0.31744.
     assert stats.binomial_tail(5, 1 / 5, 3) == pytest.approx(0.05792)
     assert stats.bootstrap_ranks(5, 0.5) == (1, 3)
 

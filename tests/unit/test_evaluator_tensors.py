@@ -41,7 +41,9 @@ def test_every_dtype_comes_back_bit_for_bit(dtype: str) -> None:
 )
 def test_layouts_come_back(value: "torch.Tensor") -> None:
     back = trip(value)
-    assert back.shape == value.shape and back.stride() == value.stride() and torch.equal(back, value)
+    assert (
+        back.shape == value.shape and back.stride() == value.stride() and torch.equal(back, value)
+    )
 
 
 def test_nesting_and_plain_values_come_back() -> None:
@@ -85,7 +87,10 @@ def test_random_state_leaves_no_default_and_keeps_structure() -> None:
     state = inputs.random_state(module, torch.Generator().manual_seed(1))
     assert bool((state["1.weight"] != 1).all()) and bool((state["1.bias"] != 0).all())
     assert bool((state["1.running_var"] > 0).all()) and bool((state["1.running_mean"] != 0).all())
-    assert torch.equal(state["mask"], torch.tensor([1.0, 0.0])) and int(state["1.num_batches_tracked"]) == 0
+    assert (
+        torch.equal(state["mask"], torch.tensor([1.0, 0.0]))
+        and int(state["1.num_batches_tracked"]) == 0
+    )
 
 
 @pytest.mark.parametrize(

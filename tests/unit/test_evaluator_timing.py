@@ -49,7 +49,10 @@ def test_inputs_keep_values_layouts_and_kinds_wherever_they_are_put():
         (was, same), by_name = sets[1]
         assert torch.equal(strided, was * 0.5) and strided.stride() == was.stride()
         assert torch.equal(integers, same) and integers.dtype == same.dtype
-        assert torch.equal(named["b"][0], by_name["b"][0] * 0.5) and named["b"][0].stride() == (0, 1)
+        assert torch.equal(named["b"][0], by_name["b"][0] * 0.5) and named["b"][0].stride() == (
+            0,
+            1,
+        )
         assert named["b"][1] == 2.5 and named["e"].shape == (0, 3)
         assert torch.equal(named["h"], by_name["h"] * 0.5) and named["h"].dtype == torch.float16
 
@@ -58,7 +61,9 @@ def test_inputs_do_not_overlap_and_lie_elsewhere_in_the_next_round():
     arena = timing.Arena([arguments(1)], "cpu", 2**20)
     (strided, integers), _ = arena.fill(0, 1.0, 512)
     assert integers.data_ptr() - strided.data_ptr() == 512
-    places = {arena.fill(0, 1.0, arena.offset(random.Random(n)))[0][0].data_ptr() for n in range(50)}
+    places = {
+        arena.fill(0, 1.0, arena.offset(random.Random(n)))[0][0].data_ptr() for n in range(50)
+    }
     assert len(places) > 40 and all(place % 64 == 0 for place in places)
 
 
@@ -141,7 +146,8 @@ def test_a_call_that_does_nothing_now_and_then_is_among_what_is_checked():
 @pytest.mark.parametrize(
     ("one", "other", "far"),
     [(2.0, 1.0, 0.5), (0.0, 0.0, 0.0), (0.0, 3.0, 1.0), (float("inf"), float("inf"), 0.0),
-     (float("nan"), float("nan"), 0.0), (float("nan"), 1.0, float("inf")), (1.0, float("inf"), float("inf"))],
+     (float("nan"), float("nan"), 0.0), (float("nan"), 1.0, float("inf")),
+     (1.0, float("inf"), float("inf"))],
 )  # fmt: skip
 def test_norms_are_compared_also_when_they_are_not_finite(one, other, far):
     assert apart(one, other) == far
@@ -163,7 +169,8 @@ def test_outputs_of_every_kind_have_a_norm(values, size):
 
 
 def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monkeypatch):
-    """Warm-up may be disturbed; rounds are not: what Python takes 50 ms to start is never timed shorter."""
+    """Warm-up may be disturbed; rounds are not: what Python takes 50 ms to start is never timed
+    shorter."""
     made = rounds(eager=lambda x: x + 1, candidate=lambda x: x + 1)
     slow = False
     monkeypatch.setattr(type(made.device), "launch", lambda *_: 50.0 if slow else 0.0)
@@ -177,7 +184,8 @@ def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monk
 
 
 def test_a_sample_that_the_host_queued_late_is_taken_again(monkeypatch):
-    """The device's time of a late call holds the host's: 9 ms here, and 1 ms where the host was ahead."""
+    """The device's time of a late call holds the host's: 9 ms here, and 1 ms where the host was
+    ahead."""
     made = rounds(eager=torch.sin)
     made.device.lead_ms = 1.0
     taken = iter([ColdCall(9.0, 9.5, 2.0), ColdCall(1.0, 2.0, 0.5), ColdCall(7.0, 8.0, 0.5)])
@@ -186,7 +194,9 @@ def test_a_sample_that_the_host_queued_late_is_taken_again(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lead_ms", "takes"), [(1.0, 1 + timing.RETAKES), (timing.MOST_LEAD_MS, 1)], ids=["late", "hopeless"]
+    ("lead_ms", "takes"),
+    [(1.0, 1 + timing.RETAKES), (timing.MOST_LEAD_MS, 1)],
+    ids=["late", "hopeless"],
 )
 def test_a_program_that_is_always_late_is_timed_all_the_same(monkeypatch, lead_ms, takes):
     made, seen = rounds(eager=torch.sin), Counter()
@@ -255,7 +265,8 @@ def test_what_torch_compile_made_must_work_at_other_addresses_too(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [("candidate", "timing the candidate raised RuntimeError"),
-     ("compile", "timing the candidate (while its baseline compile was called) raised RuntimeError")],
+     ("compile", "timing the candidate (while its baseline compile was called) raised "
+                 "RuntimeError")],
 )  # fmt: skip
 def test_an_error_while_warming_up_says_who_was_called(monkeypatch, name, said):
     def broken(x):

@@ -26,7 +26,9 @@ def get_inputs():
 
 
 def needed(body: str, given: str = "torch.rand(6, 4) + 1") -> dict[str, int] | None:
-    program = Program(source=SOURCE.format(body=body, given=given), entry="Model", kind=TargetKind.MODULE)
+    program = Program(
+        source=SOURCE.format(body=body, given=given), entry="Model", kind=TargetKind.MODULE
+    )
     reference = Reference(program, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu")
     trial = {
         "arguments": reference.arguments(3),
@@ -52,7 +54,8 @@ def needed(body: str, given: str = "torch.rand(6, 4) + 1") -> dict[str, int] | N
 def test_only_what_the_result_depends_on_counts(body: str, read: int, written: int) -> None:
     found = needed(body)
     assert found is not None and found["written"] == written
-    # The rows of a softmax sum to 1 up to rounding: their derivatives are rounding errors of one another.
+    # The rows of a softmax sum to 1 up to rounding: their derivatives are rounding errors of one
+    # another.
     assert found["read"] == read or "softmax" in body
 
 
@@ -66,7 +69,8 @@ def test_a_program_that_cannot_be_differentiated_is_unknown_and_keeps_its_oracle
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     reference = Reference(program, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu")
     trial = {
-        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
+        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5,
+        "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
     found = traffic.needed_bytes(reference, trial)

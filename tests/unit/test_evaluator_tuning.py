@@ -38,7 +38,9 @@ def get_inputs():
 """
 REQUEST = TuneRequest(
     reference=Program(
-        source=SOURCE.format(body="return x * self.weight"), entry="Model", kind=TargetKind("module")
+        source=SOURCE.format(body="return x * self.weight"),
+        entry="Model",
+        kind=TargetKind("module"),
     ),
     workload=Workload(name="test", origin=WorkloadOrigin.GET_INPUTS),
     device="cpu",
@@ -102,7 +104,9 @@ async def test_a_second_race_meets_the_winner_of_the_first(gate: Gate) -> None:
 @in_one_loop
 async def test_parameters_are_the_references_and_one_copy_serves_all(gate: Gate) -> None:
     """A variant that draws other weights in its constructor is given the original's."""
-    source = SOURCE.replace("torch.rand(64)", "torch.zeros(64)").format(body="return x * self.weight")
+    source = SOURCE.replace("torch.rand(64)", "torch.zeros(64)").format(
+        body="return x * self.weight"
+    )
     async with gate.tuner(REQUEST) as tuner:
         race = await tuner.race([TunedVariant(name="zeros", source=source, entry="Model")])
     assert race.order == ["zeros"]
@@ -140,7 +144,9 @@ def test_times_that_cannot_be_are_a_lost_tuner(reply: dict) -> None:
 
 @in_one_loop
 async def test_a_reference_that_fails_is_told(gate: Gate) -> None:
-    broken = replace(REQUEST, reference=replace(REQUEST.reference, source="import torch\nclass Model(:\n"))
+    broken = replace(
+        REQUEST, reference=replace(REQUEST.reference, source="import torch\nclass Model(:\n")
+    )
     with pytest.raises(TunerLost, match="could not tune"):
         async with gate.tuner(broken):
             raise AssertionError("unreachable")
@@ -168,7 +174,9 @@ async def test_cancelling_ends_the_process_at_once(gate: Gate) -> None:
 @in_one_loop
 async def test_a_trained_workload_is_compared_forward_and_backward(gate: Gate) -> None:
     """A variant that is fast forward and slow backward comes last."""
-    slow = "y = x * self.weight; y.register_hook(lambda g: __import__('time').sleep(0.02)); return y"
+    slow = (
+        "y = x * self.weight; y.register_hook(lambda g: __import__('time').sleep(0.02)); return y"
+    )
     trained = replace(REQUEST, workload=replace(REQUEST.workload, training=True))
     async with gate.tuner(trained) as tuner:
         race = await tuner.race([variant("slow", slow), FAST])
@@ -202,4 +210,7 @@ def test_configurations_of_autotune_are_collected_once_and_not_measured() -> Non
             module.kernel[(1,)](x, 128)
             module.plain[(1,)](x, 128)
         assert len(collected) == 1
-    assert sorted(block for key in tried for block in (64, 128) if f"'BLOCK', {block}" in key) == [64, 128]
+    assert sorted(block for key in tried for block in (64, 128) if f"'BLOCK', {block}" in key) == [
+        64,
+        128,
+    ]

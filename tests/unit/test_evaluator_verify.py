@@ -43,13 +43,17 @@ def test_a_single_class_of_any_name_is_found() -> None:
 def test_the_device_follows_the_machine_and_the_candidate(
     asked: str, has_cuda: bool, candidate: str, device: str
 ) -> None:
-    assert request_from_files(REFERENCE, candidate, device=asked, has_cuda=has_cuda).device == device
+    assert (
+        request_from_files(REFERENCE, candidate, device=asked, has_cuda=has_cuda).device == device
+    )
 
 
 def test_a_reference_with_triton_takes_a_candidate_without_it_to_the_interpreter() -> None:
     reference = "from triton import language as tl\n" + REFERENCE
     request = request_from_files(reference, "class Model: ...")
-    assert request.device == "interpreter" and not request.uses_triton and request.reference_has_triton
+    assert (
+        request.device == "interpreter" and not request.uses_triton and request.reference_has_triton
+    )
     assert request_from_files(reference, "class Model: ...", has_cuda=True).device == "cuda"
 
 
@@ -67,7 +71,9 @@ def test_what_the_interpreter_judged_is_no_rejection_for_its_unknown_speed(
     status: EvalStatus, device: str, require: Require, code: int
 ) -> None:
     found, words = conclusion(Evaluation(status=status, device=device), require, Settings())
-    assert found == code and ("speed is unknown" in words) == (status is EvalStatus.PASSED and code == 2)
+    assert found == code and ("speed is unknown" in words) == (
+        status is EvalStatus.PASSED and code == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +141,9 @@ def test_any_file_gives_a_text_or_a_reason(content: bytes) -> None:
     ],
     ids=["missing", "folder", "pipe", "huge"],
 )
-def test_what_is_no_file_of_source_is_refused_at_once(tmp_path: Path, make: Any, words: str) -> None:
+def test_what_is_no_file_of_source_is_refused_at_once(
+    tmp_path: Path, make: Any, words: str
+) -> None:
     make(tmp_path / "program.py")
     with pytest.raises(EvaluationError, match=f"could not judge.*{words}") as caught:
         program_text(tmp_path / "program.py")

@@ -59,7 +59,10 @@ async def test_a_reference_that_is_as_fast_as_before_is_not_looked_into() -> Non
 async def test_a_reference_that_is_slower_wherever_the_candidate_is_loaded_is_sabotage() -> None:
     with pytest.raises(Rejected) as rejection:
         await settle(before=1.0, mixed=1.5, beside=1.5, judge=1.0)
-    assert rejection.value.status is EvalStatus.CHEATED and "slows the reference" in rejection.value.detail
+    assert (
+        rejection.value.status is EvalStatus.CHEATED
+        and "slows the reference" in rejection.value.detail
+    )
 
 
 async def test_a_machine_that_has_become_busy_is_no_sabotage() -> None:
@@ -67,7 +70,9 @@ async def test_a_machine_that_has_become_busy_is_no_sabotage() -> None:
     assert check(found, "baseline-undisturbed") is True and found.speedups["eager"].mid == 2.0
 
 
-async def test_a_reference_that_is_slower_only_between_the_candidates_calls_lowers_the_claim() -> None:
+async def test_a_reference_that_is_slower_only_between_the_candidates_calls_lowers_the_claim() -> (
+    None
+):
     found = await settle(before=1.0, mixed=1.5, beside=1.0, judge=1.0)
     assert check(found, "baseline-undisturbed") is None
     assert found.speedups["eager"].mid == pytest.approx(2.0 / 1.5, rel=0.02)
@@ -112,7 +117,9 @@ async def test_what_the_interval_leaves_open_condemns_nobody_but_the_claim_pays_
     None
 ):
     busy = Interval(low=1.0, mid=2.0, high=4.0)
-    found = await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0}, busy)
+    found = await outside(
+        {"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0}, busy
+    )
     assert check(found, "outside-clock") is None
     assert found.speedups["eager"].mid <= 2.0 / 3.5
 
@@ -143,7 +150,10 @@ async def test_a_doubtful_claim_is_lowered() -> None:
 def hidden(wait_ms: float) -> Findings:
     found, jitter = claims(), [0.001 * (i % 5) for i in range(50)]
     spans = {"eager": [0.1] * 50, "candidate": [0.05] * 50}
-    outside = {"eager": [0.5 + j for j in jitter], "candidate": [0.45 + wait_ms + j for j in jitter[::-1]]}
+    outside = {
+        "eager": [0.5 + j for j in jitter],
+        "candidate": [0.45 + wait_ms + j for j in jitter[::-1]],
+    }
     vetoes.hidden_work(spans, outside, "cuda", found)
     return found
 

@@ -41,7 +41,9 @@ print(json.dumps({
 
 def told(threads: int, **environment: str) -> dict[str, object]:
     """What a fresh process says of itself; ``threads`` 0: as many as torch uses."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))
+    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(threads)],
         env={**kept, **environment},

@@ -1,4 +1,5 @@
-"""Evidence of verdicts: round trips, refusals of what is no evidence, and whether a verdict still holds."""
+"""Evidence of verdicts: round trips, refusals of what is no evidence, and whether a verdict still
+holds."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ PASSED = Evaluation(
 def evidence_of(evaluation: Evaluation = PASSED, **trials: bool | None) -> Evidence:
     found = Findings()
     for number, (family, passed) in enumerate(trials.items(), start=1):
-        found.trials.append({"number": number, "family": family, "passed": passed, "candidate_error": 1e-7})
+        found.trials.append(
+            {"number": number, "family": family, "passed": passed, "candidate_error": 1e-7}
+        )
     found.samples_ms["eager"] = {"call": [1.0, 2, 9.5], "device": [0.5, 1, 8], "dropped": [2]}
     found.samples_ms["candidate"] = {"call": [0.5, 1.0, 4.0]}
     return gather(REQUEST, found, evaluation)
@@ -72,7 +75,11 @@ def test_a_document_holds_everything_and_comes_back_the_same(tmp_path: Path) -> 
     assert read(tmp_path / "e.json") == before
     assert [path.name for path in tmp_path.iterdir()] == ["e.json"]
     data = json.loads((tmp_path / "e.json").read_text())
-    assert (data["schema_version"], data["seed"], data["precision"]) == (EVIDENCE_VERSION, 7, "tf32")
+    assert (data["schema_version"], data["seed"], data["precision"]) == (
+        EVIDENCE_VERSION,
+        7,
+        "tf32",
+    )
     assert data["samples"][0] == {
         "provider": "eager",
         "call_ms": [1.0, 2.0, 9.5],
@@ -95,7 +102,9 @@ def test_a_request_gets_a_seed_of_its_own_and_keeps_one_that_it_repeats() -> Non
 
 
 @given(st.floats(), st.floats())
-def test_numbers_that_json_does_not_know_become_unknown_or_huge(error: float, tolerance: float) -> None:
+def test_numbers_that_json_does_not_know_become_unknown_or_huge(
+    error: float, tolerance: float
+) -> None:
     found = Findings()
     found.trials.append({"candidate_error": error, "tolerance": tolerance})
     text = wire.dumps(gather(REQUEST, found, PASSED))
@@ -105,7 +114,10 @@ def test_numbers_that_json_does_not_know_become_unknown_or_huge(error: float, to
 
 
 def test_a_document_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    data = wire.to_json(evidence_of()) | {"schema_version": EVIDENCE_VERSION + 1, "trials": "another shape"}
+    data = wire.to_json(evidence_of()) | {
+        "schema_version": EVIDENCE_VERSION + 1,
+        "trials": "another shape",
+    }
     with pytest.raises(EvaluationError, match="schema version 2") as caught:
         parse(json.dumps(data).encode())
     assert caught.value.remedy == "update kernel-lsp"
@@ -132,7 +144,9 @@ def test_unknown_keys_are_ignored() -> None:
     ],
     ids=str,
 )
-def test_a_document_that_asks_for_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_document_that_asks_for_what_cannot_be_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     (tmp_path / "e.json").write_text(json.dumps(wire.to_json(evidence_of()) | change))
     with pytest.raises(EvaluationError, match="could not judge") as caught:
         read(tmp_path / "e.json")
@@ -184,7 +198,9 @@ def test_a_document_nested_without_end_is_refused() -> None:
     ],
     ids=["missing", "folder", "pipe", "huge"],
 )
-def test_what_is_no_file_of_evidence_is_refused_at_once(tmp_path: Path, make: Any, words: str) -> None:
+def test_what_is_no_file_of_evidence_is_refused_at_once(
+    tmp_path: Path, make: Any, words: str
+) -> None:
     make(tmp_path / "e.json")
     with pytest.raises(EvaluationError, match=words) as caught:
         read(tmp_path / "e.json")
@@ -242,7 +258,11 @@ def test_the_same_evidence_holds() -> None:
         (speed(1.0, 1.02, 1.04), speed(1.0, 1.01, 1.03), True),  # never claimed
         (speed(1.0, 1.02, 1.04), speed(1.2, 1.3, 1.4), False),  # claimed today only
         (PASSED, replace(PASSED, status=EvalStatus.WRONG_RESULT, speedups={}), False),
-        (replace(PASSED, status=EvalStatus.CHEATED), replace(PASSED, status=EvalStatus.CHEATED), True),
+        (
+            replace(PASSED, status=EvalStatus.CHEATED),
+            replace(PASSED, status=EvalStatus.CHEATED),
+            True,
+        ),
         (PASSED, replace(PASSED, status=EvalStatus.NOT_RUN), None),
         (PASSED, replace(PASSED, device_name="another processor"), None),
     ],
@@ -259,7 +279,10 @@ def test_the_threshold_is_the_one_that_was_asked_for() -> None:
 
 
 def test_a_trial_that_falls_otherwise_breaks_the_verdict_and_is_named() -> None:
-    then, today = evidence_of(as_given=True, shifted=True), evidence_of(as_given=True, shifted=False)
+    then, today = (
+        evidence_of(as_given=True, shifted=True),
+        evidence_of(as_given=True, shifted=False),
+    )
     repetition = repeat.compare(then, today)
     assert repetition.holds is False
     assert "shifted differs" in next(fact.now for fact in repetition.facts if fact.name == "trials")
@@ -292,7 +315,9 @@ def test_changed_versions_and_intervals_that_moved_apart_are_told() -> None:
 def test_a_document_cannot_hold_whoever_judges_it() -> None:
     """A pull request's evidence asked for a day and a petabyte, and got them."""
     greedy = {"load_s": 86_400.0, "call_s": 86_400.0, "compile_s": 86_400.0, "timing_s": 86_400.0}
-    asked = replace(evidence_of(as_given=True), timeout_s=86_400.0, budget={**greedy, "memory_bytes": 2**50})
+    asked = replace(
+        evidence_of(as_given=True), timeout_s=86_400.0, budget={**greedy, "memory_bytes": 2**50}
+    )
     request, ours = request_of(asked, timeout_s=77.0), EvaluationBudget()
     assert request.timeout_s == 77.0 and request.budget.timing_s == ours.timing_s
     assert request.budget.load_s <= 4 * ours.load_s and request.budget.call_s <= 4 * ours.call_s

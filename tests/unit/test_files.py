@@ -54,7 +54,9 @@ def test_links_and_permissions_survive(tmp_path: Path) -> None:
     assert (real.read_bytes(), real.stat().st_mode & 0o777) == (b"new", 0o640)
 
 
-def test_text_that_the_encoding_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_text_that_the_encoding_cannot_hold_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.py"
     path.write_bytes(b"# coding: ascii\n")
     with pytest.raises(UnicodeEncodeError):

@@ -25,7 +25,10 @@ ENDLESS = b"x = 1\n" + b"#" * 20_000_000
 WRONG: dict[str, tuple[Place, str]] = {
     "a pipe": (os.mkfifo, "no regular file"),
     "a link to a device without an end": (lambda path: path.symlink_to("/dev/zero"), "leads out"),
-    "a link to what the process is given": (lambda path: path.symlink_to("/dev/stdin"), "leads out"),
+    "a link to what the process is given": (
+        lambda path: path.symlink_to("/dev/stdin"),
+        "leads out",
+    ),
     "a link to a private file": (lambda path: path.symlink_to("/etc/passwd"), "leads out"),
     "a link to itself": (lambda path: path.symlink_to(path), "itself|symbolic links"),
     "a folder": (Path.mkdir, "folder"),
@@ -45,7 +48,9 @@ def in_time() -> object:
     assert time.monotonic() - begun < LIMIT_S
 
 
-def test_what_is_no_file_of_a_person_is_refused_at_once(tmp_path: Path, placed: tuple[Place, str]) -> None:
+def test_what_is_no_file_of_a_person_is_refused_at_once(
+    tmp_path: Path, placed: tuple[Place, str]
+) -> None:
     place, words = placed
     place(tmp_path / "a")
     with pytest.raises(OSError, match=words):
@@ -64,13 +69,17 @@ def test_a_link_within_the_workspace_is_followed(tmp_path: Path) -> None:
         foreign.read_text(tmp_path / "b", most=3, within=tmp_path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs a file that says it is empty")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="needs a file that says it is empty"
+)
 def test_a_file_that_says_it_is_empty_is_bounded_too() -> None:
     with pytest.raises(OSError, match="larger than"):
         foreign.read_bytes(Path("/proc/self/maps"), most=100)
 
 
-def test_pyproject_that_cannot_be_read_is_one_problem(tmp_path: Path, placed: tuple[Place, str]) -> None:
+def test_pyproject_that_cannot_be_read_is_one_problem(
+    tmp_path: Path, placed: tuple[Place, str]
+) -> None:
     place, _ = placed
     place(tmp_path / "pyproject.toml")
     settings, problems = config.load(tmp_path, environ={})
@@ -109,7 +118,9 @@ def test_toml_that_would_stop_its_parser_is_one_problem_with_a_line(
 
 
 def test_large_files_that_people_write_are_read() -> None:
-    lists = "[tool.a]\n" + "".join(f'k{n} = ["a.b.c.d", {{ x.y = 1.5 }}] # [[[ {{\n' for n in range(8_000))
+    lists = "[tool.a]\n" + "".join(
+        f'k{n} = ["a.b.c.d", {{ x.y = 1.5 }}] # [[[ {{\n' for n in range(8_000)
+    )
     assert len(foreign.toml(lists)["tool"]["a"]) == 8_000
     assert foreign.toml('a = """\n[[[ "" x\n"""\nb = \'\'\'{{{\n\'\'\'')["b"] == "{{{\n"
 
@@ -132,7 +143,9 @@ def test_a_tree_of_hostile_files_is_checked_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text("import torch\n")
     found = dict(checker.check_paths([tmp_path], jobs=1))
     assert found.pop(tmp_path / "good.py").problem is None
-    problems = [analysis.problem.message for analysis in found.values() if analysis.problem is not None]
+    problems = [
+        analysis.problem.message for analysis in found.values() if analysis.problem is not None
+    ]
     assert len(problems) == len(found) == len(WRONG) - 1  # a folder is none of the files
     assert sum("leads out" in message for message in problems) == 3
 
@@ -153,16 +166,24 @@ def test_an_open_folder_of_hostile_files_is_read_without_waiting(
     tmp_path: Path, placed: tuple[Place, str]
 ) -> None:
     place, _ = placed
-    for folder, name in ((".", "model.py"), (".kernel-lsp", "a.toml"), (".kernel-lsp/accepted", "a.json")):
+    for folder, name in (
+        (".", "model.py"),
+        (".kernel-lsp", "a.toml"),
+        (".kernel-lsp/accepted", "a.json"),
+    ):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         place(tmp_path / folder / name)
     assert documents.read((tmp_path / "model.py").as_uri(), tmp_path) is None
     assert busy(str(tmp_path)) == {} and len(launches(str(tmp_path))[1]) == 1
-    assert [str(error)[:21] for _, error in store.acceptances(tmp_path)] == ["a.json cannot be read"]
+    assert [str(error)[:21] for _, error in store.acceptances(tmp_path)] == [
+        "a.json cannot be read"
+    ]
 
 
 @pytest.mark.parametrize("name", ["SKILL.md", "rewrite.py", "notes.md"])
-def test_a_skill_of_hostile_files_is_a_problem_and_costs_no_other(tmp_path: Path, name: str) -> None:
+def test_a_skill_of_hostile_files_is_a_problem_and_costs_no_other(
+    tmp_path: Path, name: str
+) -> None:
     skills = Path(skillbook.__file__).parent.parent.parent / "skills"
     built_in = next(path for path in sorted(skills.iterdir()) if (path / "rewrite.py").exists())
     folder = tmp_path / built_in.name
@@ -181,7 +202,16 @@ def test_a_skill_of_hostile_files_is_a_problem_and_costs_no_other(tmp_path: Path
         assert [p.cause for p in format.lint(folder)] == ["cannot be read: no regular file"]
 
 
-READERS = ("analysis", "workloads", "skillbook", "guarding", "session", "server", "documents", "checker")
+READERS = (
+    "analysis",
+    "workloads",
+    "skillbook",
+    "guarding",
+    "session",
+    "server",
+    "documents",
+    "checker",
+)
 OWN_FILES = {
     "workloads/running.py": "a recording's parts, in the user's data folder",
     "checker/known.py": "analyses of earlier runs, in the user's data folder",

@@ -16,7 +16,9 @@ def recorded(data_dir: Path, root: Path) -> Path:
     return folder
 
 
-def test_recordings_are_forgotten_with_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_are_forgotten_with_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, mine, other = (tmp_path / name for name in ("data", "mine", "other"))
     for folder in (data, mine, other):
         folder.mkdir()
@@ -26,7 +28,9 @@ def test_recordings_are_forgotten_with_their_folder(tmp_path: Path, monkeypatch:
     asked = CliRunner().invoke(sessions.app, ["forget", "--folder", str(mine)])
     assert asked.exit_code == 0 and "1 recording" in asked.output
     assert not gone.exists() and stays.exists()
-    asked = CliRunner().invoke(sessions.app, ["forget", "--folder", str(other), "--older-than-days", "3"])
+    asked = CliRunner().invoke(
+        sessions.app, ["forget", "--folder", str(other), "--older-than-days", "3"]
+    )
     assert asked.exit_code == 0 and stays.exists(), "an age is of sessions"
     assert CliRunner().invoke(sessions.app, ["forget", "--all", "--json"]).exit_code == 0
     assert not stays.exists()

@@ -1,5 +1,6 @@
-"""Whatever comes from outside, no exception is raised that is not ours: JSON-RPC, settings, workload
-comments, skills, evidence, snapshots, rows of a journal. Forms that are nearly right, and arbitrary ones.
+"""Whatever comes from outside, no exception is raised that is not ours: JSON-RPC, settings,
+workload comments, skills, evidence, snapshots, rows of a journal. Forms that are nearly right, and
+arbitrary ones.
 
 An ordinary run draws some dozens of each; `python benchmarks/fuzz.py` draws 10,000.
 """
@@ -66,7 +67,13 @@ VALUES = st.recursive(
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from places(inner, (*at, key))
 
@@ -130,15 +137,23 @@ MESSAGES = [
     call("textDocument/hover", {"textDocument": DOCUMENT, "position": HERE}, id=1),
     call(
         "textDocument/codeAction",
-        {"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [], "only": ["quickfix"]}},
+        {
+            "textDocument": DOCUMENT,
+            "range": RANGE,
+            "context": {"diagnostics": [], "only": ["quickfix"]},
+        },
         id=2,
     ),
     call("textDocument/codeLens", {"textDocument": DOCUMENT}, id=3),
     call(
-        "codeAction/resolve", {"title": "x", "kind": "quickfix", "data": {"proposal": "p", "uri": URI}}, id=4
+        "codeAction/resolve",
+        {"title": "x", "kind": "quickfix", "data": {"proposal": "p", "uri": URI}},
+        id=4,
     ),
     call(
-        "workspace/executeCommand", {"command": "kernel-lsp.listKernels", "arguments": [{"uri": URI}]}, id=5
+        "workspace/executeCommand",
+        {"command": "kernel-lsp.listKernels", "arguments": [{"uri": URI}]},
+        id=5,
     ),
     call(
         "workspace/executeCommand",
@@ -146,7 +161,9 @@ MESSAGES = [
         id=6,
     ),
     call(
-        "workspace/executeCommand", {"command": "kernel-lsp.cancel", "arguments": [{"kind": "quick"}]}, id=7
+        "workspace/executeCommand",
+        {"command": "kernel-lsp.cancel", "arguments": [{"kind": "quick"}]},
+        id=7,
     ),
     call(
         "textDocument/didOpen",
@@ -163,7 +180,10 @@ MESSAGES = [
     call("textDocument/didClose", {"textDocument": DOCUMENT}),
     call("$/cancelRequest", {"id": 1}),
     call("$/setTrace", {"value": "off"}),
-    call("workspace/didChangeConfiguration", {"settings": {"kernel-lsp": {"device": "cpu", "hover": True}}}),
+    call(
+        "workspace/didChangeConfiguration",
+        {"settings": {"kernel-lsp": {"device": "cpu", "hover": True}}},
+    ),
     call(
         "workspace/didChangeWorkspaceFolders",
         {"event": {"added": [{"uri": "file:///p", "name": "p"}], "removed": []}},
@@ -232,7 +252,7 @@ def test_frames(content: bytes, size: int) -> None:
     assert read(size) == read(2**20)
 
 
-# --- what lies in a repository ---------------------------------------------------------------------
+# --- what lies in a repository --------------------------------------------------------------------
 
 SETTINGS = """[project]
 name = "x"
@@ -251,11 +271,15 @@ skill_folders = ["skills"]
 @drawn
 @given(
     content=damaged(SETTINGS.encode())
-    | st.dictionaries(TEXT, VALUES, max_size=3).map(lambda table: toml_of({"tool": {"kernel-lsp": table}}))
+    | st.dictionaries(TEXT, VALUES, max_size=3).map(
+        lambda table: toml_of({"tool": {"kernel-lsp": table}})
+    )
 )
 def test_settings(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "pyproject.toml").write_bytes(content)
-    made, problems = config.load(tmp_path, environ={}, editor={"device": content[:5].decode("latin-1")})
+    made, problems = config.load(
+        tmp_path, environ={}, editor={"device": content[:5].decode("latin-1")}
+    )
     assert made.endpoint == config.Settings().endpoint
     assert all(isinstance(problem, KernelLspError) for problem in problems)
 
@@ -339,7 +363,9 @@ def test_recorded_workloads(tmp_path: Path, content: bytes) -> None:
     assert all(isinstance(problem, KernelLspError) for problem in problems)
 
 
-SKILL = next(path for path in sorted(library.built_in_folder().iterdir()) if (path / "SKILL.md").exists())
+SKILL = next(
+    path for path in sorted(library.built_in_folder().iterdir()) if (path / "SKILL.md").exists()
+)
 
 
 @drawn
@@ -373,7 +399,7 @@ def test_acceptances(tmp_path: Path, data: Any) -> None:
     assert len(list(acceptances(tmp_path))) == 1
 
 
-# --- what lies in the data folder, or with the team ------------------------------------------------
+# --- what lies in the data folder, or with the team -----------------------------------------------
 
 HEADER = {"target": "m.Model", "specs": [{"shape": [3], "dtype": "float32"}], "program": "x"}
 
@@ -383,7 +409,10 @@ HEADER = {"target": "m.Model", "specs": [{"shape": [3], "dtype": "float32"}], "p
     content=damaged(snapshot_format.encode(HEADER, {"object": b"abc", "call": b"de"}))
     | nearly({**HEADER, "format": snapshot_format.FORMAT, "parts": {"object": [0, 3]}}).map(
         lambda header: (
-            snapshot_format.MAGIC + len(as_json(header)).to_bytes(8, "big") + as_json(header) + b"abc"
+            snapshot_format.MAGIC
+            + len(as_json(header)).to_bytes(8, "big")
+            + as_json(header)
+            + b"abc"
         )
     )
 )
@@ -397,8 +426,19 @@ def test_snapshots(content: bytes) -> None:
 
 INDEX = {
     "format": recordings.FORMAT,
-    **{"program": "train.py", "root": "/p", "created": "2026", "command": ["python"], "elapsed_s": 1.0},
-    **{"seen": [{"target": "m"}], "ways": [{"target": "m", "file": "0.call"}], "devices": [], "profile": {}},
+    **{
+        "program": "train.py",
+        "root": "/p",
+        "created": "2026",
+        "command": ["python"],
+        "elapsed_s": 1.0,
+    },
+    **{
+        "seen": [{"target": "m"}],
+        "ways": [{"target": "m", "file": "0.call"}],
+        "devices": [],
+        "profile": {},
+    },
 }
 
 
@@ -428,7 +468,12 @@ def test_rows_of_a_journal(row: Any, saved: Any) -> None:
     for convert in (converting.event, converting.dismissal):
         assert len(converting.readable([as_row(row)], convert)) <= 1
     assert (
-        len(converting.readable([as_row(saved)], lambda one: converting.to_stored(cast("Any", one), {}))) <= 1
+        len(
+            converting.readable(
+                [as_row(saved)], lambda one: converting.to_stored(cast("Any", one), {})
+            )
+        )
+        <= 1
     )
 
 

@@ -40,13 +40,17 @@ def request(body: str = "pass") -> EvaluationRequest:
 
 
 def children(name: str = "") -> list[psutil.Process]:
-    """What the gate has started. Other tests leave Python's own tracker of shared memory in this process,
-    which lives as long as it does."""
+    """What the gate has started. Other tests leave Python's own tracker of shared memory in this
+    process, which lives as long as it does."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
             command = " ".join(process.cmdline())
-            if name in command and TRACKER not in command and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                name in command
+                and TRACKER not in command
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
@@ -59,7 +63,9 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     folder = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        async with Gate(manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60) as gate:
+        async with Gate(
+            manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60
+        ) as gate:
             yield gate
         assert not children()
         assert not list(folder.glob("kernel-lsp-*"))
@@ -72,7 +78,9 @@ async def gate(warm: Gate) -> AsyncIterator[Gate]:
     assert not children("evaluator.running")
     await warm._judges.close()
     assert not children("evaluator.judging")
-    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("kernel-lsp-")]
+    assert not [
+        name for name in os.listdir(tempfile.gettempdir()) if name.startswith("kernel-lsp-")
+    ]
 
 
 async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None:
@@ -94,13 +102,19 @@ async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None
     ],
     ids=["exit", "crash", "hang", "wrong"],
 )
-async def test_the_next_candidate_is_judged_rightly(body: str, status: EvalStatus, gate: Gate) -> None:
+async def test_the_next_candidate_is_judged_rightly(
+    body: str, status: EvalStatus, gate: Gate
+) -> None:
     assert (await gate.evaluate(request(body))).status is status
     assert (await gate.evaluate(request())).status is EvalStatus.PASSED
 
 
-async def test_who_is_not_wanted_any_more_is_not_timed_and_leaves_the_judge_to_others(gate: Gate) -> None:
-    asked = replace(request(), require_speed=True, budget=EvaluationBudget(compile_s=0.0, timing_s=0.1))
+async def test_who_is_not_wanted_any_more_is_not_timed_and_leaves_the_judge_to_others(
+    gate: Gate,
+) -> None:
+    asked = replace(
+        request(), require_speed=True, budget=EvaluationBudget(compile_s=0.0, timing_s=0.1)
+    )
     with phases.collect_phases() as spent, pytest.raises(Withdrawn):
         await gate.evaluate(asked, wanted=lambda: False)
     assert "judge.compare" in spent.spans and "timer.prepare" in spent.spans

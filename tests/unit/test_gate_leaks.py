@@ -9,7 +9,10 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.verify import request_from_files
 
-pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", reason="zygotes are Linux only")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(sys.platform != "linux", reason="zygotes are Linux only"),
+]
 REFERENCE = """
 import torch
 
@@ -22,7 +25,9 @@ def get_inputs():
 """
 
 
-async def test_every_child_of_a_refused_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_child_of_a_refused_evaluation_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     children: list[process.Child] = []
     make = process.Child.__init__
 

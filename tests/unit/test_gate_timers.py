@@ -1,4 +1,5 @@
-"""Baselines are made once for a job: before its first candidate, and again only where one was loaded."""
+"""Baselines are made once for a job: before its first candidate, and again only where one was
+loaded."""
 
 import asyncio
 import gc
@@ -39,7 +40,9 @@ NO_COMPILER = replace(FULL, compile_s=0.1)
 
 def request(body: str = "pass", budget: EvaluationBudget = NO_COMPILER) -> EvaluationRequest:
     text = REFERENCE.replace("        return", f"        {body}\n        return")
-    return replace(request_from_files(REFERENCE, text, device="cpu", timeout_s=500.0), budget=budget)
+    return replace(
+        request_from_files(REFERENCE, text, device="cpu", timeout_s=500.0), budget=budget
+    )
 
 
 def timers() -> list[int]:
@@ -74,7 +77,9 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     folder = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        async with Gate(manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60) as gate:
+        async with Gate(
+            manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60
+        ) as gate:
             yield gate
         assert not list(folder.glob("kernel-lsp-*"))
 
@@ -138,7 +143,9 @@ async def test_candidates_that_are_judged_at_once_have_sessions_and_seeds_of_the
     assert len({kept.seed for _, kept in found}) == 2
 
 
-async def test_giving_up_ends_what_is_being_made_and_a_candidate_may_come_all_the_same(gate: Gate) -> None:
+async def test_giving_up_ends_what_is_being_made_and_a_candidate_may_come_all_the_same(
+    gate: Gate,
+) -> None:
     async with gate.expecting(request()) as give_up:
         while not timers():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -156,7 +163,9 @@ async def test_a_spare_that_died_is_replaced(gate: Gate) -> None:
         assert (await gate.evaluate(request())).status is EvalStatus.PASSED
 
 
-async def test_a_reference_that_cannot_be_judged_by_is_refused_when_a_candidate_comes(gate: Gate) -> None:
+async def test_a_reference_that_cannot_be_judged_by_is_refused_when_a_candidate_comes(
+    gate: Gate,
+) -> None:
     asked = request()
     broken = replace(asked.reference, source=asked.reference.source.replace("tanh(x", "tanhh(x"))
     asked = replace(asked, reference=broken)

@@ -1,4 +1,5 @@
-"""What a user gets from each skill, word for word: `tests/cases/golden/<skill>.in.py` becomes `<skill>.py`.
+"""What a user gets from each skill, word for word: `tests/cases/golden/<skill>.in.py` becomes
+`<skill>.py`.
 
 KERNEL_LSP_UPDATE_GOLDEN=1 pytest tests/unit/test_golden.py -k <skill>     writes the file; read it
 """
@@ -27,7 +28,9 @@ def test_the_rewritten_file_is_the_golden_one(name: str) -> None:
     changes = "\n".join(
         difflib.unified_diff(before.splitlines(), now.splitlines(), path.name, "now", lineterm="")
     )
-    assert now == before, f"run with KERNEL_LSP_UPDATE_GOLDEN=1 when this is what it should be:\n{changes}"
+    assert now == before, (
+        f"run with KERNEL_LSP_UPDATE_GOLDEN=1 when this is what it should be:\n{changes}"
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -41,5 +44,7 @@ def test_a_reader_who_never_saw_the_engine_understands_it(name: str) -> None:
 
 def test_every_skill_has_its_golden_pair_and_none_is_left_of_a_skill_that_is_gone() -> None:
     assert golden.names() == CASES
-    stems = {path.name.removesuffix(".in.py").removesuffix(".py") for path in golden.GOLDEN.glob("*.py")}
+    stems = {
+        path.name.removesuffix(".in.py").removesuffix(".py") for path in golden.GOLDEN.glob("*.py")
+    }
     assert stems == set(CASES)

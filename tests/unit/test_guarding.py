@@ -146,7 +146,9 @@ def read(root: Path) -> Iterator[Acceptance]:
 
 def test_an_acceptance_holds_what_is_needed_and_nothing_of_the_machine(tmp_path: Path) -> None:
     path = write(tmp_path, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
-    assert path.parent == tmp_path / ".kernel-lsp" / "accepted" and path.name.startswith("model.Model-")
+    assert path.parent == tmp_path / ".kernel-lsp" / "accepted" and path.name.startswith(
+        "model.Model-"
+    )
     (one,) = read(tmp_path)
     assert (one.path, one.qualname, one.after) == (
         "model.py",
@@ -172,7 +174,12 @@ def test_a_link_of_the_repositorys_leads_no_acceptance_out_of_it(tmp_path: Path,
 
 def test_lost_evidence_is_no_acceptance(tmp_path: Path) -> None:
     event = Event(
-        kind=EventKind.ACCEPTED, proposal="1", time="", folder=str(tmp_path), path="a.py", qualname="A"
+        kind=EventKind.ACCEPTED,
+        proposal="1",
+        time="",
+        folder=str(tmp_path),
+        path="a.py",
+        qualname="A",
     )
     assert accept(event, tmp_path / "gone.json") is None
     assert not (tmp_path / ".kernel-lsp").exists()
@@ -189,7 +196,9 @@ def test_lost_evidence_is_no_acceptance(tmp_path: Path) -> None:
         (lambda data: [data], "cannot be read"),
     ],
 )
-def test_what_is_no_acceptance_is_refused_with_the_way_out(tmp_path: Path, change, words: str) -> None:
+def test_what_is_no_acceptance_is_refused_with_the_way_out(
+    tmp_path: Path, change, words: str
+) -> None:
     path = write(tmp_path, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     ((_, error),) = acceptances(tmp_path)
@@ -257,7 +266,9 @@ def unrelated(x):
 
 def test_a_kernels_launcher_comes_back_with_it(tmp_path: Path) -> None:
     after = KERNEL.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, EVEN: tl.constexpr")
-    after = after.replace("BLOCK=64)", "BLOCK=64, EVEN=x.numel() % 64 == 0)").replace("< n", "< n + EVEN * 0")
+    after = after.replace("BLOCK=64)", "BLOCK=64, EVEN=x.numel() % 64 == 0)").replace(
+        "< n", "< n + EVEN * 0"
+    )
     now = after.replace("return x + 1", "return x + 2")
     found = evidence_of(BEFORE, rewritten(BEFORE))
     reference = replace(evidence.request_of(found).reference, source=KERNEL)
@@ -324,7 +335,10 @@ def test_reports_keep_to_their_schemas(tmp_path: Path) -> None:
     run = log["runs"][0]
     assert {result["level"] for result in run["results"]} == {"error", "warning", "note"}
     assert len(run["results"]) == len(Holding) - 2, "what pays or is right is no result"
-    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "b.json is broken"
+    assert (
+        run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+        == "b.json is broken"
+    )
     read_back = json.loads(guarded_json(found, []))
     assert [rewrite["holding"] for rewrite in read_back["rewrites"]] == [h.value for h in Holding]
     text = guarded_text(found, [])
@@ -332,13 +346,16 @@ def test_reports_keep_to_their_schemas(tmp_path: Path) -> None:
 
 
 def damaged(one: Acceptance) -> Acceptance:
-    """Those two come first: their evidence names an entry that is not there, a module that is not there."""
+    """Those two come first: their evidence names an entry that is not there, a module that is not
+    there."""
     kept = one.evidence
     if one.path == "a_damaged.py":
         return replace(one, evidence=replace(kept, candidate_entry="launch_on_copies"))
     if one.path == "a_moved.py":
         source = f"import moved_away\n{kept.reference.source}"
-        return replace(one, evidence=replace(kept, reference=replace(kept.reference, source=source)))
+        return replace(
+            one, evidence=replace(kept, reference=replace(kept.reference, source=source))
+        )
     return one
 
 
@@ -355,7 +372,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     write(tmp_path, "merging.py", BEFORE, after, f"<<<<<<< ours\n{after}")
     for name in ("a_damaged.py", "a_moved.py"):
         write(tmp_path, name, BEFORE, after, after)
-    chosen = [(path, damaged(one)) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)]
+    chosen = [
+        (path, damaged(one)) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)
+    ]
     told = []
     found = {
         one.acceptance.path: one
@@ -390,7 +409,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
 
 
 def apply(patch: str, folder: Path) -> None:
-    done = subprocess.run(["git", "apply", "-"], cwd=folder, input=patch.encode(), capture_output=True)
+    done = subprocess.run(
+        ["git", "apply", "-"], cwd=folder, input=patch.encode(), capture_output=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -443,8 +464,16 @@ async def test_the_host_keeps_the_evidence_of_what_an_editor_accepted(tmp_path: 
     root.mkdir()
     (data / "evidence").mkdir(parents=True)
     evidence.write(data / "evidence" / "1f0c.json", evidence_of(BEFORE, rewritten(BEFORE)))
-    about = {"before": sliced(BEFORE)[0].fingerprint, "after": sliced(rewritten(BEFORE))[0].fingerprint}
-    when = {"time": "2026-01-01T00:00:00+00:00", "folder": str(root), "path": "model.py", "qualname": "Model"}
+    about = {
+        "before": sliced(BEFORE)[0].fingerprint,
+        "after": sliced(rewritten(BEFORE))[0].fingerprint,
+    }
+    when = {
+        "time": "2026-01-01T00:00:00+00:00",
+        "folder": str(root),
+        "path": "model.py",
+        "qualname": "Model",
+    }
     kinds = (EventKind.CHOSEN, EventKind.ACCEPTED)
     events = [Event(kind=kind, proposal="1f0c", data=about, **when) for kind in kinds]
     host = Host(data, wire.Pipe(io.BytesIO(), wire.Seal(bytes(wire.KEY_BYTES), wire.REPLIES)))

@@ -1,4 +1,5 @@
-"""The host's own part: what reaches the server and the journal, with a pipeline that only reports."""
+"""The host's own part: what reaches the server and the journal, with a pipeline that only
+reports."""
 
 import asyncio
 import io
@@ -56,7 +57,9 @@ def frames(replies: io.BytesIO) -> list[dict[str, object]]:
     return found
 
 
-async def answered(tmp_path: Path, pipeline: Reporting, *, cancel: bool = False) -> list[dict[str, object]]:
+async def answered(
+    tmp_path: Path, pipeline: Reporting, *, cancel: bool = False
+) -> list[dict[str, object]]:
     replies = io.BytesIO()
     host = Host(tmp_path, wire.Pipe(replies, wire.Seal(KEY, wire.REPLIES)))
     host._pipelines[SETTINGS] = pipeline  # type: ignore[assignment]
@@ -79,7 +82,11 @@ def stored(tmp_path: Path) -> tuple[list[str], list[str]]:
 
 
 async def test_a_verified_rewrite_is_never_throttled_away(tmp_path: Path) -> None:
-    sent = [frame["progress"] for frame in await answered(tmp_path, Reporting()) if frame["op"] == "progress"]
+    sent = [
+        frame["progress"]
+        for frame in await answered(tmp_path, Reporting())
+        if frame["op"] == "progress"
+    ]
     assert [wire.from_json(Progress, found).message for found in sent] == ["one", "found"]
     assert wire.from_json(Proposal, sent[-1]["proposal"]) == proposal()  # type: ignore[index]
 
@@ -89,7 +96,9 @@ async def test_every_verdict_is_in_the_journal_once(tmp_path: Path) -> None:
     assert stored(tmp_path) == (["p-Model", "p-loser"], ["evaluated p-Model", "evaluated p-loser"])
 
 
-async def test_what_was_offered_is_known_to_the_journal_though_its_job_was_cancelled(tmp_path: Path) -> None:
+async def test_what_was_offered_is_known_to_the_journal_though_its_job_was_cancelled(
+    tmp_path: Path,
+) -> None:
     sent = await answered(tmp_path, Reporting(endless=True), cancel=True)
     assert sent[-1] == {"op": "failed", "id": 7, "cause": "cancelled"}
     assert stored(tmp_path) == (["p-Model"], ["evaluated p-Model"])

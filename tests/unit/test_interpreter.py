@@ -31,7 +31,9 @@ def test_order_setting_variable_folder_own(tmp_path: Path) -> None:
     assert interpreter.find(tmp_path, None, {}).path == sys.executable
 
 
-def test_a_relative_setting_belongs_to_the_folder_and_a_bare_name_to_the_path(tmp_path: Path) -> None:
+def test_a_relative_setting_belongs_to_the_folder_and_a_bare_name_to_the_path(
+    tmp_path: Path,
+) -> None:
     assert interpreter.find(tmp_path, "env/bin/python", {}).path == str(tmp_path / "env/bin/python")
     assert Path(interpreter.find(tmp_path, "sh", {}).path).is_absolute()
 
@@ -124,7 +126,9 @@ async def test_the_probe_executes_nothing_of_the_folder_it_is_asked_from(
     assert not told.exists()
 
 
-async def test_the_probe_is_asked_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_probe_is_asked_without_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NVIDIA_API_KEY", "secret")
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\nenv | grep -q secret && exit 4\npwd >&2\nexit 3\n")
@@ -134,8 +138,11 @@ async def test_the_probe_is_asked_without_keys(tmp_path: Path, monkeypatch: pyte
     assert folder.startswith(f"{scratch.room()}/"), "its own"
 
 
-async def test_an_interpreter_reads_writes_and_reaches_nothing_of_the_user_s(tmp_path: Path) -> None:
-    """An environment that a repository brings, whose Python does more than it should while it starts."""
+async def test_an_interpreter_reads_writes_and_reaches_nothing_of_the_user_s(
+    tmp_path: Path,
+) -> None:
+    """An environment that a repository brings, whose Python does more than it should while it
+    starts."""
     environment, told, secret = tmp_path / "project" / ".venv", tmp_path / "told", tmp_path / "key"
     secret.write_text("planted secret")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)  # noqa: ASYNC221
@@ -152,16 +159,22 @@ async def test_an_interpreter_reads_writes_and_reaches_nothing_of_the_user_s(tmp
             for name, code in attempts.items()
         )
         starting = (
-            f"import os, sys\ndone = ['ran']\n{lines}os.write(2, ' '.join(done).encode())\nos._exit(7)\n"
+            f"import os, sys\ndone = ['ran']\n{lines}os.write(2, ' "
+            f"'.join(done).encode())\nos._exit(7)\n"
         )
         (packages / "begins.py").write_text(starting)
         (packages / "begins.pth").write_text("import begins\n")
         probe = await interpreter._ask(str(environment / "bin" / "python"), None)
-    assert probe.problem in ("exited with 7: ran", "exited with 7: ran write")  # to a /tmp of its own
+    assert probe.problem in (
+        "exited with 7: ran",
+        "exited with 7: ran write",
+    )  # to a /tmp of its own
     assert not told.exists()
 
 
-def test_an_interpreter_of_the_folder_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_of_the_folder_needs_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     local, other = environment(folder / ".venv"), environment(elsewhere)
 
@@ -170,11 +183,15 @@ def test_an_interpreter_of_the_folder_needs_consent(tmp_path: Path, monkeypatch:
         return interpreter.needs_consent(found, folder, setting)
 
     assert needs() and needs(".venv/bin/python") and needs(VIRTUAL_ENV=str(folder / ".venv"))
-    assert not needs(other) and not needs(local), "the user's own settings name it by its whole path"
+    assert not needs(other) and not needs(local), (
+        "the user's own settings name it by its whole path"
+    )
     assert not needs(VIRTUAL_ENV=str(elsewhere))
     (tmp_path / "link").symlink_to(folder)
     found = interpreter.find(tmp_path / "link", None, {})
-    assert interpreter.needs_consent(found, folder) and interpreter.needs_consent(found, tmp_path / "link")
+    assert interpreter.needs_consent(found, folder) and interpreter.needs_consent(
+        found, tmp_path / "link"
+    )
     monkeypatch.setattr(sys, "prefix", str(folder / ".venv"))
     assert not needs(), "it runs us already"
 

@@ -49,7 +49,9 @@ def alike(ours, theirs):
 
 @pytest.mark.parametrize("function", [Affine, Halves])
 @pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("shape, axis", [((8,), 0), ((4, 8), 0), ((4, 8), 1), ((2, 4, 8), 1), ((4, 1), 1)])
+@pytest.mark.parametrize(
+    "shape, axis", [((8,), 0), ((4, 8), 0), ((4, 8), 1), ((2, 4, 8), 1), ((4, 1), 1)]
+)
 def test_reductions_are_those_of_triton(shape, axis, keep, function):
     import interpreter_speed
     from triton.runtime import interpreter

@@ -1,4 +1,5 @@
-"""What the journal survives: damage, two editors, kill -9, no disk, a full disk, a vanished file."""
+"""What the journal survives: damage, two editors, kill -9, no disk, a full disk, a vanished
+file."""
 
 import inspect
 import multiprocessing
@@ -20,7 +21,9 @@ from kernel_lsp.records import Event, EventKind
 
 def event(number: int, client: str = "test") -> Event:
     time = f"2026-01-02T03:04:05.{number:06d}+00:00"
-    return Event(kind=EventKind.OFFERED, proposal=f"p{number}", time=time, folder="/w", client=client)
+    return Event(
+        kind=EventKind.OFFERED, proposal=f"p{number}", time=time, folder="/w", client=client
+    )
 
 
 def proposals(path: Path) -> list[str]:
@@ -195,7 +198,9 @@ def editor(path: Path, who: int) -> None:
 
 def test_eight_editors_write_at_once_and_nothing_is_lost(path: Path) -> None:
     # Forked: eight imports of SQLAlchemy would take longer than the writing.
-    editors = [multiprocessing.get_context("fork").Process(target=editor, args=(path, i)) for i in range(8)]
+    editors = [
+        multiprocessing.get_context("fork").Process(target=editor, args=(path, i)) for i in range(8)
+    ]
     for process in editors:
         process.start()
     for process in editors:

@@ -1,4 +1,5 @@
-"""A team's journal in a real PostgreSQL: eight writers, a server that goes away, rows that stay one's own."""
+"""A team's journal in a real PostgreSQL: eight writers, a server that goes away, rows that stay
+one's own."""
 
 import multiprocessing
 import sqlite3
@@ -21,7 +22,9 @@ from kernel_lsp.journal.tracker import Identity, Offer, Tracker
 from trainer import journals, reading, rollouts
 from trainer.records import Human
 
-pytestmark = pytest.mark.skipif(programs() is None, reason="no PostgreSQL (scripts/setup installs it)")
+pytestmark = pytest.mark.skipif(
+    programs() is None, reason="no PostgreSQL (scripts/setup installs it)"
+)
 FORK = multiprocessing.get_context("fork")
 """Eight fresh interpreters that import SQLAlchemy take half a minute on two busy cores."""
 
@@ -52,7 +55,8 @@ def test_what_goes_in_comes_out_as_from_a_file(url: str, tmp_path: Path) -> None
             journal.record([event("chosen", 2), event("offered", 1), event("offered", 1)])
             for keep_source in (False, True):
                 journal.save(
-                    proposal(id=f"p{keep_source}"), folder=FOLDER, path="n.py", keep_source=keep_source,
+                    proposal(id=f"p{keep_source}"), folder=FOLDER, path="n.py",
+                    keep_source=keep_source,
                     training=keep_source, reference=SECRET, client="Neovim 0.10",
                 )  # fmt: skip
             journal.save_tracker(_tracked("p1").export())
@@ -61,16 +65,22 @@ def test_what_goes_in_comes_out_as_from_a_file(url: str, tmp_path: Path) -> None
             stored = journal.proposals(folder=FOLDER)
             state = journal.tracker_state(FOLDER)["proposals"]
             assert journal.problems == ()
-        found.append((events, [(p.proposal, p.training, p.reference, p.hashes) for p in stored], len(state)))
+        found.append(
+            (events, [(p.proposal, p.training, p.reference, p.hashes) for p in stored], len(state))
+        )
     assert found[0] == found[1]
     assert [(p[1], p[2]) for p in found[0][1]] == [(False, None), (True, SECRET)]
 
 
-def test_eight_writers_at_once_lose_and_double_nothing(server: Postgres, url: str, tmp_path: Path) -> None:
+def test_eight_writers_at_once_lose_and_double_nothing(
+    server: Postgres, url: str, tmp_path: Path
+) -> None:
     each = 12
     ready = FORK.Barrier(8)
     writers = [
-        FORK.Process(target=_write, args=(url, tmp_path / "shared", tmp_path / f"{n}", n * each, each, ready))
+        FORK.Process(
+            target=_write, args=(url, tmp_path / "shared", tmp_path / f"{n}", n * each, each, ready)
+        )
         for n in range(8)
     ]
     for writer in writers:
@@ -80,8 +90,12 @@ def test_eight_writers_at_once_lose_and_double_nothing(server: Postgres, url: st
     assert [writer.exitcode for writer in writers] == [0] * 8
     said = [(tmp_path / f"{n}").read_text().split() for n in range(8)]
     assert said == [[str(number) for number in range(n * each, (n + 1) * each)] for n in range(8)]
-    assert server.sql("SELECT count(*), count(DISTINCT id) FROM proposals") == f"{8 * each}|{8 * each}"
-    assert server.sql("SELECT count(*) FROM events WHERE proposal <> 'everybody''s'") == str(8 * each)
+    assert (
+        server.sql("SELECT count(*), count(DISTINCT id) FROM proposals") == f"{8 * each}|{8 * each}"
+    )
+    assert server.sql("SELECT count(*) FROM events WHERE proposal <> 'everybody''s'") == str(
+        8 * each
+    )
     assert server.sql("SELECT count(*) FROM events WHERE proposal = 'everybody''s'") == "1"
     assert server.sql("SELECT count(*) FROM sessions WHERE ended IS NULL") == "0"
     assert server.sql("SELECT version FROM schema_version") == "3"
@@ -105,7 +119,10 @@ def test_a_server_that_crashes_and_comes_back_costs_nothing(
             server.start()
         journal.record([event(proposal="after")])
         assert [p.proposal.id for p in journal.proposals()] == ["during"]
-    assert server.sql("SELECT string_agg(proposal, ' ' ORDER BY id) FROM events") == "before during after"
+    assert (
+        server.sql("SELECT string_agg(proposal, ' ' ORDER BY id) FROM events")
+        == "before during after"
+    )
     assert _waiting(tmp_path) == 0
 
 
@@ -143,7 +160,9 @@ def test_without_a_server_from_start_to_end_it_says_where_the_rows_wait(
     assert "rows wait in" in journal.problems[1].cause and _waiting(tmp_path) > 0
 
 
-def test_what_the_server_will_never_take_does_not_hold_up_the_rest(url: str, tmp_path: Path) -> None:
+def test_what_the_server_will_never_take_does_not_hold_up_the_rest(
+    url: str, tmp_path: Path
+) -> None:
     with Journal.open(tmp_path / remote.SPOOL) as spool:
         spool.record([event(client="a\0b")])
     with Journal.open(url, data_dir=tmp_path) as journal:
@@ -159,7 +178,9 @@ def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: P
         Journal.open(url, data_dir=tmp_path / "bob") as bob,
     ):
         for journal, name in ((ada, "a"), (bob, "b")):
-            journal.record([event("dismissed", proposal=name, data={"scope": "folder", "reason": "style"})])
+            journal.record(
+                [event("dismissed", proposal=name, data={"scope": "folder", "reason": "style"})]
+            )
             journal.save(proposal(id="same"), folder=FOLDER, path="n.py", keep_source=True)
             journal.save_tracker(_tracked(name).export())
         assert len(ada.dismissals(FOLDER)) == len(ada.tracker_state(FOLDER)["proposals"]) == 1
@@ -172,10 +193,13 @@ def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: P
 
 @pytest.fixture
 def roles(server: Postgres, url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Addresses of two teammates without special rights, as docs/how-to/team-journal.md sets them up."""
+    """Addresses of two teammates without special rights, as docs/how-to/team-journal.md sets them
+    up."""
     Journal.open(url, data_dir=tmp_path / "admin").close()
     for name in ("bob", "eve"):
-        server.sql(f"DROP OWNED BY {name}" if _has_role(server, name) else f"CREATE ROLE {name} LOGIN")
+        server.sql(
+            f"DROP OWNED BY {name}" if _has_role(server, name) else f"CREATE ROLE {name} LOGIN"
+        )
     server.sql(
         "GRANT USAGE ON SCHEMA public TO bob, eve;"
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob, eve;"
@@ -199,11 +223,14 @@ def test_the_server_lets_nobody_write_under_anothers_name(
         session = server.sql(f"SELECT id FROM sessions WHERE folder LIKE '{owner}:%' LIMIT 1")
         own = (tmp_path / "eve" / remote.OWNER).read_text()
         values = "1, 'offered', 'x', 0, NULL, NULL, NULL, '{}'"
-        columns = "(digest, session, folder, id, kind, proposal, time, path, qualname, client, data)"
+        columns = (
+            "(digest, session, folder, id, kind, proposal, time, path, qualname, client, data)"
+        )
         for attack in (
             f"INSERT INTO events {columns} VALUES ('1', '{session}', '{owner}:x', {values})",
             f"INSERT INTO events {columns} VALUES ('1', '{session}', '{own}:x', {values})",
-            f"INSERT INTO sessions (id, folder, version, started) VALUES ('s', '{owner}:x', '1', 0)",
+            f"INSERT INTO sessions (id, folder, version, started) VALUES ('s', '{owner}:x', "
+            f"'1', 0)",
             f"INSERT INTO tracker VALUES ('{owner}:x', 'b', 't', 9e9, '{{}}')",
             f"INSERT INTO owners VALUES ('{owner}', 'eve')",
             "INSERT INTO owners VALUES ('new', 'bob')",
@@ -225,13 +252,17 @@ def test_the_server_lets_nobody_write_under_anothers_name(
         assert server.sql("SELECT count(*) FROM sources") == "0"
 
 
-def test_a_machines_rows_stay_with_the_role_that_it_came_with(roles: dict[str, str], tmp_path: Path) -> None:
+def test_a_machines_rows_stay_with_the_role_that_it_came_with(
+    roles: dict[str, str], tmp_path: Path
+) -> None:
     Journal.open(roles["bob"], data_dir=tmp_path / "bob").close()
     with pytest.raises(JournalError, match="belong to the role bob"):
         Journal.open(roles["eve"], data_dir=tmp_path / "bob")
 
 
-def test_a_journal_from_before_row_security_is_brought_up(server: Postgres, url: str, tmp_path: Path) -> None:
+def test_a_journal_from_before_row_security_is_brought_up(
+    server: Postgres, url: str, tmp_path: Path
+) -> None:
     with Journal.open(url, data_dir=tmp_path / "ada") as journal:
         journal.record([event(proposal="old")])
     for table in ("sessions", "events", "proposals", "sources", "tracker", "schema_version"):
@@ -250,12 +281,15 @@ def test_a_journal_from_before_row_security_is_brought_up(server: Postgres, url:
 def test_the_trainer_reads_a_teams_journal_and_cannot_change_it(url: str, tmp_path: Path) -> None:
     with Journal.open(url, data_dir=tmp_path) as journal:
         for name, training in (("a", True), ("b", False)):
-            journal.save(proposal(id=name), folder=FOLDER, path="n.py", keep_source=True, training=training)
+            journal.save(
+                proposal(id=name), folder=FOLDER, path="n.py", keep_source=True, training=training
+            )
         journal.record([event("accepted", proposal="a", path="n.py")])
     corpus = rollouts.read(journals=[url])
     assert [one.human for one in corpus.trajectories] == [Human.ACCEPTED]
     assert (
-        corpus.reasons == {reading.REFUSED: 1} and corpus.trajectories[0].origin == "postgresql here/team#a"
+        corpus.reasons == {reading.REFUSED: 1}
+        and corpus.trajectories[0].origin == "postgresql here/team#a"
     )
     engine, _ = journals._engine(url)
     with pytest.raises(InternalError, match="read-only"), engine.connect() as connection:

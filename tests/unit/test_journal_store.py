@@ -64,7 +64,11 @@ def proposal(**changes: object) -> Proposal:
             edit=SourceEdit(qualname="Net", imports=("import torch",), target=SECRET),
             program=f"import torch\n{SECRET}",
             entry="Net",
-            steps=(Step(skill="fuse", site="s"), Step(skill="fuse", site="t"), Step(skill="hoist", site="u")),
+            steps=(
+                Step(skill="fuse", site="s"),
+                Step(skill="fuse", site="t"),
+                Step(skill="hoist", site="u"),
+            ),
         ),
         evaluation=Evaluation(
             status=EvalStatus.PASSED,
@@ -116,7 +120,9 @@ def test_an_event_sent_twice_counts_once(path: Path) -> None:
 
 def test_each_editor_and_folder_is_a_session_of_its_own(path: Path) -> None:
     with Journal.open(path) as journal:
-        journal.record([event(), event(client="Emacs 30"), event(folder="/srv/other"), event(second=1)])
+        journal.record(
+            [event(), event(client="Emacs 30"), event(folder="/srv/other"), event(second=1)]
+        )
         clients = {(s.client, s.folder) for s in journal.sessions()}
         assert len(clients) == len(journal.sessions()) == 3
         assert len(journal.sessions(folder="/srv/other")) == 1
@@ -132,7 +138,9 @@ def test_a_session_that_is_not_one_is_refused(path: Path, identifier: str) -> No
 
 def test_without_consent_no_source_and_no_absolute_path_reaches_the_disk(path: Path) -> None:
     with Journal.open(path) as journal:
-        journal.record([event(path=f"{FOLDER}/src/net.py", data={"reason": f"see {FOLDER}/src/net.py"})])
+        journal.record(
+            [event(path=f"{FOLDER}/src/net.py", data={"reason": f"see {FOLDER}/src/net.py"})]
+        )
         save(journal)
         (stored,) = journal.proposals()
     raw = on_disk(path.parent)
@@ -166,7 +174,9 @@ def test_proposals_are_found_by_folder_session_and_id(path: Path) -> None:
         journal.save(proposal(), folder="/srv/other", path="net.py", keep_source=False)
         session = journal.sessions(folder="/srv/other")[0].id
         assert [s.proposal.id for s in journal.proposals(folder=FOLDER + "/")] == ["p1", "p2"]
-        assert [s.folder for s in journal.proposals(session=session)] == [privacy.folder_key("/srv/other")]
+        assert [s.folder for s in journal.proposals(session=session)] == [
+            privacy.folder_key("/srv/other")
+        ]
         assert len(journal.proposals(proposal="p1")) == 2 and len(journal.proposals()) == 3
 
 
@@ -240,7 +250,9 @@ def test_forgetting_everything_leaves_no_trace_in_any_file(path: Path) -> None:
 
 def test_forgetting_takes_only_what_was_named(path: Path) -> None:
     with Journal.open(path) as journal:
-        journal.record([event(), event("chosen", 30), event(folder="/srv/other", client="Emacs 30")])
+        journal.record(
+            [event(), event("chosen", 30), event(folder="/srv/other", client="Emacs 30")]
+        )
         save(journal)
         cut = 1767323040.0 + 10  # 2026-01-02T03:04:10Z
         assert journal.forget(older_than=cut, folder=FOLDER).events == 1
@@ -266,17 +278,25 @@ def test_the_export_is_plain_json_with_everything(path: Path) -> None:
     assert data["proposals"][0]["proposal"]["verdict"] == "faster"
 
 
-def test_a_newer_schema_is_refused_and_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_schema_is_refused_and_left_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(migrations, "MIGRATIONS", [lambda connection: None] * 4)
         Journal.open(path).close()
     before = path.read_bytes()
     with pytest.raises(JournalError, match="schema 5, written by a newer kernel-lsp") as error:
         Journal.open(path)
-    assert error.value.remedy is not None and "upgrade" in error.value.remedy and path.read_bytes() == before
+    assert (
+        error.value.remedy is not None
+        and "upgrade" in error.value.remedy
+        and path.read_bytes() == before
+    )
 
 
-def test_an_older_journal_is_migrated_once_and_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_journal_is_migrated_once_and_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Journal.open(path) as journal:
         journal.record([event()])
     ran: list[int] = []
@@ -308,7 +328,12 @@ def test_rows_from_before_training_was_asked_about_say_neither_yes_nor_no(path: 
     with Journal.open(path) as journal:
         (stored,) = journal.proposals()
         journal.save(
-            proposal(id="p2"), folder=FOLDER, path="n.py", keep_source=True, training=True, reference="R"
+            proposal(id="p2"),
+            folder=FOLDER,
+            path="n.py",
+            keep_source=True,
+            training=True,
+            reference="R",
         )
         later = journal.proposals(proposal="p2")[0]
     assert stored.training is None and stored.reference is None
@@ -318,7 +343,12 @@ def test_rows_from_before_training_was_asked_about_say_neither_yes_nor_no(path: 
 def test_the_program_before_is_source_text_too(path: Path) -> None:
     with Journal.open(path) as journal:
         journal.save(
-            proposal(), folder=FOLDER, path="n.py", keep_source=False, training=True, reference="R" * 999
+            proposal(),
+            folder=FOLDER,
+            path="n.py",
+            keep_source=False,
+            training=True,
+            reference="R" * 999,
         )
         (stored,) = journal.proposals()
     assert stored.reference is None and b"R" * 999 not in on_disk(path.parent)
@@ -360,7 +390,11 @@ def test_a_folder_reached_through_a_link_is_the_same_folder(tmp_path: Path) -> N
 def test_a_folder_key_is_readable_stable_and_no_path() -> None:
     key = privacy.folder_key("/home/ada/enigma")
     assert key is not None and key.startswith("enigma-") and "/" not in key and "ada" not in key
-    assert key == privacy.folder_key("/home/ada/enigma/") == privacy.folder_key("/home/ada/x/../enigma")
+    assert (
+        key
+        == privacy.folder_key("/home/ada/enigma/")
+        == privacy.folder_key("/home/ada/x/../enigma")
+    )
     assert key != privacy.folder_key("/home/bob/enigma") and privacy.folder_key("/") is not None
 
 
@@ -386,19 +420,25 @@ def damage(path: Path) -> None:
             f"INSERT INTO events ({columns}) VALUES (?,?,?,?,?,NULL,NULL,NULL,NULL,?)", rows
         )
         connection.execute(
-            "INSERT INTO proposals SELECT 'p2', folder, path, session, saved, qualname, verdict, status,"
-            " device, device_name, speedup_low, speedup_mid, speedup_high, skills, version, keep_source,"
+            "INSERT INTO proposals SELECT 'p2', folder, path, session, saved, qualname, verdict, "
+            "status,"
+            " device, device_name, speedup_low, speedup_mid, speedup_high, skills, version, "
+            "keep_source,"
             ' \'{"verdict": "splendid"}\', training FROM proposals'
         )
         connection.execute("UPDATE sessions SET started = 1e300")
     connection.close()
 
 
-def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(path: Path, tmp_path: Path) -> None:
+def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(
+    path: Path, tmp_path: Path
+) -> None:
     """One of them ended `sessions show` and `report`."""
     with Journal.open(path) as journal:
         journal.record([event("offered"), event("accepted", 1)])
-        journal.save(proposal(), folder=FOLDER, path="src/net.py", keep_source=False, client="Neovim 0.10")
+        journal.save(
+            proposal(), folder=FOLDER, path="src/net.py", keep_source=False, client="Neovim 0.10"
+        )
     damage(path)
     with Journal.open(path) as journal:
         (summary,) = journal.sessions()
@@ -411,7 +451,11 @@ def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(path: Path,
     shown = CliRunner().invoke(
         app, ["sessions", "show", summary.id], env={"KERNEL_LSP_DATA_DIR": str(path.parent)}
     )
-    assert shown.exit_code == 0 and "not shown: 2 events that this version cannot read" in shown.output
+    assert (
+        shown.exit_code == 0 and "not shown: 2 events that this version cannot read" in shown.output
+    )
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM events").fetchone() == (7,), "nothing is removed"
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (7,), (
+            "nothing is removed"
+        )
     connection.close()

@@ -1,4 +1,5 @@
-"""What was drawn in a call's own dtype is told to the same call in float64, or there is no oracle."""
+"""What was drawn in a call's own dtype is told to the same call in float64, or there is no
+oracle."""
 
 from collections.abc import Callable
 
@@ -23,7 +24,9 @@ TOLD: dict[str, Call] = {
     "order": lambda x: x[torch.randperm(len(x))] * torch.randint(1, 5, (8,)),
     "choice": lambda x: x.gather(1, torch.multinomial(x.softmax(1), 2)),
     "gumbel": lambda x: F.gumbel_softmax(x, tau=0.5),
-    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.25),
+    "attention": lambda x: F.scaled_dot_product_attention(
+        x[None], x[None], x[None], dropout_p=0.25
+    ),
 }
 
 
@@ -49,7 +52,9 @@ def test_the_same_noise_in_float64(name: str) -> None:
     narrow, wide, other = in_both(TOLD[name])
     assert wide.dtype is torch.float64
     torch.testing.assert_close(wide.float(), narrow, rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(other.float(), narrow, rtol=1e-3, atol=1e-3), "the noise decides nothing here"
+    assert not torch.allclose(other.float(), narrow, rtol=1e-3, atol=1e-3), (
+        "the noise decides nothing here"
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,9 +94,15 @@ def test_what_is_drawn_within_is_not_told(call: Call) -> None:
 def test_another_order_or_number_of_draws_is_not_told() -> None:
     with NoiseRecording("cpu") as recording:
         torch.rand(3), torch.randn(3)
-    with pytest.raises(Untold, match="randn is asked for where rand was drawn"), Telling(recording.draws):
+    with (
+        pytest.raises(Untold, match="randn is asked for where rand was drawn"),
+        Telling(recording.draws),
+    ):
         torch.randn(3)
-    with pytest.raises(Untold, match="rand is asked for where rand was drawn"), Telling(recording.draws):
+    with (
+        pytest.raises(Untold, match="rand is asked for where rand was drawn"),
+        Telling(recording.draws),
+    ):
         torch.rand(4)
     with pytest.raises(Untold, match="rand is asked for where nothing was drawn"), Telling(()):
         torch.rand(3)

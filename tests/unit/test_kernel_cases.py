@@ -1,4 +1,5 @@
-"""The cases of tests/gpu/test_shapes.py in Triton's interpreter, so that a device is asked what is right."""
+"""The cases of tests/gpu/test_shapes.py in Triton's interpreter, so that a device is asked what is
+right."""
 
 import pytest
 from kernel_cases import CASES, asked, judged
@@ -21,5 +22,6 @@ def test_gradients_are_as_close_as_eager_s(trainer, name) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_device_runs_is_the_same_kernel(name) -> None:
-    """Written for CUDA without any: of the shape that the case is about, behind a guard for CUDA."""
+    """Written for CUDA without any: of the shape that the case is about, behind a guard for
+    CUDA."""
     assert ".is_cuda" in asked(CASES[name], "cuda")["after"]

@@ -1,4 +1,5 @@
-"""Courses of a policy for Triton kernels, against a scripted model: the best of what is near the rule's.
+"""Courses of a policy for Triton kernels, against a scripted model: the best of what is near the
+rule's.
 
 The last test is against a real kernel, opened as the engine opens it.
 """
@@ -26,7 +27,13 @@ Score = Callable[[KernelView], float]
 
 def site(skill: str, benefit: float, **parameters: list[int]) -> Site:
     return Site(
-        skill=skill, site=skill, summary="", proofs=SOUND, benefit=benefit, plain=False, parameters=parameters
+        skill=skill,
+        site=skill,
+        summary="",
+        proofs=SOUND,
+        benefit=benefit,
+        plain=False,
+        parameters=parameters,
     )
 
 
@@ -75,10 +82,14 @@ class Engine:
         )
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
-        state = {name: value for name, value in sorted(self.state(steps).items()) if name != "steps"}
+        state = {
+            name: value for name, value in sorted(self.state(steps).items()) if name != "steps"
+        }
         if self.unspoken(state):
             raise RewriteError("cannot be written down")
-        name = " ".join([*sorted(step.skill for step in steps), *(f"{k}={v}" for k, v in state.items())])
+        name = " ".join(
+            [*sorted(step.skill for step in steps), *(f"{k}={v}" for k, v in state.items())]
+        )
         return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps))
 
 
@@ -163,7 +174,11 @@ async def test_what_promises_most_comes_first_then_the_rules_first_then_the_othe
     assert proposers(found) == [POLICY, NAME, NAME, NAME]
     assert [one.weighed for one in found] == [True, False, False, False]
     best = found[0]
-    assert [one.skill for one in best.sites] == [step.skill for step in best.steps] == ["warps", "block"]
+    assert (
+        [one.skill for one in best.sites]
+        == [step.skill for step in best.steps]
+        == ["warps", "block"]
+    )
     assert best.sites[0].parameters == WARPS.parameters and best.places() == [0, 1]
 
 
@@ -187,10 +202,14 @@ async def test_what_is_best_already_stays_the_rules() -> None:
 
 
 async def test_a_harmful_step_is_dropped_and_the_rest_is_tuned() -> None:
-    found = await courses(Engine(WARPS, BLOCK, HARM), Model(lambda view: harmed(view) + warps(view)))
+    found = await courses(
+        Engine(WARPS, BLOCK, HARM), Model(lambda view: harmed(view) + warps(view))
+    )
     assert ids(found)[0] == "block warps BLOCK=256 num_warps=8"
     assert (
-        [step.skill for step in found[0].steps] == [one.skill for one in found[0].sites] == ["warps", "block"]
+        [step.skill for step in found[0].steps]
+        == [one.skill for one in found[0].sites]
+        == ["warps", "block"]
     )
 
 
@@ -202,7 +221,9 @@ async def test_several_steps_are_dropped_where_that_is_better_but_never_all() ->
 
     async def launched(steps: Sequence[Step]) -> KernelView:
         view = await Engine.launched(engine, steps)
-        return KernelView(**{name: getattr(view, name) for name in view.__slots__} | {"masked": len(steps)})
+        return KernelView(
+            **{name: getattr(view, name) for name in view.__slots__} | {"masked": len(steps)}
+        )
 
     engine.launched = launched  # type: ignore[method-assign]
     found = await courses(engine, Model(fewer))
@@ -222,7 +243,8 @@ async def test_questions_about_both_states_are_bounded() -> None:
 async def test_no_state_is_asked_about_twice() -> None:
     model = Model(lambda view: harmed(view) + warps(view))
     await courses(Engine(WARPS, BLOCK, HARM), model)
-    # 4 courses of the rule; 3 shorter than its first (2 shorter than that are courses); 2 and 2 choices
+    # 4 courses of the rule; 3 shorter than its first (2 shorter than that are courses); 2 and 2
+    # choices
     assert len(model.asked) == 4 + 3 + 2 + 2
 
 
@@ -312,7 +334,8 @@ GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
 
 @pytest.mark.torch
 async def test_a_real_kernel_comes_out_as_the_model_wants_it() -> None:
-    """What is chosen is in the text, by steps that the engine has proved; told is what is launched."""
+    """What is chosen is in the text, by steps that the engine has proved; told is what is
+    launched."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     session = opened("rms_norm_kernel", "eviction", "launch-options", "block-size")

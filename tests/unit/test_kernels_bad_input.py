@@ -1,4 +1,5 @@
-"""Kernels written or launched in unusual ways: each opens, or is refused with a cause and a way out."""
+"""Kernels written or launched in unusual ways: each opens, or is refused with a cause and a way
+out."""
 
 import pytest
 from rewrite_helpers import skill
@@ -45,7 +46,12 @@ HEURISTIC = "@triton.heuristics({'BLOCK': lambda given: 128 if given['n'] > 9 el
 
 
 def text(
-    launch: str = PLAIN, value: str = "x + x", *, imports: str = "", helpers: str = "", before: str = ""
+    launch: str = PLAIN,
+    value: str = "x + x",
+    *,
+    imports: str = "",
+    helpers: str = "",
+    before: str = "",
 ) -> str:
     made = HEAD.replace("LAUNCH", launch).replace("VALUE", value).replace("IMPORTS", imports)
     return made.replace("HELPERS", helpers).replace(
@@ -55,7 +61,9 @@ def text(
 
 OPENS = {
     "inline assembly": text(value=ASSEMBLY),
-    "libdevice": text(value="libdevice.tanh(x)", imports="from triton.language.extra import libdevice"),
+    "libdevice": text(
+        value="libdevice.tanh(x)", imports="from triton.language.extra import libdevice"
+    ),
     "a function of another module": text(
         value="sigmoid(x)", imports="from triton.language.standard import sigmoid"
     ),
@@ -66,7 +74,8 @@ OPENS = {
     "autotune with pruning": text(
         TUNED,
         helpers="def some(configs, named_args, **kwargs):\n    return configs[:1]",
-        before=f"@triton.autotune({CONFIGS}, key=['n'], prune_configs_by={{'early_config_prune': some}})\n",
+        before=f"@triton.autotune({CONFIGS}, key=['n'], prune_configs_by={{'early_config_prune': "
+        f"some}})\n",
     ),
     "autotune over heuristics": text(
         TUNED,
@@ -83,15 +92,18 @@ OPENS = {
     ),
     "a wrapper that keeps what it compiled": text(
         PLAIN,
-        helpers="class Entry(triton.KernelInterface):\n    def __init__(self, fn):\n        self.fn = fn\n\n"
-        "    def run(self, *args, grid, **kwargs):\n        made = self.fn.run(*args, grid=grid, **kwargs)\n"
+        helpers="class Entry(triton.KernelInterface):\n    def __init__(self, fn):\n        "
+        "self.fn = fn\n\n"
+        "    def run(self, *args, grid, **kwargs):\n        made = self.fn.run(*args, grid=grid, "
+        "**kwargs)\n"
         "        made[grid](*args)\n",
         before="@Entry\n",
     ),
     "starred arguments": text("double_kernel[(8,)](*(x, out, x.numel()), BLOCK=128)"),
     "a launch that is kept": text("run = double_kernel[(8,)]\n    run(x, out, 1000, BLOCK=128)"),
     "a launch with some arguments": text(
-        "functools.partial(double_kernel[(8,)], x, out)(1000, BLOCK=128)", imports="import functools"
+        "functools.partial(double_kernel[(8,)], x, out)(1000, BLOCK=128)",
+        imports="import functools",
     ),
     "properties of the GPU": text(
         "sms = torch.cuda.get_device_properties(x.device).multi_processor_count\n    "
@@ -104,7 +116,9 @@ OPENS = {
 def test_it_opens(source: str) -> None:
     made = prepare(Job(text=source, path="/w/kernels.py", qualname="double_kernel", device="cuda"))
     assert isinstance(made, PreparedJob), made
-    session = KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS])
+    session = KernelSession(
+        made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS]
+    )
     launch = session.kernel.launched[0]
     assert launch.kernel == "double_kernel" and launch.arguments["n"] == 1000
     assert session.capture().notes == ()
@@ -114,7 +128,8 @@ def test_it_opens(source: str) -> None:
 
 REFUSED = {
     "through another function": (
-        text("start(double_kernel, x, out)", helpers="def start(k, *given):\n    k[(8,)](*given, 9, 128)"),
+        text("start(double_kernel, x, out)", helpers="def start(k, *given):\n    k[(8,)](*given, "
+                                                     "9, 128)"),
         "no function of this file launches double_kernel as double_kernel[grid](…): write one",
     ),
     "from C++": (text("torch.ops.mine.launch(x, out)"), "no function of this file launches"),

@@ -1,4 +1,5 @@
-"""Kernels without a workload of their own: what a module or function of the file passes their launcher."""
+"""Kernels without a workload of their own: what a module or function of the file passes their
+launcher."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,8 @@ def get_inputs():
 NET = LAYER.split("\n\n\ndef get_inputs")[0] + (
     "\n\n\n# kernel-lsp: workload x=f32[5,300] eval | init width=300\n"
     "class Net(torch.nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
-    "        self.layer = Layer(width)\n\n    def forward(self, x):\n        return self.layer(x * 2)\n"
+    "        self.layer = Layer(width)\n\n    def forward(self, x):\n        return "
+    "self.layer(x * 2)\n"
 )
 FUNCTION = """
 
@@ -104,7 +106,9 @@ assert result is not None and again[0].shape == args[0].shape
 
 @pytest.mark.parametrize("kernel", NAMES)
 @pytest.mark.parametrize(("caller", "grad"), [(LAYER, "w"), (NET, "w"), (FUNCTION, "x")])
-def test_what_is_passed_can_be_passed_again(kernel: str, caller: str, grad: str, tmp_path: Path) -> None:
+def test_what_is_passed_can_be_passed_again(
+    kernel: str, caller: str, grad: str, tmp_path: Path
+) -> None:
     path = tmp_path / "program.py"
     path.write_text(prepared(BARE + caller, kernel).program.source)
     interpreted(PASSED, str(path), grad if kernel == "scale_kernel" else "")
@@ -123,7 +127,10 @@ def test_a_launch_before_the_one_that_counts_is_made() -> None:
     first = first[: first.index("\n\n\nclass Layer")]
     other = KERNEL[KERNEL.index("@triton.jit") :].replace("scale_kernel", "other_kernel")
     text = (
-        KERNEL + other + first + PLAIN.replace("launch(launch(x, x + 1, 2.0)", "launch(before(x, x + 1, 2.0)")
+        KERNEL
+        + other
+        + first
+        + PLAIN.replace("launch(launch(x, x + 1, 2.0)", "launch(before(x, x + 1, 2.0)")
     )
     (launch,) = opened(prepared(text, "scale_kernel"), "block-size").kernel.launched
     assert launch.arguments["factor"] == 3.0
@@ -159,7 +166,11 @@ def test_a_caller_that_goes_another_way_is_said() -> None:
 def test_the_launcher_of_a_kernel_names_it_too() -> None:
     snapshot = Snapshot(uri="file:///w/op.py", text=KERNEL + PLAIN)
     found = analysis.analyze(snapshot)
-    assert kernels_of(snapshot, found, "launch") == kernels_of(snapshot, found, "Layer") == ["scale_kernel"]
+    assert (
+        kernels_of(snapshot, found, "launch")
+        == kernels_of(snapshot, found, "Layer")
+        == ["scale_kernel"]
+    )
 
 
 def test_modules_and_functions_name_the_kernels_they_come_to() -> None:
@@ -168,8 +179,12 @@ def test_modules_and_functions_name_the_kernels_they_come_to() -> None:
     found = analysis.analyze(snapshot)
     for name in ("Layer", "Net", "scaled"):
         assert kernels_of(snapshot, found, name) == list(NAMES)
-    assert kernels_of(snapshot, found, "scale_kernel") == kernels_of(snapshot, found, "nothing") == []
-    plain = replace(snapshot, text="import torch\n\n\ndef f(x: torch.Tensor):\n    return torch.relu(x)\n")
+    assert (
+        kernels_of(snapshot, found, "scale_kernel") == kernels_of(snapshot, found, "nothing") == []
+    )
+    plain = replace(
+        snapshot, text="import torch\n\n\ndef f(x: torch.Tensor):\n    return torch.relu(x)\n"
+    )
     assert kernels_of(plain, analysis.analyze(plain), "f") == []
 
 
@@ -182,7 +197,9 @@ def test_modules_and_functions_name_the_kernels_they_come_to() -> None:
         ("Scale.backward", {"grads_kernel"}),
     ],
 )
-def test_the_command_asks_for_the_kernels_of_a_module(target: str, wanted: set[str], tmp_path: Path) -> None:
+def test_the_command_asks_for_the_kernels_of_a_module(
+    target: str, wanted: set[str], tmp_path: Path
+) -> None:
     path = tmp_path / "op.py"
     path.write_text(BARE + LAYER)
     assert {one.qualname for one in _requests(f"{path}::{target}")} == wanted

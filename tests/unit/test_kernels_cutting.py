@@ -81,7 +81,10 @@ GROUPS = {
     "in order": [STORE.format("tl.sort(x)")],
     "a seed for each": [STORE.format("x * tl.rand(seed + group, lanes)")],
     "a place inside of the group": [STORE.format("x * tl.rand(seed, lanes)")],
-    "a weight for each group": ["number = at // BLOCK", STORE.format("x + tl.load(s_ptr + number)")],
+    "a weight for each group": [
+        "number = at // BLOCK",
+        STORE.format("x + tl.load(s_ptr + number)"),
+    ],
     "a result for each group": [PARTS],
     "a function that stores": ["put(out_ptr, at, x)"],
     "the first group is another": ["if group == 0:", "    x += 1.0", STORE.format("x")],
@@ -89,7 +92,10 @@ GROUPS = {
     "a draw that is compared, of a seed for each": [
         STORE.format("tl.where(tl.rand(seed + group, lanes) > 0.5, x, 0.0)")
     ],
-    "so by a name": ["keep = tl.rand(seed + group, lanes) > 0.5", STORE.format("tl.where(keep, x, 0.0)")],
+    "so by a name": [
+        "keep = tl.rand(seed + group, lanes) > 0.5",
+        STORE.format("tl.where(keep, x, 0.0)"),
+    ],
     "the same draw for every group": [STORE.format("tl.where(tl.rand(seed, lanes) > 0.5, x, 0.0)")],
     "the largest of each": [STORE.format("tl.where(x == tl.max(x), x, 0.0)")],
     "the largest of each alone": ["tl.store(out_ptr + at, x, mask=mask & (x == tl.max(x)))"],
@@ -117,13 +123,19 @@ def test_a_block_that_is_a_group_stays(why: str) -> None:
 FREE = {
     "arithmetic": [STORE.format("doubled(x) + tl.load(s_ptr + at // 64, mask=mask)")],
     "a seed for each place": [STORE.format("x * tl.rand(seed, at)")],
-    "a draw for each place that is compared": [STORE.format("tl.where(tl.rand(seed, at) > 0.5, x, 0.0)")],
+    "a draw for each place that is compared": [
+        STORE.format("tl.where(tl.rand(seed, at) > 0.5, x, 0.0)")
+    ],
     "a part of a sum": ["total = -tl.sum(x, axis=0) / n", "tl.atomic_add(s_ptr, total * 2.0)"],
     "two sums": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0) - tl.sum(x * x, axis=0))"],
     "the largest of all": ["tl.atomic_max(s_ptr, tl.max(tl.abs(x), axis=0))"],
     "sums that are added up": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0))"],
     "counted by value": ["tl.atomic_add(s_ptr + x.to(tl.int32), 1.0, mask=mask)"],
-    "something in the first program": ["if group == 0:", "    tl.atomic_add(s_ptr, 1.0)", STORE.format("x")],
+    "something in the first program": [
+        "if group == 0:",
+        "    tl.atomic_add(s_ptr, 1.0)",
+        STORE.format("x"),
+    ],
     "nothing behind the end": ["if group * BLOCK >= n:", "    return", STORE.format("x")],
 }
 
@@ -149,11 +161,20 @@ def test_partial_results_are_free_where_only_their_total_is_used(result: str, fr
 
 
 def test_partial_results_of_a_tuned_block_have_no_room_for_a_smaller_one() -> None:
-    text = HEAD + f"    {PARTS}\n" + LAUNCHER.replace("SCALES", "parts").replace("RESULT", "parts.sum()")
-    configs = '@triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256})], key=["n"])\n'
+    text = (
+        HEAD
+        + f"    {PARTS}\n"
+        + LAUNCHER.replace("SCALES", "parts").replace("RESULT", "parts.sum()")
+    )
+    configs = (
+        '@triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256})], '
+        'key=["n"])\n'
+    )
     text = text.replace("@triton.jit\ndef group", f"{configs}@triton.jit\ndef group")
     text = text.replace(", BLOCK=BLOCK)", ")").replace("(triton.cdiv(x.numel(), BLOCK),)]", "grid]")
-    text = text.replace("    out =", '    grid = lambda m: (triton.cdiv(x.numel(), m["BLOCK"]),)\n    out =')
+    text = text.replace(
+        "    out =", '    grid = lambda m: (triton.cdiv(x.numel(), m["BLOCK"]),)\n    out ='
+    )
     assert found(text, "group_kernel") == []
     total = text.replace(PARTS, "tl.atomic_add(s_ptr, tl.sum(x, axis=0))")
     assert found(total, "group_kernel") == ["BLOCK"]
@@ -216,7 +237,9 @@ def test_what_a_loop_stores_goes_on_from_block_to_block(value: str, free: bool) 
     ],
 )
 def test_what_a_loop_does_for_some_blocks_shows_them(branch: str, free: bool) -> None:
-    text = LOOP.replace("        value = VALUE\n", f"        largest = tl.max(x, axis=0)\n        {branch}\n")
+    text = LOOP.replace(
+        "        value = VALUE\n", f"        largest = tl.max(x, axis=0)\n        {branch}\n"
+    )
     text = text.replace("        carry += tl.sum(x, axis=0)\n", "").replace(
         "at, value, mask", "at, x + 1, mask"
     )
@@ -262,7 +285,9 @@ def run(x):
     ],
 )
 def test_of_a_tile_only_the_axis_that_is_put_together_stays(value: str, left: list[str]) -> None:
-    text = TILES.replace("VALUE", value).replace("x, out, *x.shape,", "x, out, x.shape[0], x.shape[1],")
+    text = TILES.replace("VALUE", value).replace(
+        "x, out, *x.shape,", "x, out, x.shape[0], x.shape[1],"
+    )
     assert found(text, "tile_kernel") == left
 
 
@@ -310,7 +335,9 @@ FUNCTION = 'def grid(meta):\n        return (triton.cdiv(n, meta["BLOCK"]),)'
         (FUNCTION + "\n    grid = (16,)", "grid", False),
     ],
 )
-def test_a_grid_may_be_written_in_any_way_that_rounds_up(before: str, grid: str, follows: bool) -> None:
+def test_a_grid_may_be_written_in_any_way_that_rounds_up(
+    before: str, grid: str, follows: bool
+) -> None:
     text = GRIDS.replace("BEFORE", before).replace("GRID", grid)
     assert found(text, "square_kernel") == (["BLOCK"] if follows else [])
     session = opened(text, "square_kernel", "triton-unmasked")
@@ -405,7 +432,11 @@ def run(x):
     sum_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK, False)
     return out
 """
-TURNS, BEFORE, READ = "for start in range(0, n, BLOCK):", "total = tl.zeros", "tl.load(x_ptr + row * n + "
+TURNS, BEFORE, READ = (
+    "for start in range(0, n, BLOCK):",
+    "total = tl.zeros",
+    "tl.load(x_ptr + row * n + ",
+)
 FLAGGED = f"""if WHOLE:
         place = at
         total += {READ}place, mask=place < n, other=0.0)
@@ -428,12 +459,14 @@ GONE_ON = f"""place = at
         ((), True),
         ((("start in range(0, n, BLOCK)", "turn in range(tl.cdiv(n, BLOCK))"),
           ("start +", "turn * BLOCK +")), True),
-        ((("tl.store(", "tl.store(out_ptr + place, total, mask=place < n)\n    tl.store("),), False),
+        ((("tl.store(", "tl.store(out_ptr + place, total, mask=place < n)\n    "
+                        "tl.store("),), False),
         ((("tl.store(", f"total += {READ}at, mask=at < n)\n    tl.store("),), False),
         (((BEFORE, f"largest = {READ}at, mask=at < n)\n    {BEFORE}"),), False),
         ((("place = start + at\n", "place = start + at if WHOLE else at\n"),), False),
         ((("start + at\n", "start + at\n        if WHOLE:\n            place = at\n"),), False),
-        ((("+ at\n", "+ at\n        inside = place < n\n        if WHOLE:\n            inside = row < n\n"),
+        ((("+ at\n", "+ at\n        inside = place < n\n        if WHOLE:\n            inside = "
+                     "row < n\n"),
           ("mask=place < n", "mask=inside")), None),
     ],
     ids=["a loop", "turns", "stored behind the loop", "read behind the loop", "read before the loop",
@@ -447,11 +480,15 @@ def test_each_access_goes_through_the_blocks_on_every_path(
         assert old in text
         text = text.replace(old, new)
     made = adjustable(opened(text, "sum_kernel").kernel)
-    assert [(one.name, one.masked) for one in made] == ([] if free is False else [("BLOCK", free is True)])
+    assert [(one.name, one.masked) for one in made] == (
+        [] if free is False else [("BLOCK", free is True)]
+    )
 
 
 @pytest.mark.parametrize(("loop", "free"), [(FLAGGED, False), (GONE_ON, True)])
-def test_a_branch_that_holds_the_row_says_nothing_of_the_loop_beside_it(loop: str, free: bool) -> None:
+def test_a_branch_that_holds_the_row_says_nothing_of_the_loop_beside_it(
+    loop: str, free: bool
+) -> None:
     first, last = SUMS.index("    LOOP"), SUMS.index("    tl.store")
     text = SUMS[:first] + "    " + loop + SUMS[last:]
     assert found(text, "sum_kernel") == (["BLOCK"] if free else [])
@@ -469,7 +506,9 @@ def test_a_block_that_another_argument_comes_from_stays(flag: str, free: bool) -
 
 def test_without_masks_a_computed_block_keeps_its_size() -> None:
     """The launcher's flag asks whether today's block divides the row."""
-    session = opened(SUMS.replace("LOOP", TURNS), "sum_kernel", "triton-block-size", "triton-unmasked")
+    session = opened(
+        SUMS.replace("LOOP", TURNS), "sum_kernel", "triton-block-size", "triton-unmasked"
+    )
     sites = {site.skill: site.site for site in session.capture().sites}
     left = session.look([Step(skill="triton-unmasked", site=sites["triton-unmasked"])])
     assert "triton-block-size" in sites and "triton-block-size" not in {one.skill for one in left}

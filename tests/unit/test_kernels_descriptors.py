@@ -1,7 +1,8 @@
-"""Tiles by tensor descriptors: which accesses are tiles, which lanes may differ, and what a call is asked.
+"""Tiles by tensor descriptors: which accesses are tiles, which lanes may differ, and what a call
+is asked.
 
-Values come from Triton's interpreter, code for sm_90 from ptxas. What is written is in tests/cases/golden.
-"""
+Values come from Triton's interpreter, code for sm_90 from ptxas. What is written is in
+tests/cases/golden."""
 
 import functools
 import json
@@ -52,11 +53,15 @@ def linear() -> KernelSession:
 
 
 def described(text: str) -> str | None:
-    """Pointers of the layer whose tiles a descriptor is offered for, all proofs holding. What is launched is
-    what the text in LINEAR launches."""
+    """Pointers of the layer whose tiles a descriptor is offered for, all proofs holding. What is
+    launched is what the text in LINEAR launches."""
     kernel, module = linear().kernel, linear().rewrites[NAME]
-    kernel = replace(kernel, source=KernelSource.parse(text, kernel.source.kernel, kernel.source.launcher))
-    found = [m for m in module.match(kernel) if all(p.holds for p in module.preconditions(kernel, m))]
+    kernel = replace(
+        kernel, source=KernelSource.parse(text, kernel.source.kernel, kernel.source.launcher)
+    )
+    found = [
+        m for m in module.match(kernel) if all(p.holds for p in module.preconditions(kernel, m))
+    ]
     return found[0].label if found else None
 
 
@@ -87,10 +92,12 @@ PLAIN = "x_ptrs = x_ptr + (rows % M)[:, None] * x_stride + inner[None, :]"
         ([(LOAD, LOAD.replace("other=0.0", "other=0.0, volatile=True"))], "weight_ptr, out_ptr"),
         ([("        x_ptrs += BLOCK_K", "        x_ptrs += BLOCK_K * 2")], "weight_ptr, out_ptr"),
         ([("        x_ptrs += BLOCK_K", "        x_ptrs += start")], "weight_ptr, out_ptr"),
-        ([("        x_ptrs +=", "        if left > 9:\n            x_ptrs +=")], "weight_ptr, out_ptr"),
+        ([("        x_ptrs +=", "        if left > 9:\n            "
+                                "x_ptrs +=")], "weight_ptr, out_ptr"),
         ([("row_block * BLOCK_M + tl", "row_block * BLOCK_M - M + tl")], "weight_ptr"),
         ([("row_block * BLOCK_M + tl", "row_block * 100 + tl")], "weight_ptr"),
-        ([("    linear_kernel[grid]", "    out = x if M == N else out\n    linear_kernel[grid]")], None),
+        ([("    linear_kernel[grid]", "    out = x if M == N else out\n    "
+                                      "linear_kernel[grid]")], None),
         ([("    linear_kernel[grid]", "    done = linear_kernel[grid]")], None),
         ([(ZEROS, f"    out_ptr = out_ptr.to(tl.pointer_type(tl.int8))\n{ZEROS}")], None),
         ([(ZEROS, f"    tl.store(K, 0.0)\n{ZEROS}")], None),
@@ -104,7 +111,9 @@ def test_only_what_the_text_shows_to_be_a_tile_is_read_by_a_descriptor(
 ) -> None:
     text = changed(LINEAR, *changes)
     if "helped" in text:
-        text = changed(text, ("@triton.jit", "@triton.jit\ndef helped(x):\n    return x\n\n\n@triton.jit"))
+        text = changed(
+            text, ("@triton.jit", "@triton.jit\ndef helped(x):\n    return x\n\n\n@triton.jit")
+        )
     assert described(text) == left
 
 
@@ -239,11 +248,16 @@ def test_a_copy_unit_moves_the_tiles_and_no_register_is_spilled(
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
     tiles = {"x_tiles": [64, 32], "weight_tiles": [64, 32], "out_tiles": [64, 64]}
     told: dict[str, dict[str, object]]
-    told = {n: {"type": "*fp16" if n.endswith("ptr") else "i32", "aligned": True} for n in kernel.arg_names}
+    told = {
+        n: {"type": "*fp16" if n.endswith("ptr") else "i32", "aligned": True}
+        for n in kernel.arg_names
+    }
     told |= {name: {"type": "constexpr", "constant": size} for name, size in blocks.items()}
     for name, block in tiles.items():
         matrix = torch.empty(128, 128, dtype=torch.float16)
-        told[name] = recorder._describe(kernel.fn, name, TensorDescriptor.from_tensor(matrix, block)) or {}
+        told[name] = (
+            recorder._describe(kernel.fn, name, TensorDescriptor.from_tensor(matrix, block)) or {}
+        )
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.chdir(tmp_path)
@@ -280,7 +294,11 @@ def test_a_block_that_a_descriptor_has_is_not_changed_any_more() -> None:
     ("old", "new", "left"),
     [
         ("tl.program_id(1)", "tl.program_id(axis=1)", ["BLOCK_M", "BLOCK_N", "BLOCK_K"]),
-        ("row_block = tl.program_id(0)", "row_block = tl.program_id(0) + 0 * M // 2", ["BLOCK_N", "BLOCK_K"]),
+        (
+            "row_block = tl.program_id(0)",
+            "row_block = tl.program_id(0) + 0 * M // 2",
+            ["BLOCK_N", "BLOCK_K"],
+        ),
         ("(triton.cdiv(M, 128), t", "(128, t", ["BLOCK_K"]),
     ],
 )
@@ -304,7 +322,9 @@ def test_two_blocks_of_one_size_each_have_their_own_extent_of_the_grid(
         ("lambda meta: (", "lambda meta: (1 + 0 * 64) * (", ["BLOCK_K"]),
     ],
 )
-def test_a_grid_that_names_its_blocks_says_which_is_which(old: str, new: str, left: list[str]) -> None:
+def test_a_grid_that_names_its_blocks_says_which_is_which(
+    old: str, new: str, left: list[str]
+) -> None:
     text = (SUITE / "products.py").read_text()
     at = text.index("def half_kernel")
     kernel = opened(text, "half_kernel")[0].kernel

@@ -1,7 +1,8 @@
-"""Skills for Triton kernels that rest on facts of text and launches: where they apply and where not.
+"""Skills for Triton kernels that rest on facts of text and launches: where they apply and where
+not.
 
-That what they write computes the same is seen in Triton's interpreter, for sizes with and without the fact.
-"""
+That what they write computes the same is seen in Triton's interpreter, for sizes with and without
+the fact."""
 
 from pathlib import Path
 
@@ -80,8 +81,14 @@ ROWS, COLUMNS, BOTH = "masks of n_rows", "masks of n_columns", "masks of n_rows,
         (("x=f16[4096,1024]", "x=f16[4097,1025]"), None),
         (("x=f16[4096,1024]", "x=f16[4096,1025]"), ROWS),
         (('triton.cdiv(n_rows, meta["BLOCK_R"])', "132"), COLUMNS),
-        (('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_rows, meta["BLOCK_R"]) + 1'), COLUMNS),
-        (('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_columns, meta["BLOCK_R"])'), COLUMNS),
+        (
+            ('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_rows, meta["BLOCK_R"]) + 1'),
+            COLUMNS,
+        ),
+        (
+            ('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_columns, meta["BLOCK_R"])'),
+            COLUMNS,
+        ),
         (("tl.program_id(0) * BLOCK_R +", "tl.program_id(0) * BLOCK_R + 1 +"), COLUMNS),
         (("tl.program_id(0) * BLOCK_R", "tl.program_id(0) * BLOCK_C"), COLUMNS),
         (("range(0, n_columns, BLOCK_C)", "range(1, n_columns, BLOCK_C)"), ROWS),
@@ -92,7 +99,13 @@ ROWS, COLUMNS, BOTH = "masks of n_rows", "masks of n_columns", "masks of n_rows,
         (("    row_mask =", "    if n_columns > 7:\n        rows += 1\n    row_mask ="), COLUMNS),
         (("triton.cdiv(n_rows,", "triton.cdiv(x.shape[0],"), COLUMNS),
         (("out, n_rows, n_columns,", "out, n_rows, sum([n_columns]),"), ROWS),
-        (("@triton.jit", '@triton.autotune([triton.Config({"BLOCK_R": 8})], key=[])\n@triton.jit'), None),
+        (
+            (
+                "@triton.jit",
+                '@triton.autotune([triton.Config({"BLOCK_R": 8})], key=[])\n@triton.jit',
+            ),
+            None,
+        ),
         (("row_sums_kernel[grid](x, out,", "row_sums_kernel[grid](*(x, out),"), None),
         (("range(0, n_columns, BLOCK_C)", "range(0, n_columns, BLOCK_C * 2)"), BOTH),
         (("        x = tl.load", "        columns += 1\n        x = tl.load"), BOTH),
@@ -105,7 +118,10 @@ ROWS, COLUMNS, BOTH = "masks of n_rows", "masks of n_columns", "masks of n_rows,
         (("BLOCK_C=BLOCK_C)", "BLOCK_C=BLOCK_C, **{'num_warps': 2})"), BOTH),
         (("columns[None, :] < n_columns", "n_columns > columns[None, :]"), BOTH),
         (("columns[None, :] < n_columns", "columns[None, :] <= n_columns - 1"), BOTH),
-        (("columns[None, :] < n_columns", "tl.arange(0, BLOCK_C)[None, :] < n_columns - start"), BOTH),
+        (
+            ("columns[None, :] < n_columns", "tl.arange(0, BLOCK_C)[None, :] < n_columns - start"),
+            BOTH,
+        ),
         (
             (
                 "range(0, n_columns, BLOCK_C):\n        columns = start",
@@ -143,11 +159,24 @@ WEIGHT = "tl.load(weight_ptr + columns, mask=mask)"
         ([(SECOND, "")], "what is read again stays in the caches (1 of 2 loads)"),
         ([(SECOND, ""), (WEIGHT, "tl.load(weight_ptr + row * width + columns)")], None),
         ([(SECOND, SECOND.replace("columns,", "columns + 1,")), (WEIGHT, "1.0")], None),
-        ([(WEIGHT, "tl.load(weight_ptr + tl.load(weight_ptr + columns, mask=mask))")], "(2 of 3 loads)"),
-        ([(WEIGHT, 'tl.load(weight_ptr + columns, mask=mask, cache_modifier=".ca")')], "(1 of 2 loads)"),
+        (
+            [(WEIGHT, "tl.load(weight_ptr + tl.load(weight_ptr + columns, mask=mask))")],
+            "(2 of 3 loads)",
+        ),
+        (
+            [(WEIGHT, 'tl.load(weight_ptr + columns, mask=mask, cache_modifier=".ca")')],
+            "(1 of 2 loads)",
+        ),
         ([(WEIGHT, "tl.dot(x, x)")], None),
     ],
-    ids=["one pass", "all streamed", "other places", "an index that was loaded", "said already", "a product"],
+    ids=[
+        "one pass",
+        "all streamed",
+        "other places",
+        "an index that was loaded",
+        "said already",
+        "a product",
+    ],
 )
 def test_policies_only_where_something_is_read_again(
     changes: list[tuple[str, str]], left: str | None
@@ -173,7 +202,10 @@ def test_policies_only_where_something_is_read_again(
         ([("stride + column", "stride + column * columns")], None),
         ([("row * out_stride", "row * 1024")], "(x_stride of 8, columns of 8)"),
         ([("column < columns", "row < columns")], "(x_stride of 8, out_stride of 8)"),
-        ([("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, COLUMNS_MULTIPLE: tl.constexpr = 1")], None),
+        (
+            [("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, COLUMNS_MULTIPLE: tl.constexpr = 1")],
+            None,
+        ),
     ],
 )
 def test_multiples_are_said_where_they_make_a_load_wider(
@@ -201,10 +233,16 @@ MADE = "out = torch.empty((shift.numel(), n_rows, width), device=x.device)"
         ((LENGTH, LENGTH + "    columns = columns + 0\n"), [OUT]),
         ((LENGTH, LENGTH + "    weight_ptr += 0\n"), [OUT]),
         ((LENGTH, "    weight = 1.0\n" + LENGTH + "    length *= weight\n"), [OUT]),
-        (("weight_ptr + columns, mask=mask)", "weight_ptr + columns, mask=mask, volatile=True)"), [OUT]),
+        (
+            ("weight_ptr + columns, mask=mask)", "weight_ptr + columns, mask=mask, volatile=True)"),
+            [OUT],
+        ),
         (("weight = tl.load(weight_ptr + columns, mask=mask)", "weight = length"), [OUT]),
         (
-            ("x = tl.load(x_ptr + row * width + columns, mask=mask, other=0.0)", "x = 1.0 * columns"),
+            (
+                "x = tl.load(x_ptr + row * width + columns, mask=mask, other=0.0)",
+                "x = 1.0 * columns",
+            ),
             [AHEAD, OUT],
         ),
         (("gain_ptr + row", "gain_ptr + row + head"), [AHEAD]),
@@ -217,15 +255,26 @@ MADE = "out = torch.empty((shift.numel(), n_rows, width), device=x.device)"
         (("        gain =", "        gain = 2.0\n        gain ="), [AHEAD]),
         (("    for head", "    gain = 0.0\n    for head"), [AHEAD]),
         ((MADE, "out = gain.view(1, n_rows, 1)"), [AHEAD]),
-        ((MADE, MADE.replace("torch.empty", "pool.empty").replace("out", "pool = torch; out", 1)), [AHEAD]),
+        (
+            (
+                MADE,
+                MADE.replace("torch.empty", "pool.empty").replace("out", "pool = torch; out", 1),
+            ),
+            [AHEAD],
+        ),
         ((MADE, "out = x.new_empty((shift.numel(), n_rows, width))"), [AHEAD, OUT]),
         ((MADE, f"{MADE}\n    gain = out.view(-1)"), [AHEAD]),
         ((MADE, f"{MADE}\n    gain = gain if width else out"), [AHEAD]),
         ((MADE, f"{MADE}\n    gain = gain.contiguous().view(-1)"), [AHEAD, OUT]),
-        (("    return out\n", "    return out\n\n\ndef other(x):\n    heads_kernel[(1,)](x)\n"), [AHEAD]),
+        (
+            ("    return out\n", "    return out\n\n\ndef other(x):\n    heads_kernel[(1,)](x)\n"),
+            [AHEAD],
+        ),
     ],
 )
-def test_loads_move_only_over_what_cannot_change_them(change: tuple[str, str], left: list[str]) -> None:
+def test_loads_move_only_over_what_cannot_change_them(
+    change: tuple[str, str], left: list[str]
+) -> None:
     text = golden("hoisted-loads", change)
     text = text.replace(
         "\n\n\n@triton.jit", "\n\n\n@triton.jit\ndef rounded(x):\n    return x\n\n\n@triton.jit", 1
@@ -258,7 +307,11 @@ def test_loads_move_only_over_what_cannot_change_them(change: tuple[str, str], l
         ("tl.exp(highest - higher)", "tl.exp(highest)", False),
         ("        highest = higher", "        highest += higher - highest", False),
         ("        highest = higher", "        highest = higher + 0.0", False),
-        ("tl.maximum(highest, tl.max(scores, axis=1))", "tl.maximum(highest, tl.sum(scores, axis=1))", False),
+        (
+            "tl.maximum(highest, tl.max(scores, axis=1))",
+            "tl.maximum(highest, tl.sum(scores, axis=1))",
+            False,
+        ),
         ("tl.where(known[None, :],", "tl.where(rows[:, None] >= columns[None, :],", True),
         ("tl.where(known[None, :],", "tl.where(highest[:, None] < 3,", False),
         (
@@ -270,7 +323,9 @@ def test_loads_move_only_over_what_cannot_change_them(change: tuple[str, str], l
         ("length, width**-0.5,", "length, q,", False),
     ],
 )
-def test_exp2_only_where_all_that_is_subtracted_carries_the_factor(old: str, new: str, applies: bool) -> None:
+def test_exp2_only_where_all_that_is_subtracted_carries_the_factor(
+    old: str, new: str, applies: bool
+) -> None:
     assert bool(sites(golden("exp2", (old, new)), "attention_kernel", "exp2")) is applies
 
 
@@ -286,7 +341,8 @@ def test_what_is_left_of_a_site_is_not_offered_as_another() -> None:
 
 GRID = 'grid = lambda meta: (triton.cdiv(n_rows, meta["BLOCK_R"]),)  # noqa: E731'
 SWIZZLED = (
-    "    block, other = tl.swizzle2d({0}, tl.program_id(1), tl.num_programs(0), tl.num_programs(1), 4)\n"
+    "    block, other = tl.swizzle2d({0}, tl.program_id(1), tl.num_programs(0), "
+    "tl.num_programs(1), 4)\n"
 )
 
 
@@ -311,7 +367,11 @@ def test_programs_in_another_order_still_cover_the_axis(first: str, left: str) -
     [
         ("    mean = tl.sum", "        tl.store(x_ptr + row, 0.0)\n    mean = tl.sum", "1 loop"),
         ("    mean = tl.sum", "        tl.debug_barrier()\n    mean = tl.sum", "1 loop"),
-        ("    mean = tl.sum", "        total += tl.atomic_add(mean_ptr, 1.0)\n    mean = tl.sum", "1 loop"),
+        (
+            "    mean = tl.sum",
+            "        total += tl.atomic_add(mean_ptr, 1.0)\n    mean = tl.sum",
+            "1 loop",
+        ),
         ("    mean = tl.sum", "        total = forget(total)\n    mean = tl.sum", "1 loop"),
         (
             "    mean = tl.sum",

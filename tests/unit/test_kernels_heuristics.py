@@ -1,4 +1,5 @@
-"""Blocks and warps that triton.heuristics computes become numbers, where nothing else hangs on them."""
+"""Blocks and warps that triton.heuristics computes become numbers, where nothing else hangs on
+them."""
 
 from pathlib import Path
 
@@ -184,15 +185,18 @@ AT = "    at = tl.arange(0, BLOCK)\n    total"
         (
             (
                 (FIRST, OWN),
-                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, EVEN, BLOCK"),
+                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, "
+                                                          "EVEN, BLOCK"),
                 ("EVEN, BLOCK: tl.constexpr", "EVEN: tl.constexpr, BLOCK: tl.constexpr"),
             ),
             {BLOCKS, OPTIONS},
         ),
         (
             (
-                ('    }\n)', '        "EVEN": lambda args: args["n"] % args["BLOCK"] == 0,\n    }\n)'),
-                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, EVEN, BLOCK"),
+                ('    }\n)', '        "EVEN": lambda args: args["n"] % args["BLOCK"] == 0,\n '
+                             '   }\n)'),
+                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, "
+                                                          "EVEN, BLOCK"),
                 ("EVEN, BLOCK: tl.constexpr", "EVEN: tl.constexpr, BLOCK: tl.constexpr"),
             ),
             {OPTIONS},
@@ -200,7 +204,8 @@ AT = "    at = tl.arange(0, BLOCK)\n    total"
         (
             (
                 ('    }\n)', '        "MANY": lambda args: dict(**args)["n"] > 3,\n    }\n)'),
-                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, MANY, BLOCK"),
+                ("total_kernel(x_ptr, out_ptr, n, BLOCK", "total_kernel(x_ptr, out_ptr, n, "
+                                                          "MANY, BLOCK"),
                 ("MANY, BLOCK: tl.constexpr", "MANY: tl.constexpr, BLOCK: tl.constexpr"),
             ),
             set(),
@@ -209,25 +214,33 @@ AT = "    at = tl.arange(0, BLOCK)\n    total"
         (((", mask=start + at < n, other=0.0", ""),), {OPTIONS}),
         # The kernel is launched twice: only what is right for any launch may change.
         (
-            (("    return out\n\n\n@triton.heuristics(values", "    total_kernel[(rows,)](x, out, columns)\n"
+            (("    return out\n\n\n@triton.heuristics(values", "    total_kernel[(rows,)](x, out, "
+                                                               "columns)\n"
               "    return out\n\n\n@triton.heuristics(values"),),
             set(),
         ),
-        ((("def table(name)", "def another(x, y):\n    total_kernel[(1,)](x, y, 5)\n\n\ndef table(name)"),),
+        ((("def table(name)", "def another(x, y):\n    total_kernel[(1,)](x, y, 5)\n\n\ndef "
+                              "table(name)"),),
          {OPTIONS}),
         # Which of two decorators decides is not followed.
-        ((("@triton.heuristics(\n", '@triton.heuristics({"SIZE": lambda args: 3})\n@triton.heuristics(\n'),
-          ("n, BLOCK: tl.constexpr):\n    at = tl.arange", "n, SIZE: tl.constexpr, BLOCK: tl.constexpr):\n"
+        ((("@triton.heuristics(\n", '@triton.heuristics({"SIZE": lambda args: '
+                                    '3})\n@triton.heuristics(\n'),
+          ("n, BLOCK: tl.constexpr):\n    at = tl.arange", "n, SIZE: tl.constexpr, BLOCK: "
+                                                           "tl.constexpr):\n"
            "    at = tl.arange")),
          set()),
         # A row that is held whole has no other block.
-        ((("    for start in range(0, n, BLOCK):\n        total +=", "    start = 0\n    total +=="[:-1]),),
+        ((("    for start in range(0, n, BLOCK):\n        "
+           "total +=", "    start = 0\n    total +=="[:-1]),),
          {OPTIONS}),
         # What the kernel computes from its warps.
         (((AT, f"    tl.num_warps()\n{AT}"),), {BLOCKS}),
     ],
     ids=["another constant beside it", "a constant comes from it", "a constant may come from it", "no mask",
-         "launched twice", "launched by another", "two decorators", "a whole row", "the kernel asks"],
+         "launched twice", "launched by another", "two decorators", "a whole row",
+         "the kernel asks"],
 )  # fmt: skip
-def test_only_where_nothing_else_hangs_on_it(changes: tuple[tuple[str, str], ...], left: set[str]) -> None:
+def test_only_where_nothing_else_hangs_on_it(
+    changes: tuple[tuple[str, str], ...], left: set[str]
+) -> None:
     assert offered(replaced(*changes), "total_kernel") == left

@@ -55,7 +55,11 @@ def test_the_module_is_called_and_its_method_changes(
 ) -> None:
     text = KERNEL + comment + MODULE
     made = prepared(text, "scale_kernel")
-    assert made.program.entry == "Layer" and made.program.kind is TargetKind.MODULE and made.reached is None
+    assert (
+        made.program.entry == "Layer"
+        and made.program.kind is TargetKind.MODULE
+        and made.reached is None
+    )
     assert made.program.launcher == "Layer.run" and made.workload.training is training
     session = opened(made, "block-size", "launch-options")
     assert session.kernel.pointers()["w_ptr"].shape == (5, width)
@@ -86,7 +90,9 @@ def test_what_belongs_to_the_module_may_be_written_into() -> None:
 )
 def test_what_cannot_be_called_is_refused_in_one_line(old: str, new: str, said: str) -> None:
     assert old in MODULE
-    note = refused(KERNEL + "class Base:\n    pass\n\n\n" + MODULE.replace(old, new), "scale_kernel")
+    note = refused(
+        KERNEL + "class Base:\n    pass\n\n\n" + MODULE.replace(old, new), "scale_kernel"
+    )
     assert said in note and "\n" not in note
 
 

@@ -1,4 +1,5 @@
-"""Kernels that are launched under another name: they are found, and change where their launch is seen."""
+"""Kernels that are launched under another name: they are found, and change where their launch is
+seen."""
 
 from pathlib import Path
 
@@ -35,7 +36,10 @@ UNSEEN = {
     "set twice": f"run = None\n    run = add_kernel[{GRID}]\n    run{GIVEN}",
     "in a loop": f"for run in (add_kernel[{GRID}],):\n        run{GIVEN}",
 }
-EXP = ("x + tl.load(y_ptr + offsets, mask=mask)", "tl.exp(x * 3.0) + tl.load(y_ptr + offsets, mask=mask)")
+EXP = (
+    "x + tl.load(y_ptr + offsets, mask=mask)",
+    "tl.exp(x * 3.0) + tl.load(y_ptr + offsets, mask=mask)",
+)
 COMPARE = """
 import runpy, sys, torch
 one, other = (runpy.run_path(name) for name in sys.argv[1:3])
@@ -68,11 +72,16 @@ def test_a_launch_that_is_seen_changes_like_any_other(how: str, tmp_path: Path) 
     source = text(SEEN[how])
     one, session = opened(source, "add_kernel")
     assert one.program.launcher == "add" and session.kernel.launched[0].grid == (8,)
-    assert {site.skill for site in session.capture().sites} == {"triton-block-size", "triton-launch-options"}
+    assert {site.skill for site in session.capture().sites} == {
+        "triton-block-size",
+        "triton-launch-options",
+    }
     assert session.notes == []
     steps = [
         Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 512}),
-        Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 8}),
+        Step(
+            skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 8}
+        ),
     ]
     made = session.make(steps)
     assert made.edit is not None
@@ -112,14 +121,20 @@ def test_what_it_writes_into_is_copied(how: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["plus", "plus=None", "*plus"])
 def test_an_argument_is_no_name_of_the_file(what: str) -> None:
     source = text(SEEN["a name of the file"].replace("plus[", "(plus or add_kernel)["))
-    source = source.replace("add(x, y)", f"add(x, y, {what})").replace("(plus or", "plus = (plus or")
-    source = source.replace("add_kernel)[", "add_kernel)\n    plus[").replace("    plus = (", "    plus = (")
+    source = source.replace("add(x, y)", f"add(x, y, {what})").replace(
+        "(plus or", "plus = (plus or"
+    )
+    source = source.replace("add_kernel)[", "add_kernel)\n    plus[").replace(
+        "    plus = (", "    plus = ("
+    )
     made = KernelSource.parse(source, "add_kernel", "add")
     assert made.launches() == []
 
 
 def test_a_kernel_behind_two_names_has_both_launchers() -> None:
-    source = text(SEEN["another name"]) + ADD[ADD.index("# kernel-lsp") :].replace("def add(", "def again(")
+    source = text(SEEN["another name"]) + ADD[ADD.index("# kernel-lsp") :].replace(
+        "def add(", "def again("
+    )
     assert prepared(source, "add_kernel").target.launchers == ("add", "again")
 
 

@@ -1,4 +1,5 @@
-"""Kernels that an autograd Function launches: its forward and its backward are targets of their own."""
+"""Kernels that an autograd Function launches: its forward and its backward are targets of their
+own."""
 
 import tomllib
 from pathlib import Path
@@ -75,7 +76,9 @@ def prepared(text: str, kernel: str, folder: Path | None = None) -> PreparedJob:
 
 
 def opened(made: PreparedJob, *skills: str) -> KernelSession:
-    return KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in skills])
+    return KernelSession(
+        made.program, made.workload, "cuda", [skill(f"triton-{name}") for name in skills]
+    )
 
 
 def replaced(*changes: tuple[str, str]) -> str:
@@ -107,9 +110,16 @@ def test_both_halves_are_targets_and_their_launches_change_in_the_class(
 ) -> None:
     text = replaced(*changes)
     made = prepared(text, kernel)
-    assert made.program.launcher == launcher_of(made.program.source, made.program.entry) == NAMES[kernel]
+    assert (
+        made.program.launcher
+        == launcher_of(made.program.source, made.program.entry)
+        == NAMES[kernel]
+    )
     session = opened(made, "block-size", "launch-options")
-    assert {site.skill for site in session.capture().sites} == {"triton-block-size", "triton-launch-options"}
+    assert {site.skill for site in session.capture().sites} == {
+        "triton-block-size",
+        "triton-launch-options",
+    }
     one = session.make([Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 512})])
     assert one.edit is not None
     after = apply_edit(text, made.target.span, one.edit)
@@ -152,7 +162,9 @@ for shape in ((5, 200), (1, 1), (3, 512), (7, 301)):
 
 
 @pytest.mark.parametrize("kernel", NAMES)
-def test_values_and_gradients_stay_for_other_shapes_and_arguments(kernel: str, tmp_path: Path) -> None:
+def test_values_and_gradients_stay_for_other_shapes_and_arguments(
+    kernel: str, tmp_path: Path
+) -> None:
     compare(prepared(TEXT, kernel), tmp_path)
 
 
@@ -183,7 +195,9 @@ def scaled(w, x):
         (CALLER.replace(", 0.5", ""), ["x", "w"]),
     ],
 )
-def test_a_function_that_hands_its_arguments_on_says_them(caller: str, expected: list[object]) -> None:
+def test_a_function_that_hands_its_arguments_on_says_them(
+    caller: str, expected: list[object]
+) -> None:
     made = prepared(TEXT.replace(COMMENT, "") + caller, "scale_kernel")
     specs = made.workload.inputs or ()
     assert [spec.value for spec in specs[2:]] == expected[2:]
@@ -203,22 +217,33 @@ def test_a_function_that_hands_its_arguments_on_says_them(caller: str, expected:
 def test_a_function_that_changes_what_it_hands_on_is_run_as_far_as_there(body: str) -> None:
     caller = CALLER.replace("return Scale.apply(x, w, 0.5)", body)
     made = prepared(TEXT.replace(COMMENT, "") + caller, "scale_kernel")
-    assert made.reached is not None and made.reached.caller == "scaled" and made.workload.inputs is None
+    assert (
+        made.reached is not None
+        and made.reached.caller == "scaled"
+        and made.workload.inputs is None
+    )
     assert opened(made, "block-size").kernel.pointers()["x_ptr"].shape == (40,)
 
 
 def test_without_a_workload_the_line_says_where_to_put_one() -> None:
     module = (
-        "class Layer(torch.nn.Module):\n    def forward(self, x):\n        return Scale.apply(x, self.w)\n"
+        "class Layer(torch.nn.Module):\n    def forward(self, x):\n        return Scale.apply(x, "
+        "self.w)\n"
     )
     for kernel in NAMES:
         note = refused(f"{TEXT.replace(COMMENT, '')}\n\n{module}", kernel)
-        assert note.startswith("nothing says what Scale.apply is called with (put a comment above class ")
+        assert note.startswith(
+            "nothing says what Scale.apply is called with (put a comment above class "
+        )
 
 
-@pytest.mark.parametrize("place", ["    @staticmethod\n    def forward", "@triton.jit\ndef scale_kernel"])
+@pytest.mark.parametrize(
+    "place", ["    @staticmethod\n    def forward", "@triton.jit\ndef scale_kernel"]
+)
 def test_a_comment_above_forward_or_the_kernel_counts_too(place: str) -> None:
-    text = replaced((COMMENT, ""), (place, f"{place[: len(place) - len(place.lstrip())]}{COMMENT}{place}"))
+    text = replaced(
+        (COMMENT, ""), (place, f"{place[: len(place) - len(place.lstrip())]}{COMMENT}{place}")
+    )
     made = prepared(text, "scale_kernel")
     assert [spec.name for spec in made.workload.inputs or ()] == ["x", "w"]
 
@@ -237,7 +262,9 @@ grid = [3]
 def test_a_recorded_forward_is_the_workload_of_both(kernel: str, tmp_path: Path) -> None:
     x = '{ name = "x", dtype = "float32", shape = [700], requires_grad = true }'
     dy = '{ name = "dy", dtype = "float32", shape = [700] }'
-    recorded = LAUNCH.format(kernel="scale_kernel", half="forward", given=f"{x}, {x.replace('x', 'w', 1)}")
+    recorded = LAUNCH.format(
+        kernel="scale_kernel", half="forward", given=f"{x}, {x.replace('x', 'w', 1)}"
+    )
     recorded += LAUNCH.format(kernel="grads_kernel", half="backward", given=dy)
     assert tomllib.loads(recorded)
     (tmp_path / ".kernel-lsp").mkdir()
@@ -263,7 +290,10 @@ def test_what_a_forward_writes_into_is_copied() -> None:
     assert "one.clone() if isinstance(one" in backward
 
 
-SAVED = ("dy.contiguous(), x, w, dx, dw, n", "dy.contiguous(), x, w, x, dw, n"), ("return dx,", "return x,")
+SAVED = (
+    ("dy.contiguous(), x, w, dx, dw, n", "dy.contiguous(), x, w, x, dw, n"),
+    ("return dx,", "return x,"),
+)
 HANDED = ("dy.contiguous(), x, w, dx, dw, n", "dy, x, w, dy, dw, n"), ("return dx,", "return dy,")
 
 
@@ -281,9 +311,17 @@ def test_a_backward_that_works_in_place_gets_copies(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("(ctx, x, w, factor: float = 2.0)", "(ctx, x, *w)", "Scale.forward takes starred or keyword"),
+        (
+            "(ctx, x, w, factor: float = 2.0)",
+            "(ctx, x, *w)",
+            "Scale.forward takes starred or keyword",
+        ),
         ("    @staticmethod\n    def forward", "    def forward", "Scale has no static forward"),
-        ("(torch.autograd.Function):\n    @staticmethod", ":", "is launched by Scale.forward, a method"),
+        (
+            "(torch.autograd.Function):\n    @staticmethod",
+            ":",
+            "is launched by Scale.forward, a method",
+        ),
     ],
 )
 def test_what_cannot_be_applied_is_refused_in_one_line(old: str, new: str, said: str) -> None:

@@ -1,7 +1,8 @@
-"""Skills that change how a Triton kernel goes through its data: where they must not, and what comes out.
+"""Skills that change how a Triton kernel goes through its data: where they must not, and what
+comes out.
 
-What they write is in tests/cases/golden. Everything is computed in one process by Triton's interpreter.
-"""
+What they write is in tests/cases/golden. Everything is computed in one process by Triton's
+interpreter."""
 
 import json
 import re
@@ -24,7 +25,8 @@ pytest.importorskip("triton")
 
 
 def offered(text: str, kernel: str, name: str, elsewhere: str | None = None) -> bool:
-    """Whether the skill applies somewhere, all proofs holding. A skill that fails is an error here."""
+    """Whether the skill applies somewhere, all proofs holding. A skill that fails is an error
+    here."""
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
     assert isinstance(made, PreparedJob), made
     program = replace(made.program, elsewhere=elsewhere)
@@ -51,7 +53,10 @@ NEAR_MISSES = {
         "another grid": ("gate_kernel[(n_rows,)]", "gate_kernel[(n_rows - 1,)]"),
         "another block": ("out, width, SIZE=block", "out, width, SIZE=block * 2"),
         "other columns": ("(row * n_columns + cols), mask", "(row * n_columns + cols + 1), mask"),
-        "another program's row": ("(row * n_columns + cols), mask", "((row + 1) * n_columns + cols), mask"),
+        "another program's row": (
+            "(row * n_columns + cols), mask",
+            "((row + 1) * n_columns + cols), mask",
+        ),
         "another mask": ("    mask = cols < n_columns", "    mask = cols < n_columns - 1"),
         "the second reduces": ("x * tl.sigmoid(gate)", "x / tl.sum(gate, axis=0)"),
         "the second writes what the first reads": ("gate, out, width", "gate, x, width"),
@@ -61,9 +66,13 @@ NEAR_MISSES = {
         ),
         "the caller's tensor may be the first's input": (
             "gate: torch.Tensor) -> torch.Tensor:",
-            "gate: torch.Tensor, y: torch.Tensor = None) -> torch.Tensor:\n    gate = y if y else gate",
+            "gate: torch.Tensor, y: torch.Tensor = None) -> torch.Tensor:\n    gate = y if y "
+            "else gate",
         ),
-        "the first ends early": ("    place = row", "    if row > 3:\n        return\n    place = row"),
+        "the first ends early": (
+            "    place = row",
+            "    if row > 3:\n        return\n    place = row",
+        ),
         "the first stores in a branch": (
             "    tl.store(normed_ptr + place, x * scale, mask=mask)",
             "    if row > 3:\n        tl.store(normed_ptr + place, x * scale, mask=mask)",
@@ -72,8 +81,14 @@ NEAR_MISSES = {
             "    place = row * width + columns\n",
             "    place = row * width\n    place += columns\n",
         ),
-        "something happens in between": ("    out = torch", "    normed.add_(1.0)\n    out = torch"),
-        "a dtype that is not known": ("normed = torch.empty_like(x)", "normed = torch.empty(x.shape)"),
+        "something happens in between": (
+            "    out = torch",
+            "    normed.add_(1.0)\n    out = torch",
+        ),
+        "a dtype that is not known": (
+            "normed = torch.empty_like(x)",
+            "normed = torch.empty(x.shape)",
+        ),
         "memory of somebody else": ("normed = torch.empty_like(x)", "normed = x.view(x.shape)"),
         "another launcher": (
             "# kernel-lsp",
@@ -87,7 +102,10 @@ NEAR_MISSES = {
             'scores = tl.load(out_ptr + row * n_tokens + tokens, mask=mask, other=float("-inf"))'
             ".to(tl.float32)\n        total",
         ),
-        "another multiple in the second loop": ("total += tl.exp(scores -", "total += tl.exp(2 * scores -"),
+        "another multiple in the second loop": (
+            "total += tl.exp(scores -",
+            "total += tl.exp(2 * scores -",
+        ),
         "no exponential": ("total += tl.exp(scores - shift)", "total += scores - shift"),
         "the maximum is scaled": ("tl.max(largest, axis=0)\n", "tl.max(largest, axis=0) * 0.5\n"),
         "the sum begins at something": ("tl.zeros((BLOCK,), dtype", "tl.full((BLOCK,), 1.0, dtype"),
@@ -107,9 +125,15 @@ NEAR_MISSES = {
         ),
     },
     "triton-persistent": {
-        "programs add to one place": ("    tl.store(", "    tl.atomic_add(weight_ptr, 1.0)\n    tl.store("),
+        "programs add to one place": (
+            "    tl.store(",
+            "    tl.atomic_add(weight_ptr, 1.0)\n    tl.store(",
+        ),
         "a program ends early": ("    x_ptr +=", "    if row > 9:\n        return\n    x_ptr +="),
-        "a program waits": ("    x_ptr +=", "    while tl.load(out_ptr) != 0:\n        pass\n    x_ptr +="),
+        "a program waits": (
+            "    x_ptr +=",
+            "    while tl.load(out_ptr) != 0:\n        pass\n    x_ptr +=",
+        ),
         "a wrapper around the kernel": (
             "@triton.jit\n",
             "def kept(kernel):\n    return kernel\n\n\n@kept\n@triton.jit\n",
@@ -121,16 +145,23 @@ NEAR_MISSES = {
         ),
         "nothing is the same for all rows": ("weight_ptr + columns", "weight_ptr + row + columns"),
         "few rows": ("x=bf16[65536,1024]", "x=bf16[132,1024]"),
-        "a grid of which the text says nothing": ("grid = (x.shape[0],)", "grid = tuple(x.shape[:1])"),
+        "a grid of which the text says nothing": (
+            "grid = (x.shape[0],)",
+            "grid = tuple(x.shape[:1])",
+        ),
         "another launcher": (
             "# kernel-lsp",
-            "def other(x, out):\n    rms_norm_kernel[(4,)](x, x, out, 4, 0.0, BLOCK=4)\n\n\n# kernel-lsp",
+            "def other(x, out):\n    rms_norm_kernel[(4,)](x, x, out, 4, 0.0, BLOCK=4)\n\n\n# "
+            "kernel-lsp",
         ),
         "a function that may know its program": ("tl.sum(x * x, axis=0)", "triton.testing.f(x)"),
     },
     "triton-split-k": {
         "something is done with the sum": ("total.to(tl.bfloat16)", "tl.maximum(total, 0.0)"),
-        "the sum is read elsewhere": ("    mask = out_mask", "    total += 1.0\n    mask = out_mask"),
+        "the sum is read elsewhere": (
+            "    mask = out_mask",
+            "    total += 1.0\n    mask = out_mask",
+        ),
         "the sum begins at something": (
             "tl.zeros((BLOCK_O, BLOCK_I), dtype",
             "tl.full((BLOCK_O, BLOCK_I), 1.0, dtype",
@@ -153,14 +184,18 @@ NEAR_MISSES = {
         ),
         "an operand is the result": ("[grid](grad, x, out", "[grid](grad, out.view(-1), out"),
         "enough tiles": ("x=bf16[65536,256]", "x=bf16[65536,8192]"),
-        "a short sum": ("grad=bf16[65536,128] x=bf16[65536,256]", "grad=bf16[256,128] x=bf16[256,256]"),
+        "a short sum": (
+            "grad=bf16[65536,128] x=bf16[65536,256]",
+            "grad=bf16[256,128] x=bf16[256,256]",
+        ),
         "programs that add": (
             "    tl.store(out_ptr",
             "    tl.atomic_add(grad_ptr, 0.0)\n    tl.store(out_ptr",
         ),
         "another launcher": (
             "# kernel-lsp",
-            "def other(a):\n    weight_kernel[(1, 1)](a, a, a, 4, 4, 4, 16, 16, 16)\n\n\n# kernel-lsp",
+            "def other(a):\n    weight_kernel[(1, 1)](a, a, a, 4, 4, 4, 16, 16, 16)\n\n\n# "
+            "kernel-lsp",
         ),
     },
     "triton-whole-row": {
@@ -174,18 +209,23 @@ NEAR_MISSES = {
         "where a piece begins is a value": ("scores - shift - ", "scores - start - shift - "),
         "what is stored is read elsewhere": (
             "total = 0.0",
-            "tl.store(out_ptr + row * n_classes, shift)\n    total = tl.load(out_ptr + row * n_classes + 1)",
+            "tl.store(out_ptr + row * n_classes, shift)\n    total = tl.load(out_ptr + row * "
+            "n_classes + 1)",
         ),
         "an extreme of each piece": (
             "        tl.store(out",
             "        tl.store(out_ptr + row, tl.max(scores, axis=0))\n        tl.store(out",
         ),
-        "a store that another mask ends": ("shift - tl.log(total), mask=mask", "shift, mask=classes != 3"),
+        "a store that another mask ends": (
+            "shift - tl.log(total), mask=mask",
+            "shift, mask=classes != 3",
+        ),
         "rows too long": ("scores=f32[4096,8000]", "scores=f32[4096,80000]"),
         "a row is one block already": ("f32[4096,8000]", "f32[4096,500]"),
         "another launcher": (
             "# kernel-lsp",
-            "def other(x, out):\n    log_softmax_kernel[(4,)](x, out, 9, BLOCK=4)\n\n\n# kernel-lsp",
+            "def other(x, out):\n    log_softmax_kernel[(4,)](x, out, 9, BLOCK=4)\n\n\n# "
+            "kernel-lsp",
         ),
         "a value across lanes": ("tl.exp(scores - shift)", "tl.cumsum(tl.exp(scores - shift))"),
     },
@@ -232,7 +272,10 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
 """
 RUNS = {
     "triton-split-k": ("weight_gradient", ["300x70:float32,300x40:float32"]),
-    "triton-fused-launches": ("gated_norm", ["3x50:float32,3x50:float32", "2x40:bfloat16,2x40:bfloat16"]),
+    "triton-fused-launches": (
+        "gated_norm",
+        ["3x50:float32,3x50:float32", "2x40:bfloat16,2x40:bfloat16"],
+    ),
     "triton-persistent": ("rms_norm", ["10x5:float32,5:float32"]),
     "triton-online": ("softmax", ["2x5000:float32", "1x4096:bfloat16"]),
     "triton-whole-row": ("log_softmax", ["2x700:float32", "1x1024:float32", "1x16390:float32"]),
@@ -253,11 +296,15 @@ def applied(text: str, kernel: str, name: str) -> str:
 
 
 def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -> None:
-    texts = [((GOLDEN / f"{name}.in.py").read_text(), rewritten(name), *RUNS[name]) for name in RUNS]
+    texts = [
+        ((GOLDEN / f"{name}.in.py").read_text(), rewritten(name), *RUNS[name]) for name in RUNS
+    ]
     norm = NORM.read_text()
     shapes = ["2x300:float32,300:float32,300:float32"]
     texts.append((norm, applied(norm, "layer_norm_kernel", "triton-online"), "layer_norm", shapes))
-    product = changed((SUITE / "products.py").read_text(), "a=bf16[8192,4096] b=bf16[4096,8192]", SHORT)
+    product = changed(
+        (SUITE / "products.py").read_text(), "a=bf16[8192,4096] b=bf16[4096,8192]", SHORT
+    )
     shapes = ["130x30:bfloat16,30x70:bfloat16"]
     texts.append((product, applied(product, "half_kernel", "triton-persistent"), "half", shapes))
     cases = []
@@ -270,13 +317,20 @@ def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -
     interpreted(COMPARE, json.dumps(cases))
 
 
-def test_pieces_of_a_row_have_another_size_before_it_is_one_block_and_not_behind(tmp_path: Path) -> None:
-    """One block of another size would be less than the row, and nothing would read the rest of it."""
+def test_pieces_of_a_row_have_another_size_before_it_is_one_block_and_not_behind(
+    tmp_path: Path,
+) -> None:
+    """One block of another size would be less than the row, and nothing would read the rest of
+    it."""
     before = GOLDEN / "triton-whole-row.in.py"
     text = before.read_text()
-    made = prepare(Job(text=text, path="/w/kernels.py", qualname="log_softmax_kernel", device="cuda"))
+    made = prepare(
+        Job(text=text, path="/w/kernels.py", qualname="log_softmax_kernel", device="cuda")
+    )
     assert isinstance(made, PreparedJob), made
-    skills = [skill(name) for name in ("triton-block-size", "triton-whole-row", "triton-launch-options")]
+    skills = [
+        skill(name) for name in ("triton-block-size", "triton-whole-row", "triton-launch-options")
+    ]
     session = KernelSession(made.program, made.workload, "cuda", skills)
     row = Step(skill="triton-whole-row", site="row")
     block = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})
@@ -302,13 +356,19 @@ def test_what_no_program_changes_moves_before_the_loop_unless_it_may_be_written(
 
 def test_what_something_else_reads_is_still_stored() -> None:
     text = (GOLDEN / "triton-fused-launches.in.py").read_text()
-    made = applied(changed(text, "return out", "return out, normed"), "scale_kernel", "triton-fused-launches")
+    made = applied(
+        changed(text, "return out", "return out, normed"), "scale_kernel", "triton-fused-launches"
+    )
     first = made.split("def gate_kernel")[0]
     assert "tl.store(normed_ptr + place" in first and "tl.store(out_ptr + row" in first
     in_place = changed(
-        text, "gate_kernel[(n_rows,)](normed, gate, out", "gate_kernel[(n_rows,)](normed, gate, normed"
+        text,
+        "gate_kernel[(n_rows,)](normed, gate, out",
+        "gate_kernel[(n_rows,)](normed, gate, normed",
     )
-    made = applied(changed(in_place, "return out", "return normed"), "scale_kernel", "triton-fused-launches")
+    made = applied(
+        changed(in_place, "return out", "return normed"), "scale_kernel", "triton-fused-launches"
+    )
     assert made.split("def gate_kernel")[0].count("tl.store(normed_ptr + row") == 1
 
 

@@ -1,4 +1,5 @@
-"""A Triton kernel as a target: what is seen and proved of it, what changes, and that it still computes."""
+"""A Triton kernel as a target: what is seen and proved of it, what changes, and that it still
+computes."""
 
 import re
 from dataclasses import replace
@@ -50,13 +51,17 @@ def prepared(text: str, kernel: str) -> PreparedJob:
 
 def opened(text: str, kernel: str) -> tuple[PreparedJob, KernelSession]:
     one = prepared(text, kernel)
-    return one, KernelSession(one.program, one.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS])
+    return one, KernelSession(
+        one.program, one.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS]
+    )
 
 
 def test_launches_are_seen_without_a_gpu() -> None:
     _, session = opened(HEAD + ADD, "add_kernel")
     (launch,) = session.kernel.launched
-    assert launch.grid == (8,) and launch.constants == {"BLOCK": 128} and launch.arguments["n"] == 1000
+    assert (
+        launch.grid == (8,) and launch.constants == {"BLOCK": 128} and launch.arguments["n"] == 1000
+    )
     assert launch.arguments["x_ptr"] == Pointer("float32", (1000,), (1,), "x")
     assert launch.arguments["out_ptr"] == Pointer("float32", (1000,), (1,), None)
 
@@ -75,9 +80,15 @@ def test_a_number_in_launch_and_grid_changes_in_both() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("out = torch.empty_like(x)\n", "out = torch.empty(x.shape)\n    parts = torch.empty(128)\n"),
+        (
+            "out = torch.empty_like(x)\n",
+            "out = torch.empty(x.shape)\n    parts = torch.empty(128)\n",
+        ),
         ("(triton.cdiv(x.numel(), 128),)", "(8,)"),
-        ("+ tl.arange(0, BLOCK)\n", "+ tl.arange(0, BLOCK)\n    if BLOCK > 64:\n        offsets += 0\n"),
+        (
+            "+ tl.arange(0, BLOCK)\n",
+            "+ tl.arange(0, BLOCK)\n    if BLOCK > 64:\n        offsets += 0\n",
+        ),
         ("offsets, x + tl", "offsets, x * BLOCK + tl"),
         ("offsets, x + tl", "offsets, x / BLOCK + tl"),
     ],
@@ -102,9 +113,9 @@ def test_without_a_mask_only_divisors_of_the_size_are_tried() -> None:
 
 
 def test_offsets_that_wrap_around_need_no_mask() -> None:
-    text = HEAD + ADD.replace("tl.load(x_ptr + offsets, mask=mask)", "tl.load(x_ptr + inside)").replace(
-        "    mask = offsets < n\n", "    mask = offsets < n\n    inside = offsets % n\n"
-    )
+    text = HEAD + ADD.replace(
+        "tl.load(x_ptr + offsets, mask=mask)", "tl.load(x_ptr + inside)"
+    ).replace("    mask = offsets < n\n", "    mask = offsets < n\n    inside = offsets % n\n")
     (block,) = adjustable(opened(text, "add_kernel")[1].kernel)
     assert block.masked and 1024 in block.choices()
 
@@ -132,7 +143,10 @@ def sums(x, w):
 def test_a_block_that_the_launcher_computes_changes_at_the_launch() -> None:
     text = HEAD + SUM.replace("WEIGHT", "tl.load(w_ptr + start + at, mask=inside, other=0.0)")
     one, session = opened(text, "sum_kernel")
-    assert {site.skill for site in session.capture().sites} >= {"triton-block-size", "triton-launch-options"}
+    assert {site.skill for site in session.capture().sites} >= {
+        "triton-block-size",
+        "triton-launch-options",
+    }
     made = session.make([Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})])
     assert made.edit is not None
     assert "(x, w, out, 1000, 256, num_warps" in apply_edit(text, one.target.span, made.edit)
@@ -177,20 +191,34 @@ def test_a_kernel_that_works_in_place_is_judged_on_copies() -> None:
     ("launcher", "copied"),
     [
         ("def f(x):\n    x = x.view(-1).contiguous()\n    KERNEL(x)", ["x"]),
-        ("def f(x, out=None):\n    y = torch.empty_like(x) if out is None else out\n    KERNEL(y)", ["out"]),
+        (
+            "def f(x, out=None):\n    y = torch.empty_like(x) if out is None else out\n    "
+            "KERNEL(y)",
+            ["out"],
+        ),
         ("def f(x, k):\n    x, k = prepared(x, k)\n    KERNEL(k)", ["x", "k"]),
         ("def f(x):\n    out = torch.empty_like(x)\n    KERNEL(out)", []),
         ("def f(x):\n    out = x.clone()\n    KERNEL(out)", []),
         ("def f(x):\n    KERNEL(torch.view_as_real(x))", ["x"]),
     ],
-    ids=["a view", "one of two", "through a function", "a fresh one", "a copy", "a function of torch"],
+    ids=[
+        "a view",
+        "one of two",
+        "through a function",
+        "a fresh one",
+        "a copy",
+        "a function of torch",
+    ],
 )
-def test_what_a_launcher_writes_is_found_under_other_names(launcher: str, copied: list[str]) -> None:
+def test_what_a_launcher_writes_is_found_under_other_names(
+    launcher: str, copied: list[str]
+) -> None:
     kernel = "@triton.jit\ndef kernel(p, n):\n    write(p + n, n)\n"
     helper = "@triton.jit\ndef write(at, value):\n    tl.store(at, value)\n\n\n"
     call = re.sub(r"KERNEL\((.*)\)", r"kernel[(1,)](\1, 4)", launcher)
     assert (
-        written_arguments(KernelSource.parse(f"{HEAD}{helper}{kernel}\n\n{call}\n", "kernel", "f")) == copied
+        written_arguments(KernelSource.parse(f"{HEAD}{helper}{kernel}\n\n{call}\n", "kernel", "f"))
+        == copied
     )
 
 
@@ -218,7 +246,9 @@ def test_the_launcher_that_has_a_workload_is_the_one_that_is_followed() -> None:
     text = TWO_LAUNCHERS.replace("# kernel-lsp: workload x=f32[1000] y=f32[1000]\n", "")
     one, session = opened(HEAD + text, "add_kernel")
     assert one.program.launcher == "double" and session.kernel.launched[0].grid == (16,)
-    step = Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1})
+    step = Step(
+        skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1}
+    )
     after = apply_candidate(one, session.make([step]))
     assert after is not None and after.program.launcher == "double"
 
@@ -237,7 +267,9 @@ def test_what_cannot_be_opened_is_said_in_one_line(text: str, said: str) -> None
 
 
 def test_a_launcher_that_chooses_by_values_is_refused_with_its_reason() -> None:
-    text = HEAD + ADD.replace("    out = torch", "    if x.sum() > 0:\n        return x\n    out = torch")
+    text = HEAD + ADD.replace(
+        "    out = torch", "    if x.sum() > 0:\n        return x\n    out = torch"
+    )
     with pytest.raises(CaptureError, match="chooses what it launches by values"):
         opened(text, "add_kernel")
 
@@ -251,11 +283,14 @@ def test_a_number_that_only_data_tells_is_unknown() -> None:
         "x.numel(), BLOCK=128", "x.numel(), count, BLOCK=128"
     )
     (launch,) = opened(text, "add_kernel")[1].kernel.launched
-    assert launch.arguments["n"] == 1000 and launch.arguments["count"] is None and launch.grid == (8,)
+    assert (
+        launch.arguments["n"] == 1000 and launch.arguments["count"] is None and launch.grid == (8,)
+    )
 
 
 def test_a_tuned_kernel_keeps_its_configurations_where_only_the_interpreter_is() -> None:
-    """It runs the first of them alone: one that a step appends would be called right and never have run."""
+    """It runs the first of them alone: one that a step appends would be called right and never
+    have run."""
     text = (GOLDEN / "triton-tuned-configs.in.py").read_text()
     one = prepared(text, "squared_relu_kernel")
     session = KernelSession(one.program, one.workload, "cpu", [skill("triton-tuned-configs")])
@@ -266,7 +301,10 @@ def test_a_tuned_kernel_keeps_its_configurations_where_only_the_interpreter_is()
 
 @pytest.mark.parametrize(
     ("given", "grown"),
-    [("CONFIGS", "[*CONFIGS, "), ("CONFIGS if CONFIGS else []", "[*(CONFIGS if CONFIGS else []), ")],
+    [
+        ("CONFIGS", "[*CONFIGS, "),
+        ("CONFIGS if CONFIGS else []", "[*(CONFIGS if CONFIGS else []), "),
+    ],
 )
 def test_a_list_of_configurations_grows_however_it_is_said(given: str, grown: str) -> None:
     text = (GOLDEN / "triton-tuned-configs.in.py").read_text()
@@ -289,7 +327,8 @@ def test_a_kernel_that_only_a_method_launches_is_refused_with_the_way_out() -> N
 
 def test_a_function_that_launches_goes_before_a_method() -> None:
     method = (
-        "class Add(torch.nn.Module):\n    def forward(self, x, y):\n        add_kernel[(8,)](x, y, x, 9, 128)"
+        "class Add(torch.nn.Module):\n    def forward(self, x, y):\n        add_kernel[(8,)](x, "
+        "y, x, 9, 128)"
     )
     one, _ = opened(f"{HEAD}{method}\n\n{ADD}", "add_kernel")
     assert one.program.launcher == "add"
@@ -342,7 +381,9 @@ def test_a_rewritten_kernel_computes_the_same_in_the_interpreter(name: str, tmp_
 def test_a_guess_follows_the_step_that_is_searched() -> None:
     _, session = opened(HEAD + ADD, "add_kernel")
     block = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})
-    warps = Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1})
+    warps = Step(
+        skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1}
+    )
     made = session.variants([block, warps], 0, 16)
     found = {one.steps[0].parameters["BLOCK"]: one.steps[1].parameters["num_warps"] for one in made}
     assert found[256] == 1 and found[512] == 2 and found[2048] == 8
@@ -354,7 +395,10 @@ def test_a_guess_follows_the_step_that_is_searched() -> None:
 def test_a_change_of_the_launcher_is_a_change_of_the_kernel_too() -> None:
     """Its rewrite edits the launcher: after another edit there it must not be applied any more."""
     before = prepared(HEAD + ADD, "add_kernel").target.fingerprint
-    assert prepared(HEAD + ADD.replace("BLOCK=128", "BLOCK=256"), "add_kernel").target.fingerprint != before
+    assert (
+        prepared(HEAD + ADD.replace("BLOCK=128", "BLOCK=256"), "add_kernel").target.fingerprint
+        != before
+    )
     assert prepared(HEAD + "# a comment\n" + ADD, "add_kernel").target.fingerprint == before
     assert analysis.fingerprint_of(HEAD + ADD, "add_kernel") == before
 

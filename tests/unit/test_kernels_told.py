@@ -1,4 +1,5 @@
-"""What is told of a Triton kernel's launch, and the question that a policy is asked about two states."""
+"""What is told of a Triton kernel's launch, and the question that a policy is asked about two
+states."""
 
 from __future__ import annotations
 
@@ -52,7 +53,13 @@ def test_a_launch_is_told_by_what_decides_its_time(tmp_path: Path) -> None:
     assert told.constants == {"R": 64, "C": 16} and told.options == {"num_warps": 8}
     assert told.programs == 16
     assert told.loaded == 64 * 16  # the rows of two loops are one range
-    assert (told.held, told.consecutive, told.masked, told.evicting, told.ahead) == (1024, 16, 2, 0, 1)
+    assert (told.held, told.consecutive, told.masked, told.evicting, told.ahead) == (
+        1024,
+        16,
+        2,
+        0,
+        1,
+    )
     assert [one for one in told.operations if one in ("loop", ".", "load", "sum", "store")] == [
         *("loop", "load", ".", "loop", ".", "sum", "store")
     ]

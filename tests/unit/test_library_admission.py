@@ -16,7 +16,11 @@ BUILT_IN = skillbook.load([skillbook.built_in_folder()])
 
 def as_draft(skill: Skill, name: str = "another-name") -> SkillDraft:
     return SkillDraft(
-        name=name, description=skill.description, scope=skill.scope, tags=skill.tags, content=skill.body
+        name=name,
+        description=skill.description,
+        scope=skill.scope,
+        tags=skill.tags,
+        content=skill.body,
     )
 
 
@@ -36,7 +40,9 @@ def learned(draft: SkillDraft) -> Skill:
 
 
 @pytest.mark.parametrize("skill", BUILT_IN.skills, ids=lambda skill: skill.name)
-def test_a_text_that_repeats_a_skill_is_found_and_no_other_built_in_one_is_taken_for_it(skill: Skill) -> None:
+def test_a_text_that_repeats_a_skill_is_found_and_no_other_built_in_one_is_taken_for_it(
+    skill: Skill,
+) -> None:
     found = list(admission.faults(as_draft(skill), BUILT_IN.skills))
     assert found == [f"says what {skill.name} says"]
     others = [one for one in BUILT_IN.skills if one.name != skill.name]
@@ -47,7 +53,9 @@ def test_a_recipe_with_the_same_steps_on_the_same_sites_is_a_duplicate_whatever_
     draft = lesson("linear_3+relu_1").draft
     assert draft.name == lesson("linear+gelu").draft.name
     twin = learned(replace(draft, name="other-words"))
-    assert list(admission.faults(draft, [twin])) == ["takes the steps of other-words to the same sites"]
+    assert list(admission.faults(draft, [twin])) == [
+        "takes the steps of other-words to the same sites"
+    ]
     other = lesson("linear", {"warps": 4}).draft
     assert list(admission.faults(other, [twin])) == []
 
@@ -63,9 +71,12 @@ def test_a_recipe_with_the_same_steps_on_the_same_sites_is_a_duplicate_whatever_
 )
 def test_constants_of_one_task(advice: str, reason: str | None) -> None:
     content = (
-        f"## Motivation\n\nx\n\n## Key Idea\n\n{advice}\n\n## Example\n\n```\n1024\n```\n\n## Pitfalls\n\nx\n"
+        f"## Motivation\n\nx\n\n## Key Idea\n\n{advice}\n\n## Example\n\n```\n1024\n```\n\n## "
+        f"Pitfalls\n\nx\n"
     )
-    draft = SkillDraft(name="split", description="Split rows", scope="graph", tags=("a",), content=content)
+    draft = SkillDraft(
+        name="split", description="Split rows", scope="graph", tags=("a",), content=content
+    )
     found = list(admission.faults(draft, [], [ROWS], "WideHead.forward"))
     assert [one[: len(reason)] for one in found] == [reason] if reason else found == []
 
@@ -73,10 +84,19 @@ def test_constants_of_one_task(advice: str, reason: str | None) -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([Step(skill="compile-target", site="x", parameters={"mode": "default"})], "advises a compiler"),
+        (
+            [Step(skill="compile-target", site="x", parameters={"mode": "default"})],
+            "advises a compiler",
+        ),
         ([Step(skill="remove-dead-work", site="dropout")], "advises skipped work"),
-        ([Step(skill="fused-norm", site="layer_norm")], "is what the skill fused-norm does by itself"),
-        ([Step(skill="fused-norm", site="layer_norm", parameters={"precision": "bf16"})], "does by itself"),
+        (
+            [Step(skill="fused-norm", site="layer_norm")],
+            "is what the skill fused-norm does by itself",
+        ),
+        (
+            [Step(skill="fused-norm", site="layer_norm", parameters={"precision": "bf16"})],
+            "does by itself",
+        ),
     ],
 )
 def test_lazy_recipes_are_refused(steps: list[Step], reason: str) -> None:
@@ -94,12 +114,15 @@ def test_lazy_recipes_are_refused(steps: list[Step], reason: str) -> None:
         ({"planned": ("fused-matmul",)}, False),
     ],
 )
-def test_the_same_steps_for_other_programs_are_no_duplicate(changes: dict[str, Any], twice: bool) -> None:
+def test_the_same_steps_for_other_programs_are_no_duplicate(
+    changes: dict[str, Any], twice: bool
+) -> None:
     draft = lesson().draft
     assert draft.requires is not None  # 2^20 elements of float32, a factor of sixteen around
     known = replace(draft.requires, **changes)
     skill = Skill(
-        name="x", description="", scope="graph", tags=("a",), version=1, body="", path="", executable=False,
+        name="x", description="", scope="graph", tags=("a",), version=1, body="", path="",
+        executable=False,
         requires=known, recipe=draft.recipe,
     )  # fmt: skip
     assert any("takes the steps of x" in one for one in admission.faults(draft, [skill])) == twice

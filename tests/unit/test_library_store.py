@@ -39,7 +39,10 @@ def test_a_draft_reaches_no_job_before_it_is_promoted(tmp_path: Path) -> None:
     assert loaded(tmp_path) == [name]
     found = library.find(name)
     assert found is not None and found.papers.verified_on == ("cpu",)
-    assert found.skill.recipe == lesson().draft.recipe and found.skill.requires == lesson().draft.requires
+    assert (
+        found.skill.recipe == lesson().draft.recipe
+        and found.skill.requires == lesson().draft.requires
+    )
 
 
 def test_the_same_draft_is_staged_once(tmp_path: Path) -> None:
@@ -114,7 +117,8 @@ def test_what_follows_from_a_verification(
 
 
 def killed_at(number: int, work: Callable[[], object]) -> bool:
-    """Run in a fork that kills itself before it reaches for the disk for the ``number``-th time; did it?"""
+    """Run in a fork that kills itself before it reaches for the disk for the ``number``-th time;
+    did it?"""
     child = os.fork()
     if child == 0:
         left = [number]
@@ -168,7 +172,9 @@ def test_killed_anywhere_while_staging_there_is_a_draft_or_none(tmp_path: Path) 
     assert number >= 3 and len(SkillLibrary(tmp_path).staged()) == 1
 
 
-def test_a_damaged_newest_version_is_passed_over_and_its_number_is_not_used_again(tmp_path: Path) -> None:
+def test_a_damaged_newest_version_is_passed_over_and_its_number_is_not_used_again(
+    tmp_path: Path,
+) -> None:
     library, name = filled(tmp_path)
     library.promote(name)
     library.retire(name, "x")

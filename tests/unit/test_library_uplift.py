@@ -11,7 +11,8 @@ from kernel_lsp.library import uplift
 
 
 def test_the_bound_is_students_over_task_means() -> None:
-    """Mean 0.5, standard deviation 0.2, so 0.2 / sqrt(3) = 0.11547, times 2.920 for two degrees: 0.33717."""
+    """Mean 0.5, standard deviation 0.2, so 0.2 / sqrt(3) = 0.11547, times 2.920 for two degrees:
+    0.33717."""
     found = uplift.bounds([0.3, 0.5, 0.7])
     assert found is not None and found.tasks == 3
     assert found.mean == pytest.approx(0.5)
@@ -24,12 +25,16 @@ def test_the_bound_is_students_over_task_means() -> None:
     ("right", "speedup", "worth"),
     [(True, 2.0, math.log(2)), (True, 0.5, 0.0), (False, 2.0, 0.0), (True, None, 0.0)],
 )
-def test_what_would_not_be_offered_is_worth_nothing(right: bool, speedup: float | None, worth: float) -> None:
+def test_what_would_not_be_offered_is_worth_nothing(
+    right: bool, speedup: float | None, worth: float
+) -> None:
     assert uplift.gain(right, speedup) == pytest.approx(worth)
 
 
 def test_three_tasks_that_agree_are_enough() -> None:
-    accepted, found, reason = uplift.verdict([on("a", 0.5, 0.2), on("b", 0.9, 0.4), on("c", 0.7, 0.0)])
+    accepted, found, reason = uplift.verdict(
+        [on("a", 0.5, 0.2), on("b", 0.9, 0.4), on("c", 0.7, 0.0)]
+    )
     assert accepted and found is not None and found.low == pytest.approx(0.16283, abs=1e-5)
     assert reason == "uplift 1.649x (1.177 to 2.310) over 3 tasks"
 
@@ -43,7 +48,12 @@ def test_three_tasks_that_disagree_are_not_and_more_may_show_it() -> None:
 
 
 def test_one_wrong_result_more_refuses_whatever_the_speed() -> None:
-    tasks = [on("a", 2.0, 0.0), on("b", 2.0, 0.0), on("c", 2.0, 0.1), on("d", 2.0, 0.0, right_with=2)]
+    tasks = [
+        on("a", 2.0, 0.0),
+        on("b", 2.0, 0.0),
+        on("c", 2.0, 0.1),
+        on("d", 2.0, 0.0, right_with=2),
+    ]
     accepted, _, reason = uplift.verdict(tasks)
     assert (
         not accepted
@@ -83,11 +93,15 @@ def test_tasks_that_it_does_not_change_neither_help_nor_count() -> None:
 
 
 def test_credit_is_what_is_lost_without_the_skill() -> None:
-    """Task 1: a is worth 0.5, b 0.3, none 0.1: without a 0.2 less, without b nothing. Task 2: only b, 0.4 of
+    """Task 1: a is worth 0.5, b 0.3, none 0.1: without a 0.2 less, without b nothing. Task 2: only
+    b, 0.4 of
     0.6 above none. So a: (0.2 + 0) / 2, b: (0 + 0.4) / 2."""
     rows = [{"": 0.1, "a": 0.5, "b": 0.3}, {"": 0.2, "b": 0.6}]
     assert uplift.credits(rows, ["a", "b"]) == pytest.approx({"a": 0.1, "b": 0.2})
-    assert uplift.credits([{"": 0.0, "a": 0.5, "twin": 0.5}], ["a", "twin"]) == {"a": 0.0, "twin": 0.0}
+    assert uplift.credits([{"": 0.0, "a": 0.5, "twin": 0.5}], ["a", "twin"]) == {
+        "a": 0.0,
+        "twin": 0.0,
+    }
     assert uplift.credits([], ["a"]) == {}
 
 

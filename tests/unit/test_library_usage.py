@@ -7,13 +7,25 @@ import pytest
 from test_pipeline_tournament import candidate, evaluation
 
 from kernel_lsp.library.usage import PROPOSER, UsageStatistics, helps_no_more, skill_of
-from kernel_lsp.records import EvalStatus, Evaluation, Proposal, UsageStats, Verdict, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    EvalStatus,
+    Evaluation,
+    Proposal,
+    UsageStats,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
 
 
-def proposal(name: str, proposer: str, speed: float | None, verdict: Verdict = Verdict.CORRECT) -> Proposal:
+def proposal(
+    name: str, proposer: str, speed: float | None, verdict: Verdict = Verdict.CORRECT
+) -> Proposal:
     """``speed`` over eager; None: its values were wrong."""
     found = (
-        Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu") if speed is None else evaluation(eager=speed)
+        Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu")
+        if speed is None
+        else evaluation(eager=speed)
     )
     made = candidate(name)
     return Proposal(
@@ -37,8 +49,12 @@ def test_a_use_is_a_win_when_it_is_the_offer_and_a_pair_when_something_stood_bes
 ) -> None:
     usage = UsageStatistics(tmp_path)
     assert usage.stats() == ()
-    usage.count([proposal("x", MINE, 3.0, Verdict.FASTER), proposal("y", "plan/2", 1.5)], "cuda:sm_90")
-    usage.count([proposal("p", "plan/2", 4.0, Verdict.FASTER), proposal("q", MINE, 2.0)], "cuda:sm_90")
+    usage.count(
+        [proposal("x", MINE, 3.0, Verdict.FASTER), proposal("y", "plan/2", 1.5)], "cuda:sm_90"
+    )
+    usage.count(
+        [proposal("p", "plan/2", 4.0, Verdict.FASTER), proposal("q", MINE, 2.0)], "cuda:sm_90"
+    )
     usage.count([proposal("alone", MINE, 2.0, Verdict.FASTER)], "cuda:sm_90")
     usage.count([proposal("elsewhere", MINE, None)], "cpu")
     (here, there) = sorted(usage.stats(), key=lambda one: -one.uses)
@@ -62,7 +78,9 @@ def test_what_is_told_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_wrong_or_slower_is_what_the_program_was(tmp_path: Path) -> None:
-    UsageStatistics(tmp_path).count([proposal("y", "plan/2", 1.5), proposal("x", MINE, None)], "cpu")
+    UsageStatistics(tmp_path).count(
+        [proposal("y", "plan/2", 1.5), proposal("x", MINE, None)], "cpu"
+    )
     assert UsageStatistics(tmp_path).stats()[0].uplift_sum == pytest.approx(-math.log(1.5))
 
 
@@ -97,11 +115,14 @@ def stats(uses: int, wins: int, uplifts: list[float]) -> UsageStats:
         (stats(7, 0, [-0.2] * 7), False),  # too few
         (stats(8, 3, [-0.2] * 5), False),  # it is the offer often enough
         (stats(8, 2, [-0.2] * 3), False),  # too few pairs
-        # Mean -0.05, deviation 0.3464 * 0.5 = 0.1732: 1.895 / sqrt(8) of it is 0.116, so the bound is 0.066.
+        # Mean -0.05, deviation 0.3464 * 0.5 = 0.1732: 1.895 / sqrt(8) of it is 0.116, so the bound
+        # is 0.066.
         (stats(8, 1, [-0.2, 0.1] * 4), False),
     ],
 )
-def test_retired_when_seldom_the_offer_and_surely_no_better(found: UsageStats, retired: bool) -> None:
+def test_retired_when_seldom_the_offer_and_surely_no_better(
+    found: UsageStats, retired: bool
+) -> None:
     assert (helps_no_more(found) is not None) == retired
 
 

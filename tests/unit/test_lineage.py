@@ -55,7 +55,9 @@ def launch(x):
 
 
 def program(text: str = KERNEL) -> Program:
-    return Program(source=text, entry="launch", kind=TargetKind.FUNCTION, kernel="kernel", launcher="launch")
+    return Program(
+        source=text, entry="launch", kind=TargetKind.FUNCTION, kernel="kernel", launcher="launch"
+    )
 
 
 def passed(low: float, mid: float, high: float) -> Evaluation:
@@ -67,7 +69,9 @@ def passed(low: float, mid: float, high: float) -> Evaluation:
     )
 
 
-def one(effect: Interval | None, status: EvalStatus = EvalStatus.PASSED, detail: str = "") -> Judgement:
+def one(
+    effect: Interval | None, status: EvalStatus = EvalStatus.PASSED, detail: str = ""
+) -> Judgement:
     return Judgement(parent="p", child="c", status=status, detail=detail, effect=effect)
 
 
@@ -90,7 +94,9 @@ def test_the_effect_is_the_time_of_the_simple_form_over_that_of_the_other() -> N
         (0.80, 0.90, False, "is faster"),
     ],
 )
-def test_a_step_is_accepted_when_it_is_not_faster(low: float, high: float, accepted: bool, said: str) -> None:
+def test_a_step_is_accepted_when_it_is_not_faster(
+    low: float, high: float, accepted: bool, said: str
+) -> None:
     found = decide(one(Interval(low=low, mid=(low + high) / 2, high=high)), measured=True)
     assert found[0] is accepted and said in found[1]
 
@@ -105,7 +111,9 @@ def test_without_times_what_is_right_is_accepted_and_what_is_wrong_is_not() -> N
 def test_the_interpreter_is_given_one_configuration() -> None:
     text = interpretable(program()).source
     assert "key=" in text and text.count('triton.Config({"BLOCK": 128})])[:1]') == 1
-    untuned = program(KERNEL.replace(KERNEL[KERNEL.index("@triton.auto") : KERNEL.index("@triton.jit")], ""))
+    untuned = program(
+        KERNEL.replace(KERNEL[KERNEL.index("@triton.auto") : KERNEL.index("@triton.jit")], "")
+    )
     assert interpretable(untuned) is untuned
 
 
@@ -113,14 +121,17 @@ def test_the_interpreter_is_given_one_configuration() -> None:
 
 
 class Operators:
-    """An engine whose states are the steps that were taken; each operator has one site until it was taken."""
+    """An engine whose states are the steps that were taken; each operator has one site until it
+    was taken."""
 
     names = ("one_stage", "smaller_tile", "fewer_warps")
     broken = ""
 
     async def look(self, steps: Any) -> tuple[Site, ...]:
         left = [name for name in self.names if name not in [step.skill for step in steps]]
-        return tuple(Site(skill=name, site=name, summary=name, proofs=()) for name in reversed(left))
+        return tuple(
+            Site(skill=name, site=name, summary=name, proofs=()) for name in reversed(left)
+        )
 
     async def variants(self, steps: Any, at: int, limit: int) -> tuple[Candidate, ...]:
         if steps[at].skill == self.broken:
@@ -132,7 +143,9 @@ class Operators:
 
     def _made(self, steps: list[Step]) -> Candidate:
         text = KERNEL + "".join(f"# {step.skill} {step.parameters}\n" for step in steps)
-        return Candidate(id=str(len(text)), edit=None, program=text, entry="launch", steps=tuple(steps))
+        return Candidate(
+            id=str(len(text)), edit=None, program=text, entry="launch", steps=tuple(steps)
+        )
 
 
 class Times:
@@ -192,7 +205,9 @@ COSTS = {
 }
 
 
-async def test_the_walk_takes_what_is_not_faster_and_keeps_what_is_as_a_failure(tmp_path: Path) -> None:
+async def test_the_walk_takes_what_is_not_faster_and_keeps_what_is_as_a_failure(
+    tmp_path: Path,
+) -> None:
     found = await walk(tmp_path, Times(COSTS)).run()
     assert [(s.operator, s.parameters["choice"]) for s in found.steps] == [
         ("one_stage", "all"),
@@ -209,14 +224,18 @@ async def test_the_walk_takes_what_is_not_faster_and_keeps_what_is_as_a_failure(
     assert found.steps[1].judgement.parent == found.steps[0].judgement.child
 
 
-async def test_an_operator_that_fails_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_operator_that_fails_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Operators, "broken", "smaller_tile")
     found = await walk(tmp_path, Times(COSTS)).run()
     assert [step.operator for step in found.steps] == ["one_stage"] and found.finished
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
-async def test_a_walk_that_was_stopped_goes_on_and_judges_nothing_twice(tmp_path: Path, after: int) -> None:
+async def test_a_walk_that_was_stopped_goes_on_and_judges_nothing_twice(
+    tmp_path: Path, after: int
+) -> None:
     whole = Times(COSTS)
     expected = await walk(tmp_path / "whole", whole).run()
     first, second = Times(COSTS, stop_after=after), Times(COSTS)
@@ -227,14 +246,20 @@ async def test_a_walk_that_was_stopped_goes_on_and_judges_nothing_twice(tmp_path
     assert first.asked + second.asked == whole.asked
 
 
-def test_half_a_line_of_a_killed_run_is_not_read_and_does_not_spoil_the_next(tmp_path: Path) -> None:
+def test_half_a_line_of_a_killed_run_is_not_read_and_does_not_spoil_the_next(
+    tmp_path: Path,
+) -> None:
     first = one(Interval(low=1, mid=1, high=1))
     Judgements(tmp_path).add(first)
     path = tmp_path / kept.JUDGED
     path.write_text(path.read_text() + '{"parent": "p2", "chi')
     Judgements(tmp_path).add(replace(first, child="d"))
     read = Judgements(tmp_path)
-    assert read.get("p", "c") == first and read.get("p", "d") is not None and read.get("p2", "c") is None
+    assert (
+        read.get("p", "c") == first
+        and read.get("p", "d") is not None
+        and read.get("p2", "c") is None
+    )
     assert Judgements(tmp_path, fresh=True).get("p", "c") is None
 
 
@@ -285,13 +310,19 @@ def test_the_numbers_of_the_expert_are_read_from_its_text() -> None:
     assert forward.numbers("plain_loops", looped, looped) == {"num_stages": 3}
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 3)), max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 3)), max_size=8
+    )
+)
 def test_each_skill_is_taken_once_with_its_last_numbers(told: list[tuple[str, str, int]]) -> None:
     steps = [RecipeStep(skill=skill, parameters={name: value}) for skill, name, value in told]
     merged = forward.merge_steps(steps)
     assert [step.skill for step in merged] == list(dict.fromkeys(skill for skill, _, _ in told))
     for step in merged:
-        assert step.parameters == {name: value for skill, name, value in told if skill == step.skill}
+        assert step.parameters == {
+            name: value for skill, name, value in told if skill == step.skill
+        }
 
 
 async def lineage(tmp_path: Path) -> tuple[LineageWalk, Lineage]:
@@ -306,7 +337,11 @@ async def test_what_pays_is_a_draft_and_nothing_else_is(tmp_path: Path) -> None:
     assert set(staged) == {skill.name for skill in found.skills}
     papers, skill = staged[found.skills[0].name].papers, staged[found.skills[0].name].skill
     assert papers.origin.event == "lineage" and papers.origin.speedup == found.skills[0].effect
-    assert skill.scope == "triton" and skill.requires is not None and skill.requires.dtypes == ("float32",)
+    assert (
+        skill.scope == "triton"
+        and skill.requires is not None
+        and skill.requires.dtypes == ("float32",)
+    )
     assert (
         skill.requires.architectures == ("sm_90",)
         and "was rejected" in staged[found.skills[1].name].skill.body
@@ -333,13 +368,18 @@ async def test_nothing_that_was_not_measured_becomes_a_draft(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("operator", catalog.OPERATORS, ids=lambda operator: operator.name)
-def test_every_operator_gives_a_text_that_the_library_takes(operator: catalog.Simplification) -> None:
+def test_every_operator_gives_a_text_that_the_library_takes(
+    operator: catalog.Simplification,
+) -> None:
     from kernel_lsp.agents import summary
     from kernel_lsp.library import admission
 
     made = lessons.draft(skill_of(operator))
     assert list(summary.faults(made, set())) == []
-    assert list(admission.faults(made, [], (ArgSpec(name="x", dtype="float32", shape=(4096,)),), "k")) == []
+    assert (
+        list(admission.faults(made, [], (ArgSpec(name="x", dtype="float32", shape=(4096,)),), "k"))
+        == []
+    )
     assert len(made.description) <= 120 and (catalog.FOLDER / f"{operator.name}.py").is_file()
 
 
@@ -367,7 +407,9 @@ def skill_of(operator: catalog.Simplification) -> LineageSkill:
 # --- how it reads -------------------------------------------------------------------------
 
 
-async def test_a_lineage_is_the_same_after_it_was_read_back_and_names_every_step(tmp_path: Path) -> None:
+async def test_a_lineage_is_the_same_after_it_was_read_back_and_names_every_step(
+    tmp_path: Path,
+) -> None:
     _, found = await lineage(tmp_path)
     told = presenting.markdown(found)
     kept.write(tmp_path / "lineages" / "k", found, told)
@@ -389,7 +431,9 @@ async def test_an_unmeasured_lineage_says_so_and_invents_no_effect(tmp_path: Pat
 async def test_the_report_draws_it(tmp_path: Path) -> None:
     _, found = await lineage(tmp_path)
     page = report.page(report.ReportFacts(made="2026-11-21", version="1", lineages=(found,)))
-    assert "from the expert&#x27;s kernel to a naive one" in page and "rejected: smaller tile" in page
+    assert (
+        "from the expert&#x27;s kernel to a naive one" in page and "rejected: smaller tile" in page
+    )
     assert page.count("<svg") == 1 and "1.20x (1.19 to 1.21)" in page
     bare = tuple(replace(s, judgement=replace(s.judgement, effect=None)) for s in found.steps)
     page = report.page(

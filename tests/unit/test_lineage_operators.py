@@ -1,4 +1,5 @@
-"""Simplification operators: what each makes of a kernel's text, and that experts end at naive kernels."""
+"""Simplification operators: what each makes of a kernel's text, and that experts end at naive
+kernels."""
 
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,10 @@ def session(name: str) -> KernelSession:
 
 
 def test_a_statement_without_text_goes_with_its_line() -> None:
-    text = "def kernel():\n    a = 1  # one\n    b = 2\n    c = 3; d = 4\n\n\ndef launch():\n    kernel()\n"
+    text = (
+        "def kernel():\n    a = 1  # one\n    b = 2\n    c = 3; d = 4\n\n\ndef launch():\n    "
+        "kernel()\n"
+    )
     source = KernelSource.parse(text, "kernel", "launch")
     first, second, third, _ = source.function("kernel").body
     assert source.edited([(second, "")]).text == text.replace("    b = 2\n", "")
@@ -39,12 +43,15 @@ def test_a_statement_without_text_goes_with_its_line() -> None:
 
 
 def chain(name: str) -> tuple[list[str], KernelState]:
-    """Every operator that matches, in order, each with its most drastic choice; and what is left."""
+    """Every operator that matches, in order, each with its most drastic choice; and what is
+    left."""
     opened, kernel, taken = session(name), session(name).kernel, list[str]()
     for operator, module in opened.rewrites.items():
         for match in module.match(kernel)[:1]:
             assert all(proof.holds for proof in module.preconditions(kernel, match)), operator
-            chosen = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
+            chosen = {
+                name: choices[0] for name, choices in module.parameters(kernel, match).items()
+            }
             edited = KernelState(kernel.source, kernel.launched)
             module.apply(edited, match, chosen)
             kernel = opened._observed(kernel.source.edited(edited.edits))
@@ -138,8 +145,8 @@ def after(name: str, *operators: str) -> str:
 def test_a_configuration_stands_at_the_launch() -> None:
     text = after("scan", "drop_autotune")
     assert (
-        "scan_kernel[grid](gate, x, out, length, width, BLOCK_T=64, BLOCK_D=32, num_warps=4, num_stages=3)"
-        in text
+        "scan_kernel[grid](gate, x, out, length, width, BLOCK_T=64, BLOCK_D=32, num_warps=4, "
+        "num_stages=3)" in text
     )
 
 
@@ -155,7 +162,10 @@ def test_descriptors_become_masked_pointers() -> None:
         "(row * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]",
         "(start + tl.arange(0, BLOCK_K))[None, :]",
     )
-    assert f"a = tl.load(a_ptr + {rows} * K + {inner}, mask=({rows} < M) & ({inner} < K), other=0.0)" in text
+    assert (
+        f"a = tl.load(a_ptr + {rows} * K + {inner}, mask=({rows} < M) & ({inner} < K), other=0.0)"
+        in text
+    )
 
 
 def test_the_maximum_has_a_pass_of_its_own_that_holds_only_what_it_needs() -> None:
@@ -216,5 +226,7 @@ def test_operators_leave_alone_what_they_do_not_understand() -> None:
     assert matches(online, "a_kernel", "no_split") == []  # no axis of the grid is called SPLIT
     split = online.replace("[(1, 4)]", "[lambda meta: (1, meta['SPLIT'])]")
     assert matches(split, "a_kernel", "no_split") == ["SPLIT"]
-    stored = carried.replace("        best = now\n", "        tl.store(out_ptr, now)\n        best = now\n")
+    stored = carried.replace(
+        "        best = now\n", "        tl.store(out_ptr, now)\n        best = now\n"
+    )
     assert matches(stored, "a_kernel", "two_passes") == []

@@ -13,7 +13,8 @@ TEXT = "a = '\U0001f600'\ndef f(): pass\n"
 
 def at(line: int, start: int, end: int) -> types.Range:
     return types.Range(
-        start=types.Position(line=line, character=start), end=types.Position(line=line, character=end)
+        start=types.Position(line=line, character=start),
+        end=types.Position(line=line, character=end),
     )
 
 
@@ -31,10 +32,15 @@ def test_a_hint_is_never_more_than_a_hint() -> None:
 
 
 def test_a_rule_is_linked_to_its_page_where_the_client_shows_links() -> None:
-    hint = Hint(span=Span(start=12, end=13), code="KL101", message="m", qualname="f", page="/docs/a b.md")
+    hint = Hint(
+        span=Span(start=12, end=13), code="KL101", message="m", qualname="f", page="/docs/a b.md"
+    )
     found = lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=True)
     assert found.code_description == types.CodeDescription(href="file:///docs/a%20b.md")
-    assert lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=False).code_description is None
+    assert (
+        lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=False).code_description
+        is None
+    )
 
 
 def test_ranges_are_in_the_units_of_the_client() -> None:

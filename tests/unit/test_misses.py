@@ -21,7 +21,9 @@ from kernel_lsp.rewrite.kernels.session import KernelSession
 
 pytestmark = pytest.mark.torch
 
-NAMES = [p.parent.name for p in SKILLS.glob("*/rewrite.py") if not p.parent.name.startswith("triton-")]
+NAMES = [
+    p.parent.name for p in SKILLS.glob("*/rewrite.py") if not p.parent.name.startswith("triton-")
+]
 HEADS = "torch.randn(4, 8, 512, 64)"
 QKV = ", ".join([HEADS] * 3)
 ATTENTION = """
@@ -33,12 +35,21 @@ BIG = "torch.randn(4096, 4096)"
 
 
 def of(
-    forward: str, arguments: str, inputs: str, init: str = "pass", training: bool | None = None, **how: Any
+    forward: str,
+    arguments: str,
+    inputs: str,
+    init: str = "pass",
+    training: bool | None = None,
+    **how: Any,
 ) -> Explained:
-    source = module(forward, init, inputs).replace("def forward(self, x)", f"def forward(self, {arguments})")
+    source = module(forward, init, inputs).replace(
+        "def forward(self, x)", f"def forward(self, {arguments})"
+    )
     names = how.get("skills", NAMES)
     device = how.get("device", "cuda")
-    session = EngineSession(program(source), workload(training), device, [skill(name) for name in names])
+    session = EngineSession(
+        program(source), workload(training), device, [skill(name) for name in names]
+    )
     session.capture()
     found = session.explain()
     assert not session.notes, session.notes
@@ -105,7 +116,9 @@ def test_a_classifiers_softmax_is_no_attention() -> None:
 
 
 def test_a_chain_in_double_is_one_miss_with_the_way_out() -> None:
-    found = of("return torch.relu(x) * 2 + 1", "x", BIG.replace("4096)", "4096, dtype=torch.float64)"))
+    found = of(
+        "return torch.relu(x) * 2 + 1", "x", BIG.replace("4096)", "4096, dtype=torch.float64)")
+    )
     (miss,) = found.misses
     assert (miss.skill, miss.missing) == ("fused-pointwise", "no kernel computes in torch.float64")
     assert "float32" in miss.remedy and miss.share == pytest.approx(1.0) and miss.places == 1
@@ -131,7 +144,8 @@ def test_a_dropout_in_training_keeps_a_chain_apart() -> None:
         ("return F.layer_norm(x, (4096,))", BIG[:-1] + ").double()", "fused-norm", "float64", "float32"),
         ("return F.mse_loss(x, x * 2)", BIG[:-1] + ").double()", "fused-loss", "float64", "float32"),
         ("return tuple(x.max(1))", BIG, "fused-reduction", "it returns indices", "amax"),
-        ("return torch.norm(x * 2, p=3, dim=1)", BIG, "fused-reduction", "only 1-, 2- and maximum norms", ""),
+        ("return torch.norm(x * 2, "
+         "p=3, dim=1)", BIG, "fused-reduction", "only 1-, 2- and maximum norms", ""),
     ],
 )  # fmt: skip
 def test_reductions_say_what_they_lack(
@@ -145,7 +159,10 @@ def test_running_statistics_are_named_in_training() -> None:
     init = "self.norm = nn.InstanceNorm2d(64, track_running_stats=True)"
     found = of("return self.norm(x)", "x", "torch.randn(8, 64, 56, 56)", init, training=True)
     miss = by(found, "fused-norm")
-    assert miss.missing == "running statistics are an effect" and "track_running_stats=False" in miss.remedy
+    assert (
+        miss.missing == "running statistics are an effect"
+        and "track_running_stats=False" in miss.remedy
+    )
 
 
 # --- loops over time ---------------------------------------------------------------------
@@ -161,19 +178,48 @@ DRAWS, BY_ELEMENT = "each step draws random numbers", "and the kernel goes eleme
     ("step", "inputs", "missing", "remedy"),
     [
         ("F.dropout(0.9 * h + x[t], 0.1, True)", SEQUENCE, f"{DRAWS} (dropout)", "in front of it"),
-        ("0.9 * h + torch.randn_like(x[t]) * x[t]", SEQUENCE, f"{DRAWS} (randn_like)", "in front of it"),
-        ("0.9 * h + torch.softmax(x[t] * h, -1)", SEQUENCE, f"each step computes softmax, {BY_ELEMENT}", ""),
-        ("0.9 * h + x[t] * h.mean(1, True)", SEQUENCE, f"each step computes mean, {BY_ELEMENT}", ""),
-        ("0.9 * h + x[t]", f"{SEQUENCE}.double()", "no kernel computes in torch.float64", "float32"),
+        (
+            "0.9 * h + torch.randn_like(x[t]) * x[t]",
+            SEQUENCE,
+            f"{DRAWS} (randn_like)",
+            "in front of it",
+        ),
+        (
+            "0.9 * h + torch.softmax(x[t] * h, -1)",
+            SEQUENCE,
+            f"each step computes softmax, {BY_ELEMENT}",
+            "",
+        ),
+        (
+            "0.9 * h + x[t] * h.mean(1, True)",
+            SEQUENCE,
+            f"each step computes mean, {BY_ELEMENT}",
+            "",
+        ),
+        (
+            "0.9 * h + x[t]",
+            f"{SEQUENCE}.double()",
+            "no kernel computes in torch.float64",
+            "float32",
+        ),
     ],
 )
-def test_what_keeps_a_loop_from_one_kernel(step: str, inputs: str, missing: str, remedy: str) -> None:
+def test_what_keeps_a_loop_from_one_kernel(
+    step: str, inputs: str, missing: str, remedy: str
+) -> None:
     miss = by(of(STEPS.format(step), "x", inputs, training=False), "fused-recurrence")
     assert miss.missing == missing and remedy in miss.remedy
-    assert miss.line is not None and miss.code.startswith("h = ") and miss.places == 1 and miss.share > 0.8
+    assert (
+        miss.line is not None
+        and miss.code.startswith("h = ")
+        and miss.places == 1
+        and miss.share > 0.8
+    )
 
 
-def test_loops_that_are_one_kernel_and_slices_that_know_nothing_of_each_other_are_no_misses() -> None:
+def test_loops_that_are_one_kernel_and_slices_that_know_nothing_of_each_other_are_no_misses() -> (
+    None
+):
     apart = "return torch.stack([F.dropout(x[t], 0.1) for t in range(16)])"
     for forward in (STEPS.format("0.9 * h + x[t]"), apart):
         found = of(forward, "x", SEQUENCE, training=False)
@@ -187,7 +233,9 @@ def test_a_kernel_without_a_backward_says_so_where_gradients_are_recorded() -> N
     init = "self.layer = nn.Linear(4096, 4096)"
     miss = by(of("return self.layer(x)", "x", BIG, init, training=True), "fused-matmul")
     assert "no backward" in miss.missing and "workload eval" in miss.remedy
-    assert not of("return self.layer(x)", "x", BIG, init, training=False).misses  # it is a site there
+    assert not of(
+        "return self.layer(x)", "x", BIG, init, training=False
+    ).misses  # it is a site there
 
 
 @pytest.mark.parametrize(
@@ -196,9 +244,11 @@ def test_a_kernel_without_a_backward_says_so_where_gradients_are_recorded() -> N
         ("return q @ k", f"{BIG}.double(), {BIG}.double()", "no kernel computes in torch.float64"),
         (
             "return q @ k", "torch.randn(8, 16, 256, 256), torch.randn(16, 256, 256)",
-            "batch dimensions that are broadcast have no kernel ([8, 16, 256, 256] by [16, 256, 256])",
+            "batch dimensions that are broadcast have no kernel ([8, 16, 256, 256] by [16, "
+            "256, 256])",
         ),
-        ("return q @ k", f"{BIG}, torch.randn(4096)", "a vector times a matrix moves the matrix once"),
+        ("return q @ k", f"{BIG}, torch.randn(4096)", "a vector times a matrix moves the "
+                                                      "matrix once"),
         ("return torch.addmm(q, q, k, beta=2)", f"{BIG}, {BIG}", "addmm with factors of its own"),
     ],
 )  # fmt: skip
@@ -329,7 +379,9 @@ def preconditions(graph, match):
     def told(claims: str, benefit: float) -> list[NearMiss]:
         (tmp_path / "rewrite.py").write_text(text.format(claims=claims, benefit=benefit))
         own = replace(skill("fused-norm"), name="own", path=str(tmp_path))
-        session = EngineSession(program(module("return torch.abs(x)", inputs=BIG)), workload(), "cuda", [own])
+        session = EngineSession(
+            program(module("return torch.abs(x)", inputs=BIG)), workload(), "cuda", [own]
+        )
         session.capture()
         return [miss for miss in session.explain().misses if miss.skill]
 
@@ -374,9 +426,13 @@ def test_a_kernels_one_precondition_is_told_at_its_definition(tmp_path: Path) ->
     (miss,) = of_kernel(text, "triton-whole-row", "triton-hints", broken=tmp_path)
     assert (miss.skill, miss.op, miss.share) == ("triton-whole-row", "softmax_kernel", 0.0)
     assert miss.missing.startswith("not proved: observed rows fit (")
-    line = next(at for at, code in enumerate(text.split("\n"), 1) if code.startswith("def softmax_kernel"))
+    line = next(
+        at for at, code in enumerate(text.split("\n"), 1) if code.startswith("def softmax_kernel")
+    )
     assert miss.line == line and miss.code.startswith("def softmax_kernel")
-    assert "% of the time" not in lines(Outcome(qualname="k", note="n", misses=(miss,)), "model.py")[0]
+    assert (
+        "% of the time" not in lines(Outcome(qualname="k", note="n", misses=(miss,)), "model.py")[0]
+    )
 
 
 def test_a_kernel_that_lacks_several_things_is_not_near() -> None:
@@ -390,11 +446,14 @@ PAGE = SKILLS.parent / "docs" / "explanation" / "silence.md"
 
 
 def printed(text: str, qualname: str) -> str:
-    """What `kernel-lsp optimize` prints on a CPU about one target for which nothing can be judged."""
+    """What `kernel-lsp optimize` prints on a CPU about one target for which nothing can be
+    judged."""
     prepared = prepare(Job(text=text, path="example.py", qualname=qualname))
     assert isinstance(prepared, PreparedJob)
     try:
-        session = EngineSession(prepared.program, prepared.workload, "cpu", [skill(name) for name in NAMES])
+        session = EngineSession(
+            prepared.program, prepared.workload, "cpu", [skill(name) for name in NAMES]
+        )
     except CaptureError as error:
         return f"{qualname} {locate_error(error, prepared)}"
     assert session.capture().sites == ()
@@ -407,7 +466,9 @@ def printed(text: str, qualname: str) -> str:
 
 def test_the_page_shows_what_is_printed() -> None:
     kinds = ("python", "text")
-    text, shown = (re.search(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.M | re.S) for kind in kinds)
+    text, shown = (
+        re.search(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.M | re.S) for kind in kinds
+    )
     assert text is not None and shown is not None
     names = re.findall(r"^class (\w+)", text[1], re.M)
     assert len(names) == 5

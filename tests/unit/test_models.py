@@ -16,7 +16,14 @@ from kernel_lsp.errors import ModelError
 from kernel_lsp.models import GRAPH, KERNEL, TARGETS, HeldOut, PolicyStore, manifest, seal
 
 CHECK = HeldOut(
-    metric="first/best", tasks=64, value=0.95, low=0.93, high=0.97, rule=0.88, device="H200", suite="abc"
+    metric="first/best",
+    tasks=64,
+    value=0.95,
+    low=0.93,
+    high=0.97,
+    rule=0.88,
+    device="H200",
+    suite="abc",
 )
 
 
@@ -52,7 +59,9 @@ def test_without_any_policy_the_rule_plans(store: PolicyStore) -> None:
     assert store.models() == ()
 
 
-def test_the_packages_own_is_used_until_something_is_chosen(store: PolicyStore, tmp_path: Path) -> None:
+def test_the_packages_own_is_used_until_something_is_chosen(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     checkpoint(tmp_path / "package" / "plan-small-9", "9")
     checkpoint(tmp_path / "package" / "plan-small-10", "10")
     used = store.used()
@@ -108,7 +117,10 @@ def test_switching_and_going_back(store: PolicyStore, tmp_path: Path) -> None:
     [
         (None, "never checked"),
         (replace(CHECK, value=0.88), "no better than the rule: first/best 0.880 .*rule 0.880"),
-        (replace(CHECK, value=0.90), r"worse than plan-small@1.*0.900 \(0.930 to 0.970\) against 0.950"),
+        (
+            replace(CHECK, value=0.90),
+            r"worse than plan-small@1.*0.900 \(0.930 to 0.970\) against 0.950",
+        ),
         (replace(CHECK, value=float("nan")), "is no result"),
         (replace(CHECK, tasks=0), "is no result"),
     ],
@@ -161,10 +173,15 @@ def test_a_choice_counts_for_what_it_plans_until_the_next_one_about_that(
     assert ids(store) == ("graphs@1", "kernels@1")  # as before anything was chosen
     store.use("rule")
     store.use("graphs@2")
-    assert ids(store) == ("graphs@2", None)  # the rule was chosen for all, and another for graphs alone
+    assert ids(store) == (
+        "graphs@2",
+        None,
+    )  # the rule was chosen for all, and another for graphs alone
 
 
-def test_going_back_to_the_packages_own_for_kernels_alone(store: PolicyStore, tmp_path: Path) -> None:
+def test_going_back_to_the_packages_own_for_kernels_alone(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     store.use("rule")
     assert ids(store) == (None, None)
@@ -182,7 +199,9 @@ def test_a_packaged_one_for_kernels_that_is_not_clearly_better_is_not_used(
     assert ids(store) == (None, "kernels@1")
 
 
-def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(store: PolicyStore, tmp_path: Path) -> None:
+def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     assert ids(store) == (None, "kernels@1")
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), unasked=False)
@@ -226,7 +245,9 @@ def test_manifests_without_targets_plan_graphs_and_unknown_ones_nothing(
     (folder / "manifest.json").write_text(json.dumps(told))
     assert store.install(folder).manifest.targets == (GRAPH,)  # type: ignore[union-attr]
     for other in ((), ("loop",)):
-        with pytest.raises(ModelError, match=r"plans (nothing|loop), this version graph and kernel"):
+        with pytest.raises(
+            ModelError, match=r"plans (nothing|loop), this version graph and kernel"
+        ):
             store.install(checkpoint(tmp_path / f"made{len(other)}", "2", targets=other))
 
 
@@ -285,7 +306,9 @@ def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(store: PolicyStore, tmp_path: Path) -> None:
+def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     """Nobody writes into the pipe, and /dev/zero has no end."""
     for number, place in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"))):
         folder = checkpoint(tmp_path / f"made{number}", str(number))
@@ -334,9 +357,13 @@ def test_a_full_disk_leaves_nothing_behind(
     with pytest.raises(ModelError, match="No space left"):
         store.install(folder)
     assert [model.id for model in store.models()] == ["plan-small@1"]
-    assert sorted(p.name for p in (tmp_path / "data" / "models").iterdir()) == ["plan-small-1", "used.json"]
+    assert sorted(p.name for p in (tmp_path / "data" / "models").iterdir()) == [
+        "plan-small-1",
+        "used.json",
+    ]
     monkeypatch.setattr(
-        "kernel_lsp.models.store.replace_file", lambda path, content: full(path, path.with_name("x"))
+        "kernel_lsp.models.store.replace_file",
+        lambda path, content: full(path, path.with_name("x")),
     )
     with pytest.raises(ModelError, match="cannot be kept"):
         store.use("rule")

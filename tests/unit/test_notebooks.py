@@ -1,4 +1,5 @@
-"""Notebooks: cells as one program, findings in their cells, and edits that leave every other byte alone."""
+"""Notebooks: cells as one program, findings in their cells, and edits that leave every other byte
+alone."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ def lines(text: str) -> list[str]:
 
 
 TEXT = {"cell_type": "markdown", "metadata": {}, "source": ["# Título\n", "no code"]}
-PICTURE = {"output_type": "display_data", "data": {"image/png": "aGk=\n", "x": 1.50}, "metadata": {}}
+PICTURE = {
+    "output_type": "display_data",
+    "data": {"image/png": "aGk=\n", "x": 1.50},
+    "metadata": {},
+}
 
 
 def program(text: str) -> notebooks.NotebookProgram:
@@ -51,7 +56,10 @@ def program(text: str) -> notebooks.NotebookProgram:
     ("source", "python"),
     [
         ("%matplotlib inline\nx = 1\n", "0#atplotlib inline\nx = 1\n"),
-        ("!pip install torch\nif x:\n    %time f()\n", "0#ip install torch\nif x:\n    0#ime f()\n"),
+        (
+            "!pip install torch\nif x:\n    %time f()\n",
+            "0#ip install torch\nif x:\n    0#ime f()\n",
+        ),
         ("files = !ls *.py\nx.shape?\n??f\n", "files = 0#s *.py\n0#shape?\n0#f\n"),
         ("%%time\nx = 1\n", "0#time\nx = 1\n"),
         ("%%bash\nls (\n", "#%bash\n#s (\n"),
@@ -69,12 +77,15 @@ def test_what_only_ipython_understands_keeps_its_length(source: str, python: str
 def test_a_cell_that_does_not_parse_costs_no_other() -> None:
     made = program(notebook(code("x = (\n"), TEXT, code("y = 1"), code("await f()")))
     assert made.text == "# = (\ny = 1\nawait f()\n"
-    assert [(cell.number, why) for cell, why in made.broken] == [(1, "line 1: '(' was never closed")]
+    assert [(cell.number, why) for cell, why in made.broken] == [
+        (1, "line 1: '(' was never closed")
+    ]
 
 
 @given(
     st.lists(
-        st.lists(st.text("ab %!?=é\U0001f600\"'(\n\\", max_size=12), max_size=4).map("\n".join), max_size=4
+        st.lists(st.text("ab %!?=é\U0001f600\"'(\n\\", max_size=12), max_size=4).map("\n".join),
+        max_size=4,
     )
 )
 def test_every_character_of_a_cell_is_found_again(sources: list[str]) -> None:
@@ -90,7 +101,9 @@ def test_every_character_of_a_cell_is_found_again(sources: list[str]) -> None:
 def test_an_edit_changes_the_bytes_of_its_lines_alone(indent: int | None, as_list: bool) -> None:
     source = "x = 'é'\ny = 1\nz = 2"
     cell = code(lines(source) if as_list else source, outputs=[PICTURE])
-    text = notebook(TEXT, code("first = 0"), cell, TEXT, indent=indent).replace('"x": 1.5', '"x": 1.50')
+    text = notebook(TEXT, code("first = 0"), cell, TEXT, indent=indent).replace(
+        '"x": 1.5', '"x": 1.50'
+    )
     found = notebooks.parse(text).cells[1]
     at = source.index("1")
     edited = notebooks.edit_cells(text, [(found, [(at, at + 1, "10\nw = 'ü'")])])
@@ -139,7 +152,9 @@ def test_findings_carry_cell_and_line_and_services_the_line_of_the_file(path: Pa
     where, line = first.split(":")[:3], int(first.split(":")[2])
     assert where[:2] == ["work.ipynb", "cell 3"]
     source = json.loads(path.read_text())["cells"][2]["source"]
-    annotation = CliRunner().invoke(app, ["check", ".", "--select", "KL204", "--format", "github"]).stdout
+    annotation = (
+        CliRunner().invoke(app, ["check", ".", "--select", "KL204", "--format", "github"]).stdout
+    )
     file_line = int(annotation.split("line=")[1].split(",")[0])
     assert json.dumps(source[line - 1]) in path.read_text().splitlines()[file_line - 1]
 

@@ -1,4 +1,5 @@
-"""Processes are started in one place: whatever runs something foreign goes through confinement/entry.py."""
+"""Processes are started in one place: whatever runs something foreign goes through
+confinement/entry.py."""
 
 import ast
 from pathlib import Path
@@ -10,7 +11,15 @@ from kernel_lsp import parsing
 
 PACKAGE = Path(kernel_lsp.__file__).parent
 STARTS = {
-    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
+    "subprocess": {
+        "Popen",
+        "run",
+        "call",
+        "check_call",
+        "check_output",
+        "getoutput",
+        "getstatusoutput",
+    },
     "asyncio": {"create_subprocess_exec", "create_subprocess_shell"},
     "os": {
         *("fork", "forkpty", "system", "popen", "posix_spawn", "posix_spawnp", "startfile"),
@@ -25,14 +34,17 @@ ALLOWED = {
     "confinement/entry.py": "the entry: starts the launcher, which confines itself",
     "confinement/launching.py": "the launcher: becomes the program once it is confined",
     "confinement/trying.py": "a child of ours that tries to get out, forked as a zygote forks",
-    "evaluator/processes/zygote.py": "confined itself; its children confine themselves by the same code",
-    "process.py": "modules of ours in our own interpreter (the host); all that is confined by the entry",
+    "evaluator/processes/zygote.py": "confined itself; its children confine themselves by the "
+    "same code",
+    "process.py": "modules of ours in our own interpreter (the host); all that is confined by "
+    "the entry",
     "signatures.py": "ssh-keygen, which is the machine's own, on files of which it runs nothing",
     "checker/__init__.py": "our own analysis, by text, in several processes",
     "evaluator/devices/aot.py": "a disassembler, within a confined child",
     "evaluator/devices/cuda.py": "nvidia-smi, which is the machine's own",
     "agents/backbones/serving.py": "the keeper of a model server that its user has configured",
-    "agents/backbones/keeper.py": "the model server that its user has configured: it downloads weights",
+    "agents/backbones/keeper.py": "the model server that its user has configured: it downloads "
+    "weights",
     "programs/stepping.py": "the user's own command (`optimize -- …`), with the user's rights",
     "workloads/running.py": "the user's own command (`record …`), with the user's rights",
     "commands/train.py": "the trainer, which is ours, in an interpreter that its user names",
@@ -40,7 +52,8 @@ ALLOWED = {
 """File -> why a process may be started there beside the entry."""
 UNCONFINED = {
     "hostclient.py": "the host: our own code in our own interpreter",
-    "agents/backbones/transformers.py": "a language model that its user has configured: it downloads weights",
+    "agents/backbones/transformers.py": "a language model that its user has configured: it "
+    "downloads weights",
 }
 """Who may call process.start without saying what the child may touch."""
 

@@ -1,4 +1,5 @@
-"""Rewrites of installed packages as patch modules: made, put into a library, taken back, left out."""
+"""Rewrites of installed packages as patch modules: made, put into a library, taken back, left
+out."""
 
 import asyncio
 import json
@@ -121,10 +122,14 @@ def test_a_patch_module_gives_back_the_rewritten_library(home: Path) -> None:
     path = written(home)
     text = path.read_text()
     assert 'package="lib"' in text and 'version="1.2"' in text
-    assert "expand,\n" in text and "LIMIT" in text and "Missing,\n" not in text, "an annotation is no use"
+    assert "expand,\n" in text and "LIMIT" in text and "Missing,\n" not in text, (
+        "an annotation is no use"
+    )
     assert "# a full product" in text and "import math\n" in text and "__init__" not in text
     rewritten = making.rewrite_class(BLOCKS, text)
-    assert "return _scaled(" in rewritten and "return 5" in rewritten and "def __init__" in rewritten
+    assert (
+        "return _scaled(" in rewritten and "return 5" in rewritten and "def __init__" in rewritten
+    )
     (one,) = store.find_patches(home / "work")
     assert one.path == path and one.patch.names == ("Scale", "doubled")
     assert one.patch.library == store.library_of(blocks(home), "lib.blocks")
@@ -147,10 +152,16 @@ def test_one_target_is_removed_from_a_patch_module(home: Path) -> None:
         ("        return expand(super", "        return LIBRARY(super", "no class and no function"),
         ("LIMIT = 3.0\n", "", "removes LIMIT"),
         ("LIMIT = 3.0", "LIMIT = 4.0", "no class and no function"),
-        ("class Inner:\n        def size", "class Inner:\n        def sizes", "removes Scale.Inner.size"),
+        (
+            "class Inner:\n        def size",
+            "class Inner:\n        def sizes",
+            "removes Scale.Inner.size",
+        ),
     ],
 )
-def test_what_is_no_method_and_no_function_is_refused(home: Path, old: str, new: str, why: str) -> None:
+def test_what_is_no_method_and_no_function_is_refused(
+    home: Path, old: str, new: str, why: str
+) -> None:
     library = store.library_of(blocks(home), "lib.blocks")
     assert old in BLOCKS
     edited = BLOCKS.replace(old, new)
@@ -188,11 +199,15 @@ def test_the_place_is_where_the_program_imports_from(tmp_path: Path) -> None:
     script = place("torchrun", "--nproc-per-node", "2", "src/train.py", "--x")
     assert script == store.Place(folder=tmp_path / "src", script=tmp_path / "src" / "train.py")
     module = place("python", "-m", "tool", folder="src")
-    assert module == store.Place(folder=tmp_path / "src", script=tmp_path / "src" / "tool" / "__main__.py")
+    assert module == store.Place(
+        folder=tmp_path / "src", script=tmp_path / "src" / "tool" / "__main__.py"
+    )
     assert place("pytest", "-q") == store.Place(folder=tmp_path)
 
 
-def test_patches_are_listed_and_removed_by_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patches_are_listed_and_removed_by_command(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, root = written(home), home / "work"
     monkeypatch.setenv("KERNEL_LSP_PYTHON", str(home / "env" / "bin" / "python"))
     script = root / "train.py"
@@ -205,7 +220,11 @@ def test_patches_are_listed_and_removed_by_command(home: Path, monkeypatch: pyte
         return dict(json.loads(done.stdout))
 
     (one,) = told("list")["patches"]
-    assert (one["module"], one["version"], one["targets"]) == ("lib.blocks", "1.2", ["Scale", "doubled"])
+    assert (one["module"], one["version"], one["targets"]) == (
+        "lib.blocks",
+        "1.2",
+        ["Scale", "doubled"],
+    )
     assert one["unpatched"] is None
     with blocks(home).open("a") as file:
         file.write("# changed\n")
@@ -225,7 +244,9 @@ def test_patches_are_listed_and_removed_by_command(home: Path, monkeypatch: pyte
 
 def accepted(path: str, qualname: str) -> Acceptance:
     """As it comes from a repository: the recorded call is somewhere else."""
-    recorded = Home(module="lib.blocks", path="blocks.py", snapshot="x.call", search_path=(), pickler="")
+    recorded = Home(
+        module="lib.blocks", path="blocks.py", snapshot="x.call", search_path=(), pickler=""
+    )
     reference = Program(source=BLOCKS, entry=qualname, kind=TargetKind.MODULE, home=recorded)
     evidence = Evidence(
         created="2026-11-24T00:00:00Z",
@@ -243,7 +264,13 @@ def accepted(path: str, qualname: str) -> Acceptance:
         evaluation=Evaluation(status=EvalStatus.PASSED, device="cpu"),
     )
     return Acceptance(
-        proposal="p", path=path, qualname=qualname, before="b", after="a", accepted="", evidence=evidence
+        proposal="p",
+        path=path,
+        qualname=qualname,
+        before="b",
+        after="a",
+        accepted="",
+        evidence=evidence,
     )
 
 
@@ -252,7 +279,12 @@ def accepted(path: str, qualname: str) -> Acceptance:
     [
         ("Scale", "1.2", Holding.UNKNOWN, "record the program again"),
         ("Base", "1.2", Holding.GONE, "has it no more"),
-        ("Scale", "1.3", Holding.REVERTED, "lib 1.3 is installed, the rewrite is of 1.2: it runs unpatched"),
+        (
+            "Scale",
+            "1.3",
+            Holding.REVERTED,
+            "lib 1.3 is installed, the rewrite is of 1.2: it runs unpatched",
+        ),
         ("Scale", None, Holding.UNKNOWN, "the library has no Scale"),
     ],
 )
@@ -271,14 +303,16 @@ def test_guard_knows_patches_of_what_is_not_installed_here(
 
     async def judged() -> list[Guarded]:
         python, found = str(home / "env" / "bin" / "python"), [(root / "a.json", one)]
-        judging = guard(root, found, lambda _: None, python=python, cuda=False, timeout_s=60.0, data_dir=home)
+        judging = guard(
+            root, found, lambda _: None, python=python, cuda=False, timeout_s=60.0, data_dir=home
+        )
         return [verdict async for verdict in judging]
 
     (verdict,) = asyncio.run(judged())
     assert verdict.holding is holding and words in verdict.detail, verdict.detail
 
 
-# --- in a program -----------------------------------------------------------------------------------
+# --- in a program ---------------------------------------------------------------------------------
 
 PROGRAM = """\
 import copy, io, pickle, warnings
@@ -315,9 +349,14 @@ print("as it was")
 def run(home: Path, program: str) -> subprocess.CompletedProcess[str]:
     script = home / "work" / "train.py"
     script.write_text(program)
-    environment = {**os.environ, "PYTHONPATH": str(home / "env" / "lib" / "python3" / "site-packages")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(home / "env" / "lib" / "python3" / "site-packages"),
+    }
     command = [sys.executable, "-W", "always::UserWarning", str(script)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 @pytest.mark.torch
@@ -334,7 +373,9 @@ print(kernel_lsp_patches.apply(), kernel_lsp_patches.apply())
 
 
 @pytest.mark.parametrize("change", ["version", "source", "removed"])
-def test_another_version_of_the_library_runs_unpatched_with_one_warning(home: Path, change: str) -> None:
+def test_another_version_of_the_library_runs_unpatched_with_one_warning(
+    home: Path, change: str
+) -> None:
     """Nothing here imports torch: the library's file is one without."""
     site = home / "env" / "lib" / "python3" / "site-packages"
     blocks(home).write_text("def doubled(x):\n    return x * 2\n")

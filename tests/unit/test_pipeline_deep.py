@@ -1,4 +1,5 @@
-"""A deeper search put together: real tournament, archive and workshop, a scripted engine and gate."""
+"""A deeper search put together: real tournament, archive and workshop, a scripted engine and
+gate."""
 
 from __future__ import annotations
 
@@ -62,9 +63,14 @@ class Engine:
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
         name = "+".join(s.skill + "".join(map(str, s.parameters.values())) for s in steps)
-        body = f"class Model(nn.Module):\n    def forward(self, x):\n        '{name}'\n        return x\n"
+        body = (
+            f"class Model(nn.Module):\n    def forward(self, x):\n        '{name}'\n        "
+            f"return x\n"
+        )
         edit = SourceEdit(qualname="Model", target=body)
-        return Candidate(id=name, edit=edit, program="", entry="Model", steps=tuple(steps), summary=name)
+        return Candidate(
+            id=name, edit=edit, program="", entry="Model", steps=tuple(steps), summary=name
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +97,9 @@ class Scene:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     in_turn: int = 0
 
-    async def judge(self, request: EvaluationRequest, report: Any, keep: Any, *_: Any) -> Evaluation:
+    async def judge(
+        self, request: EvaluationRequest, report: Any, keep: Any, *_: Any
+    ) -> Evaluation:
         assert self.in_turn, "judged without a turn on the device"
         name, full = request.candidate_source.split("'")[1], request.budget is FULL
         self.judged.append((name, full))
@@ -144,8 +152,14 @@ class Scene:
         seeds = []
         if plan.mode is SearchMode.EVOLVE:
             async with self.turn():
-                seeds = [(await one.tournament.judged(await Engine().make([_first()]), full=True)).proposal]
-        return await deep.run(one, plan, seeds, self.settings(**settings), self.said.append, with_turn)
+                seeds = [
+                    (
+                        await one.tournament.judged(await Engine().make([_first()]), full=True)
+                    ).proposal
+                ]
+        return await deep.run(
+            one, plan, seeds, self.settings(**settings), self.said.append, with_turn
+        )
 
 
 def _first() -> Step:
@@ -235,10 +249,17 @@ async def test_an_archive_may_be_named_and_is_refused_for_another_target(tmp_pat
     assert summary.archive == str(path) and path.exists()
     scene = Scene(tmp_path)
     one = scene.opened()
-    other = replace(one, prepared=replace(one.prepared, workload=replace(one.prepared.workload, name="y")))
+    other = replace(
+        one, prepared=replace(one.prepared, workload=replace(one.prepared.workload, name="y"))
+    )
     with pytest.raises(ArchiveError, match="workload changed"):
         await deep.run(
-            other, replace(plan(), archive=str(path)), (), scene.settings(), scene.said.append, scene.turn
+            other,
+            replace(plan(), archive=str(path)),
+            (),
+            scene.settings(),
+            scene.said.append,
+            scene.turn,
         )
 
 
@@ -281,7 +302,9 @@ async def test_the_deterministic_backbone_proposes_turns_too(tmp_path: Path) -> 
 async def test_everybody_together(tmp_path: Path) -> None:
     """Model and quick proposers in one search: all are archived under their own names."""
     scene = Scene(tmp_path)
-    async with ScriptedModel([Say(tool="apply_skill"), Say("no call here"), Say(status=500)]) as server:
+    async with ScriptedModel(
+        [Say(tool="apply_skill"), Say("no call here"), Say(status=500)]
+    ) as server:
         settings = {"policy": "openai", "endpoint": server.endpoint, "model_timeout_s": 60.0}
         found, summary = await scene.search(plan(candidates=6), **settings)
     assert {p.candidate.proposer.split("/")[0] for p in found} & {"mutate", "chain"}
@@ -314,7 +337,9 @@ async def test_a_target_that_cannot_be_judged_by_ends_the_search_and_frees_the_a
 def test_a_model_takes_turns_with_the_judge_where_it_computes_on_the_same_device() -> None:
     plan = ModelInfo(backbone="plan", model="2")
     child = ModelInfo(backbone="transformers", model="m")
-    here = ModelInfo(backbone="openai", model="m", origin="http://127.0.0.1:8000", on_measured_gpu=True)
+    here = ModelInfo(
+        backbone="openai", model="m", origin="http://127.0.0.1:8000", on_measured_gpu=True
+    )
     away = ModelInfo(backbone="openai", model="m", origin="https://models.example.com", remote=True)
     models = (None, plan, child, here, away)
     assert [deep.disturbs(model, "cpu") for model in models] == [False, False, True, True, False]
@@ -322,7 +347,8 @@ def test_a_model_takes_turns_with_the_judge_where_it_computes_on_the_same_device
 
 
 def test_moves_are_counted_with_what_they_brought() -> None:
-    """A seed at 2x, a mutation at 4x, a quick one at 9x that counts for nothing, one that is wrong."""
+    """A seed at 2x, a mutation at 4x, a quick one at 9x that counts for nothing, one that is
+    wrong."""
     known: list[Attempt] = [
         attempt(0, 2.0, move=Move.SEED),
         attempt(1, 4.0),
@@ -331,7 +357,11 @@ def test_moves_are_counted_with_what_they_brought() -> None:
         attempt(4, 3.0, move=Move.CHAIN),
     ]
     found = deep.tally(known)
-    assert found[Move.SEED] == MoveTally(tries=1, right=1, improved=1, gain=pytest.approx(0.693, abs=1e-3))
-    assert found[Move.MUTATE] == MoveTally(tries=3, right=2, improved=1, gain=pytest.approx(0.693, abs=1e-3))
+    assert found[Move.SEED] == MoveTally(
+        tries=1, right=1, improved=1, gain=pytest.approx(0.693, abs=1e-3)
+    )
+    assert found[Move.MUTATE] == MoveTally(
+        tries=3, right=2, improved=1, gain=pytest.approx(0.693, abs=1e-3)
+    )
     assert found[Move.CHAIN] == MoveTally(tries=1, right=1)
     assert deep.gains(known) == 1

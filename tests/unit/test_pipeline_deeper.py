@@ -1,4 +1,5 @@
-"""When a job searches beyond the quick search, with which seeds, and what becomes of both results."""
+"""When a job searches beyond the quick search, with which seeds, and what becomes of both
+results."""
 
 from __future__ import annotations
 
@@ -104,7 +105,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(pipeline, "bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
-        monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=both.warmed.append))
+        monkeypatch.setattr(
+            pipeline, "gate", lambda background: SimpleNamespace(warm=both.warmed.append)
+        )
         monkeypatch.setattr(order, "open_target", opened)
         monkeypatch.setattr(deep, "run", both.deeper)
         return both
@@ -116,13 +119,17 @@ def planned(mode: SearchMode = SearchMode.EVOLVE) -> Job:
     return replace(JOB, search=SearchPlan(mode=mode))
 
 
-async def test_a_search_starts_from_what_the_quick_one_found_and_the_better_one_is_offered(make: Any) -> None:
+async def test_a_search_starts_from_what_the_quick_one_found_and_the_better_one_is_offered(
+    make: Any,
+) -> None:
     both = make()
     outcome = await both.run(planned())
     assert [p.id for p in outcome.proposals] == ["p-deep", "p-Model"]
     assert outcome.search == SUMMARY
     assert both.seeds == [["p-Model"]]
-    again = await both.run(planned())  # goes on: what is known are its seeds, the quick search is over
+    again = await both.run(
+        planned()
+    )  # goes on: what is known are its seeds, the quick search is over
     assert both.quick_runs == 1
     assert both.seeds[1] == ["p-deep", "p-Model"]
     assert not again.cached

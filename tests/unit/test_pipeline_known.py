@@ -39,7 +39,9 @@ def test_what_is_kept_is_found_by_another_process_of_the_same_machine(tmp_path: 
         (PROBE, "cpu"),
     ],
 )
-def test_another_machine_or_version_knows_nothing(tmp_path: Path, probe: Probe, device: str) -> None:
+def test_another_machine_or_version_knows_nothing(
+    tmp_path: Path, probe: Probe, device: str
+) -> None:
     KnownWinners(tmp_path, PROBE, "cuda").keep(SITE, {"tile": 128, "warps": 8})
     assert KnownWinners(tmp_path, probe, device).best(SITE) is None
 
@@ -53,9 +55,12 @@ def test_another_kind_of_site_knows_nothing_and_no_kind_keeps_nothing(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"tile": 256, "warps": 8}, {"tile": 128}, {"tile": 128, "warps": 8, "more": 1}, {}]
+    "parameters",
+    [{"tile": 256, "warps": 8}, {"tile": 128}, {"tile": 128, "warps": 8, "more": 1}, {}],
 )
-def test_what_is_no_choice_of_the_site_is_not_used(tmp_path: Path, parameters: dict[str, int]) -> None:
+def test_what_is_no_choice_of_the_site_is_not_used(
+    tmp_path: Path, parameters: dict[str, int]
+) -> None:
     store = KnownWinners(tmp_path, PROBE, "cuda")
     store.keep(SITE, parameters)
     assert store.best(SITE) is None and not store.notes

@@ -129,10 +129,14 @@ def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
 def test_a_search_teaches_when_its_best_is_a_fifth_better_than_its_first_and_the_baseline() -> None:
     first, best = attempt(0, 1.5, TILES), attempt(3, 1.8, TILES)
     assert learning.find_improvement([first, attempt(1, None, TILES), best]) == best
-    assert learning.find_improvement([first, attempt(3, 1.79, TILES)]) is None  # 1.2 times 1.5 is 1.8
+    assert (
+        learning.find_improvement([first, attempt(3, 1.79, TILES)]) is None
+    )  # 1.2 times 1.5 is 1.8
     assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.19, TILES)]) is None
     assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.2, TILES)]) is not None
-    assert learning.find_improvement([attempt(0, 0.5), attempt(1, 9.0)]) is None  # written by hand: no steps
+    assert (
+        learning.find_improvement([attempt(0, 0.5), attempt(1, 9.0)]) is None
+    )  # written by hand: no steps
     assert learning.find_improvement([]) is None
 
 
@@ -158,11 +162,15 @@ async def test_a_search_that_improved_stages_a_draft(tmp_path: Path) -> None:
     """From 1.2x to 2.1x."""
     scene = Scene(tmp_path / "a")
     await scene.search(plan(stagnation=99))
-    (draft,) = (one for one in SkillLibrary(tmp_path / "a").staged() if not one.skill.recipe[0].planned)
+    (draft,) = (
+        one for one in SkillLibrary(tmp_path / "a").staged() if not one.skill.recipe[0].planned
+    )
     assert draft.papers.origin.event == "search" and draft.papers.standing is Standing.STAGED
     assert sorted(step.skill for step in draft.skill.recipe) == ["f", "g"]
     assert {"a": 3} in [step.parameters for step in draft.skill.recipe]
-    assert any("drafted f-g" in step.message or "drafted g-f" in step.message for step in scene.said)
+    assert any(
+        "drafted f-g" in step.message or "drafted g-f" in step.message for step in scene.said
+    )
 
 
 async def test_a_library_that_cannot_be_written_costs_a_search_a_note(tmp_path: Path) -> None:
@@ -178,7 +186,9 @@ async def test_what_the_editor_reports_as_kept_is_drafted_by_the_host(tmp_path: 
     host = Host(tmp_path, wire.Pipe(replies, wire.Seal(bytes(wire.KEY_BYTES), wire.REPLIES)))
     for kind in (EventKind.ACCEPTED, EventKind.KEPT):
         time = "2026-11-21T13:00:00+00:00"
-        told = wire.to_json([Event(kind=kind, proposal="a", time=time, folder=str(tmp_path), path="m.py")])
+        told = wire.to_json(
+            [Event(kind=kind, proposal="a", time=time, folder=str(tmp_path), path="m.py")]
+        )
         await host.handle({"op": "record", "id": 1, "events": told})
         assert SkillLibrary(tmp_path).staged() == []
     await host.close()

@@ -1,4 +1,5 @@
-"""Which candidates are worth judging on this device, and the sentence that says why nothing is offered."""
+"""Which candidates are worth judging on this device, and the sentence that says why nothing is
+offered."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ KERNEL, OTHER, PLAIN = course("k", triton=True), course("o", triton=True), cours
 async def test_a_cpu_judges_plain_rewrites_first_and_small_kernels_only(
     device: str, num_elements: int, budget: int, expected: list[str]
 ) -> None:
-    short = order._shortlist(planned(KERNEL, OTHER, PLAIN), device, capture(num_elements), budget=budget)
+    short = order._shortlist(
+        planned(KERNEL, OTHER, PLAIN), device, capture(num_elements), budget=budget
+    )
     assert [one.candidate.id async for one in short] == expected
 
 
@@ -112,9 +115,14 @@ async def test_silence_has_a_reason(captured: Capture, device: str, expected: st
         (
             "cuda",
             (Check(name="degenerate", passed=False, detail="the output is always zero"),),
-            "a rewrite is right, but the program computes a constant, or nothing: the output is always zero",
+            "a rewrite is right, but the program computes a constant, or nothing: the output is "
+            "always zero",
         ),
-        ("cuda", (Check(name="degenerate", passed=True),), "a rewrite is right, but it was not timed"),
+        (
+            "cuda",
+            (Check(name="degenerate", passed=True),),
+            "a rewrite is right, but it was not timed",
+        ),
         ("cpu", (), "a rewrite is right, but its speed is unknown without a GPU (judged by cpu)"),
     ],
 )
@@ -123,7 +131,8 @@ async def test_a_right_rewrite_that_was_not_timed_has_a_reason(
 ) -> None:
     evaluation = Evaluation(status=EvalStatus.PASSED, device=device, checks=checks)
     right = Proposal(
-        id="p", fingerprint="f", fingerprint_after="g", qualname="M", created="2026-11-21T00:00:00Z",
+        id="p", fingerprint="f", fingerprint_after="g", qualname="M",
+        created="2026-11-21T00:00:00Z",
         workload=Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), candidate=KERNEL.candidate,
         evaluation=evaluation, verdict=Verdict.CORRECT,
     )  # fmt: skip
@@ -136,13 +145,16 @@ async def test_a_right_rewrite_that_was_not_timed_has_a_reason(
         ("import torch\nclass Model(torch.nn.Module:\n", "Model", "does not parse (line 2"),
         ("import torch\n", "Model", "no such target in the file (found: none)"),
         (
-            "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n",
+            "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        "
+            "return x\n",
             "Model",
             "no workload",
         ),
     ],
 )
-def test_a_job_that_cannot_start_says_what_is_missing(text: str, qualname: str, reason: str) -> None:
+def test_a_job_that_cannot_start_says_what_is_missing(
+    text: str, qualname: str, reason: str
+) -> None:
     outcome = prepare(Job(text=text, path="model.py", qualname=qualname))
     assert isinstance(outcome, Outcome)
     assert reason in (outcome.note or "")

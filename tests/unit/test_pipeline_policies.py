@@ -61,7 +61,9 @@ def test_what_is_gone_or_cannot_be_read_is_a_reason_and_no_failure(
     shutil.rmtree(tmp_path / "data" / "models" / "plan-small-1")
     assert mine.used("cuda") is None
     assert mine.trouble is not None and "no policy is called plan-small@1" in mine.trouble
-    (tmp_path / "data" / "models" / "used.json").write_text(json.dumps({"schema": 99, "history": []}))
+    (tmp_path / "data" / "models" / "used.json").write_text(
+        json.dumps({"schema": 99, "history": []})
+    )
     assert mine.used("cuda") is None
     assert "another version" in str(mine.trouble)
 
@@ -80,7 +82,9 @@ def test_each_kind_of_target_has_its_own(store: PolicyStore, tmp_path: Path) -> 
     assert mine.used("cpu") is None and mine.trouble is None  # it is no reason for a graph
 
 
-def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: PolicyStore, tmp_path: Path) -> None:
+def test_that_the_packages_own_is_for_other_devices_is_no_trouble(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda",))
     mine = policies(store, tmp_path)
@@ -93,7 +97,14 @@ def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: PolicyS
 
 def test_one_architecture_is_no_other(store: PolicyStore, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,))
-    seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda:sm_90",))
+    seal(
+        folder,
+        name="kernels",
+        version="1",
+        held_out=CHECK,
+        targets=(KERNEL,),
+        devices=("cuda:sm_90",),
+    )
     store.install(folder)
     store.use("kernels")
     mine = policies(store, tmp_path)
@@ -101,7 +112,9 @@ def test_one_architecture_is_no_other(store: PolicyStore, tmp_path: Path) -> Non
     assert used is not None and used.id == "kernels@1"
     assert mine.used("cuda", KERNEL, "sm_80") is None
     assert mine.trouble == "kernels@1 was not trained for cuda:sm_80"
-    assert mine.used("cuda", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cuda"
+    assert (
+        mine.used("cuda", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cuda"
+    )
 
 
 def test_what_the_package_uses_by_itself(tmp_path: Path) -> None:
@@ -152,7 +165,9 @@ async def test_the_planner_is_of_the_kind_of_the_target(store: PolicyStore, tmp_
     await mine.close()
 
 
-async def test_one_child_for_each_policy_and_two_at_most(store: PolicyStore, tmp_path: Path) -> None:
+async def test_one_child_for_each_policy_and_two_at_most(
+    store: PolicyStore, tmp_path: Path
+) -> None:
     for name, targets in {
         "kernels": (KERNEL,),
         "other": (KERNEL,),

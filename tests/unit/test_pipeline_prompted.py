@@ -1,4 +1,5 @@
-"""A skill that is text, read by a model that does what it says: pairs, the null half, no second asking."""
+"""A skill that is text, read by a model that does what it says: pairs, the null half, no second
+asking."""
 
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,7 +39,9 @@ None is known.
 
 def draft(folder: Path) -> Shelved:
     library = SkillLibrary(folder)
-    made = SkillDraft(name="large-a", description="Take a large a", scope="graph", tags=("a",), content=TEXT)
+    made = SkillDraft(
+        name="large-a", description="Take a large a", scope="graph", tags=("a",), content=TEXT
+    )
     library.stage(Lesson(draft=made, origin=lesson().origin))
     (found,) = library.staged()
     return found
@@ -48,7 +51,8 @@ def obedient(body: dict[str, Any]) -> Say:
     """f with a = 3 when it reads the skill, with a = 0 otherwise."""
     told = "THREE" in str(body["messages"])
     return Say(
-        tool="apply_skill", arguments={"skill": "f", "site": "n", "parameters": {"a": 3 if told else 0}}
+        tool="apply_skill",
+        arguments={"skill": "f", "site": "n", "parameters": {"a": 3 if told else 0}},
     )
 
 

@@ -1,4 +1,5 @@
-"""Verifications with a scripted gate: which arms are judged, how often, what kills and busy devices cost."""
+"""Verifications with a scripted gate: which arms are judged, how often, what kills and busy
+devices cost."""
 
 import asyncio
 import hashlib
@@ -52,7 +53,8 @@ SITE = Site(
 
 @dataclass
 class Gate:
-    """A pipeline whose programs all have one site, and whose judge gives the speeds that it was told."""
+    """A pipeline whose programs all have one site, and whose judge gives the speeds that it was
+    told."""
 
     settings: Settings
     speeds: dict[tuple[str, int], float | None]
@@ -71,16 +73,22 @@ class Gate:
         if name.startswith("broken"):
             raise CaptureError("no workload")
         program = Program(source=name, entry="Model", kind=TargetKind.MODULE)
-        target = SimpleNamespace(fingerprint="source" if name == "source" else name, qualname="Model")
+        target = SimpleNamespace(
+            fingerprint="source" if name == "source" else name, qualname="Model"
+        )
         yield SimpleNamespace(
             prepared=SimpleNamespace(target=target, program=program, workload=WORKLOAD, job=job),
-            bench=SimpleNamespace(device="cpu", policy=None, probe=Probe(python="python", torch="2.13.0")),
+            bench=SimpleNamespace(
+                device="cpu", policy=None, probe=Probe(python="python", torch="2.13.0")
+            ),
             capture=SimpleNamespace(inputs=self.inputs),
             identity=lambda: {"program": program, "workload": WORKLOAD, "device": "cpu"},
             sites=self.sites,
             matches=(),
             engine=SimpleNamespace(
-                look=self._look, make=lambda steps: self._make(name, steps), weigh=lambda steps: None
+                look=self._look,
+                make=lambda steps: self._make(name, steps),
+                weigh=lambda steps: None,
             ),
             tournament=SimpleNamespace(
                 recalled=lambda candidate, full: None,
@@ -141,7 +149,11 @@ def gate(tmp_path: Path, speeds: dict[tuple[str, int], float | None], **more: An
 
 
 async def verified(
-    pipeline: Gate, draft: Shelved, names: Sequence[str] = NAMES, library: Sequence[Any] = (), **asked: Any
+    pipeline: Gate,
+    draft: Shelved,
+    names: Sequence[str] = NAMES,
+    library: Sequence[Any] = (),
+    **asked: Any,
 ) -> Verification:
     folder = Path(pipeline.settings.data_dir)
     for name in names:
@@ -189,10 +201,14 @@ async def test_the_task_it_was_learned_from_and_what_cannot_be_used_are_passed_o
     assert (await verified(bare, draft)).skipped == {"its sites do not occur": 3}
 
 
-async def test_side_by_side_no_task_more_is_judged_than_is_needed(tmp_path: Path, draft: Shelved) -> None:
+async def test_side_by_side_no_task_more_is_judged_than_is_needed(
+    tmp_path: Path, draft: Shelved
+) -> None:
     """Of eight tasks three cannot be read; four count, whoever is under way at the same time."""
     names = ["broken1", "a1", "a2", "broken2", "a3", "broken3", "a4", "a5"]
-    pipeline = gate(tmp_path, {(name, warps): 1.5 + warps / 8 for name in names for warps in (4, 8)})
+    pipeline = gate(
+        tmp_path, {(name, warps): 1.5 + warps / 8 for name in names for warps in (4, 8)}
+    )
     judge, under_way, most = pipeline._judged, set[str](), 0
 
     async def slow(name: str, candidate: Candidate) -> SearchJudgement:
@@ -211,9 +227,13 @@ async def test_side_by_side_no_task_more_is_judged_than_is_needed(tmp_path: Path
     assert 1 < most <= 3
 
 
-async def test_what_does_harm_on_three_tasks_is_not_tried_on_more(tmp_path: Path, draft: Shelved) -> None:
+async def test_what_does_harm_on_three_tasks_is_not_tried_on_more(
+    tmp_path: Path, draft: Shelved
+) -> None:
     names = ["a", "b", "c", "d", "e"]
-    slower = {(name, warps): 2.0 - warps / 8 - n / 100 for n, name in enumerate(names) for warps in (4, 8)}
+    slower = {
+        (name, warps): 2.0 - warps / 8 - n / 100 for n, name in enumerate(names) for warps in (4, 8)
+    }
     found = await verified(gate(tmp_path, slower), draft, names, samples=2)
     assert len(found.tasks) == 3 and not found.accepted and not found.undecided
     assert "it does harm" in found.reason
@@ -237,7 +257,9 @@ async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved)
 
 
 async def test_a_wrong_result_ends_it_at_once(tmp_path: Path, draft: Shelved) -> None:
-    pipeline = gate(tmp_path, {(name, warps): None if warps == 8 else 1.5 for name, warps in FASTER})
+    pipeline = gate(
+        tmp_path, {(name, warps): None if warps == 8 else 1.5 for name, warps in FASTER}
+    )
     found = await verified(pipeline, draft)
     assert not found.accepted and not found.undecided and len(found.tasks) == 1
     assert "correctness falls" in found.reason
@@ -251,7 +273,9 @@ async def test_what_changes_nothing_is_not_judged(tmp_path: Path, draft: Shelved
     assert "on 3 it changed nothing" in found.reason
 
 
-async def test_a_second_run_judges_nothing_again_and_says_the_same(tmp_path: Path, draft: Shelved) -> None:
+async def test_a_second_run_judges_nothing_again_and_says_the_same(
+    tmp_path: Path, draft: Shelved
+) -> None:
     first = await verified(gate(tmp_path, FASTER), draft)
     again = gate(tmp_path, FASTER)
     second = await verified(again, draft)
@@ -297,14 +321,17 @@ async def test_a_lost_process_is_tried_again_and_three_tasks_in_a_row_end_it(
     assert len(found.tasks) == 1 and found.skipped == {"cannot be judged": 2}
 
 
-async def test_a_pair_whose_half_cannot_be_judged_does_not_count(tmp_path: Path, draft: Shelved) -> None:
+async def test_a_pair_whose_half_cannot_be_judged_does_not_count(
+    tmp_path: Path, draft: Shelved
+) -> None:
     found = await verified(gate(tmp_path, FASTER, unjudged=3), draft, ["a"], samples=3)
     assert [task.samples for task in found.tasks] == [2]
     assert found.skipped == {"samples that could not be judged": 1}
 
 
 async def test_another_learned_skill_is_what_it_has_to_beat(tmp_path: Path, draft: Shelved) -> None:
-    """A rival that chooses eight warps too: nothing is gained, and on all tasks that is a duplicate."""
+    """A rival that chooses eight warps too: nothing is gained, and on all tasks that is a
+    duplicate."""
     twin = replace(draft.skill, name="twin")
     found = await verified(gate(tmp_path, FASTER), draft, library=[twin])
     assert not found.accepted and not found.undecided
@@ -325,7 +352,9 @@ def test_tasks_are_files_with_a_model_and_their_absence_is_said(tmp_path: Path) 
 
 
 def test_a_skill_for_kernels_is_shown_on_every_kernel_that_a_file_launches(tmp_path: Path) -> None:
-    kernel = "@triton.jit\ndef {0}_kernel(x):\n    pass\n\n\ndef {0}(x):\n    {0}_kernel[(1,)](x)\n\n\n"
+    kernel = (
+        "@triton.jit\ndef {0}_kernel(x):\n    pass\n\n\ndef {0}(x):\n    {0}_kernel[(1,)](x)\n\n\n"
+    )
     text = "import triton\n\n\n" + kernel.format("one") + kernel.format("two")
     (tmp_path / "k.py").write_text(text + "@triton.jit\ndef helper(x):\n    return x\n")
     (tmp_path / "m.py").write_text("class Model: ...")

@@ -11,10 +11,21 @@ from kernel_lsp.agents.plan import Course
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import recipes
-from kernel_lsp.records import Candidate, Proof, RecipeStep, Requirements, Site, Skill, SkillMatch, Step
+from kernel_lsp.records import (
+    Candidate,
+    Proof,
+    RecipeStep,
+    Requirements,
+    Site,
+    Skill,
+    SkillMatch,
+    Step,
+)
 
 
-def site(skill: str, label: str, benefit: float = 0.1, *, holds: bool = True, plain: bool = True) -> Site:
+def site(
+    skill: str, label: str, benefit: float = 0.1, *, holds: bool = True, plain: bool = True
+) -> Site:
     return Site(
         skill=skill,
         site=label,
@@ -44,7 +55,11 @@ async def look(steps: Sequence[Step]) -> tuple[Site, ...]:
 
 async def placed(*steps: RecipeStep, triton: bool = True) -> list[tuple[str, str, object]] | None:
     found = await recipes.place(steps, PROGRAM, look, triton=triton)
-    return None if found is None else [(s.skill, s.site, s.parameters.get("warps")) for s in found.steps]
+    return (
+        None
+        if found is None
+        else [(s.skill, s.site, s.parameters.get("warps")) for s in found.steps]
+    )
 
 
 LINEAR = RecipeStep(skill="fuse", covers=("linear",), parameters={"warps": 8})
@@ -70,7 +85,9 @@ async def test_a_step_without_a_site_means_that_it_does_not_apply() -> None:
 
 
 async def test_what_is_not_offered_there_stays_the_default() -> None:
-    assert await placed(RecipeStep(skill="fuse", parameters={"warps": 32})) == [("fuse", "add+mul", 4)]
+    assert await placed(RecipeStep(skill="fuse", parameters={"warps": 32})) == [
+        ("fuse", "add+mul", 4)
+    ]
 
 
 async def test_a_site_that_the_engine_takes_back_is_passed_over() -> None:
@@ -94,7 +111,9 @@ async def test_kernels_only_where_they_run(triton: bool, applies: bool) -> None:
 
 
 def course(name: str) -> Course:
-    return Course(candidate=Candidate(id=name, edit=None, program="", entry="Model"), sites=(), steps=())
+    return Course(
+        candidate=Candidate(id=name, edit=None, program="", entry="Model"), sites=(), steps=()
+    )
 
 
 async def planned(*names: str) -> AsyncIterator[Course]:
@@ -105,7 +124,9 @@ async def planned(*names: str) -> AsyncIterator[Course]:
 def learned(name: str, **more: Any) -> Skill:
     steps = (RecipeStep(skill="fuse", covers=("linear",)),)
     facts: dict[str, Any] = {"source": "learned", "recipe": steps, "executable": False, **more}
-    return Skill(name=name, description="", scope="graph", tags=("a",), version=1, body="", path="", **facts)
+    return Skill(
+        name=name, description="", scope="graph", tags=("a",), version=1, body="", path="", **facts
+    )
 
 
 def job(*skills: Skill, policy: object = None) -> Any:
@@ -173,12 +194,16 @@ async def test_what_is_planned_keeps_its_order_and_gets_the_parameters_of_the_sk
 
 async def test_parameters_that_won_here_before_count_where_the_skill_says_nothing() -> None:
     found = await recipes.course_of(
-        learned("a", recipe=(PLANNED,)), job(), lambda site: {"warps": 8} if site.parameters else None
+        learned("a", recipe=(PLANNED,)),
+        job(),
+        lambda site: {"warps": 8} if site.parameters else None,
     )
     assert found is not None and {step.parameters.get("warps") for step in found.steps} == {8, None}
 
 
-@pytest.mark.parametrize("step", [replace(PLANNED, covers=("conv2d",)), replace(PLANNED, skill="none")])
+@pytest.mark.parametrize(
+    "step", [replace(PLANNED, covers=("conv2d",)), replace(PLANNED, skill="none")]
+)
 async def test_where_no_such_step_is_planned_it_does_not_apply(step: RecipeStep) -> None:
     assert await recipes.course_of(learned("a", recipe=(step,)), job()) is None
 

@@ -1,4 +1,5 @@
-"""One rollout with everything real but the model's mind: server, backbone, agent, engine, gate and loop."""
+"""One rollout with everything real but the model's mind: server, backbone, agent, engine, gate and
+loop."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.pipeline.workshop import EngineWorkshop
-from kernel_lsp.records import EvalStatus, Evaluation, SearchBudget, SearchPlan, SearchTask, StopReason
+from kernel_lsp.records import (
+    EvalStatus,
+    Evaluation,
+    SearchBudget,
+    SearchPlan,
+    SearchTask,
+    StopReason,
+)
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.ledger import MemoryArchive
@@ -40,7 +48,12 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("keyring.get_password", lambda service, user: None)
-    answers = [Say(f"Here:\n```python\n{WRONG}```\n"), Say("I am not sure."), Say("Well."), Say(MENDED)]
+    answers = [
+        Say(f"Here:\n```python\n{WRONG}```\n"),
+        Say("I am not sure."),
+        Say("Well."),
+        Say(MENDED),
+    ]
     prompts: list[str] = []
 
     def say(body: dict[str, Any]) -> Say:
@@ -95,7 +108,9 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
 
     first, unsure, second = loop.archive.attempts
     assert stop is StopReason.CANDIDATES
-    assert first.proposal is not None and first.proposal.evaluation.status is EvalStatus.WRONG_RESULT
+    assert (
+        first.proposal is not None and first.proposal.evaluation.status is EvalStatus.WRONG_RESULT
+    )
     assert unsure.proposal is None and "calls no tool" in unsure.complaint
     assert second.proposal is not None and second.proposal.evaluation.status is EvalStatus.PASSED
     assert second.candidate is not None and second.parent == first.number and second.turn == 3

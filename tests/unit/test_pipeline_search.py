@@ -30,9 +30,14 @@ WRONG = Evaluation(status=EvalStatus.WRONG_RESULT, device="cuda", detail="error 
 
 
 def candidate(name: str, *, triton: bool = False) -> Candidate:
-    body = f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return x.sum(-1)\n'
+    body = (
+        f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return '
+        f"x.sum(-1)\n"
+    )
     edit = SourceEdit(qualname="Model", target=body)
-    return Candidate(id=name, edit=edit, program=name, entry="Model", summary=name, uses_triton=triton)
+    return Candidate(
+        id=name, edit=edit, program=name, entry="Model", summary=name, uses_triton=triton
+    )
 
 
 def course(name: str, *, triton: bool = False, **parameters: list[Any]) -> Course:
@@ -55,13 +60,18 @@ class FakeEngine:
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
         parameters = self.sites[steps[at].skill].parameters
         ((name, choices),) = parameters.items()
-        others = [steps[at].parameters, *({name: c} for c in choices if {name: c} != steps[at].parameters)]
+        others = [
+            steps[at].parameters,
+            *({name: c} for c in choices if {name: c} != steps[at].parameters),
+        ]
         made = []
         for choice in others[:limit]:
             changed = [*steps]
             changed[at] = Step(skill=steps[at].skill, site="n", parameters=choice)
             one = candidate(_name(changed))
-            made.append(Candidate(id=one.id, edit=one.edit, program="", entry="M", steps=tuple(changed)))
+            made.append(
+                Candidate(id=one.id, edit=one.edit, program="", entry="M", steps=tuple(changed))
+            )
         return tuple(made)
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
@@ -180,7 +190,9 @@ def faster(times: float) -> Evaluation:
     return evaluation(eager=times, compiled=times)
 
 
-async def test_the_default_is_judged_at_once_and_what_won_the_race_afterwards(tmp_path: Path) -> None:
+async def test_the_default_is_judged_at_once_and_what_won_the_race_afterwards(
+    tmp_path: Path,
+) -> None:
     one = course("f", block=[1, 2, 4])
     times = {"f:1": 5.0, "f:2": 4.0, "f:4": 6.0}
     played = await play([one], times, {"f:1": faster(2.0), "f:2": faster(2.5)}, tmp_path)
@@ -190,7 +202,9 @@ async def test_the_default_is_judged_at_once_and_what_won_the_race_afterwards(tm
     assert played.known.best(one.sites[0]) == {"block": 2}
 
 
-async def test_what_is_weighed_is_judged_first_and_another_course_is_searched(tmp_path: Path) -> None:
+async def test_what_is_weighed_is_judged_first_and_another_course_is_searched(
+    tmp_path: Path,
+) -> None:
     weighed, rules = replace(course("w", warps=[4, 8]), weighed=True), course("f", block=[1, 2])
     times = {"w:4": 5.0, "w:8": 5.0, "f:1": 6.0, "f:2": 3.0}
     played = await play([weighed, rules], times, {"w:4": faster(2.0), "f:2": faster(3.3)}, tmp_path)
@@ -207,7 +221,9 @@ async def test_nothing_more_is_judged_when_the_first_is_the_best(tmp_path: Path)
     assert played.known.best(one.sites[0]) == {"block": 1}
 
 
-async def test_a_planner_that_is_told_of_the_first_race_suggests_one_more_course(tmp_path: Path) -> None:
+async def test_a_planner_that_is_told_of_the_first_race_suggests_one_more_course(
+    tmp_path: Path,
+) -> None:
     courses, new = [course("f", block=[1, 2]), course("g")], course("h")
     times = {"f:1": 5.0, "g": 6.0, "f:2": 5.2, "h": 2.0}
     verdicts = {"f:1": faster(2.0), "h": faster(5.0)}
@@ -266,7 +282,9 @@ async def test_what_falls_far_behind_and_gains_little_is_not_timed(tmp_path: Pat
     assert played.ranking == ["g:2 faster", "g:1 faster"]
 
 
-async def test_the_first_that_gains_is_verified_although_another_leads_by_far(tmp_path: Path) -> None:
+async def test_the_first_that_gains_is_verified_although_another_leads_by_far(
+    tmp_path: Path,
+) -> None:
     courses = [course("f"), course("g")]
     verdicts = {"f": faster(1.6), "g": faster(2.5)}
     played = await play(courses, {"f": 6.0, "g": 4.0}, verdicts, tmp_path, slow=True)
@@ -288,7 +306,8 @@ async def test_a_safer_class_is_timed_although_a_coarser_one_leads(tmp_path: Pat
 
 
 async def test_what_cannot_reach_torch_compile_is_not_judged(tmp_path: Path) -> None:
-    """f is half as fast as torch.compile: g, 1.2 times f, would be 0.6, and h, 2.5 times f, 1.25."""
+    """f is half as fast as torch.compile: g, 1.2 times f, would be 0.6, and h, 2.5 times f,
+    1.25."""
     verdicts = {"f": evaluation(eager=1.25, compiled=0.5), "g": faster(3.0), "h": faster(3.0)}
     played = await play([course("f"), course("h")], {"f": 8.0, "h": 3.2}, verdicts, tmp_path)
     assert played.judged == ["f", "h"]
@@ -327,7 +346,12 @@ async def test_steps_are_tuned_one_after_the_other_from_what_is_best_so_far(tmp_
 async def test_a_coarser_class_that_is_wrong_is_followed_by_a_safer_one(tmp_path: Path) -> None:
     one = course("m", precision=["tf32x3", "bf16x6", "bf16x3", "bf16"])
     times = {"m:tf32x3": 9.5, "m:bf16x6": 7.0, "m:bf16x3": 4.0, "m:bf16": 2.0}
-    verdicts = {"m:tf32x3": faster(1.2), "m:bf16": WRONG, "m:bf16x3": WRONG, "m:bf16x6": faster(1.4)}
+    verdicts = {
+        "m:tf32x3": faster(1.2),
+        "m:bf16": WRONG,
+        "m:bf16x3": WRONG,
+        "m:bf16x6": faster(1.4),
+    }
     played = await play([one], times, verdicts, tmp_path)
     assert played.judged == ["m:tf32x3", "m:bf16", "m:bf16x3", "m:bf16x6"]
     assert played.ranking[0] == "m:bf16x6 faster"
@@ -335,14 +359,17 @@ async def test_a_coarser_class_that_is_wrong_is_followed_by_a_safer_one(tmp_path
 
 
 async def test_what_is_as_coarse_as_a_wrong_one_is_not_judged(tmp_path: Path) -> None:
-    """The class that failed is the second of three: the third is not tried, though it looks faster."""
+    """The class that failed is the second of three: the third is not tried, though it looks
+    faster."""
     one = course("m", precision=["safe", "middle", "coarse"])
     times = {"m:safe": 9.0, "m:middle": 4.0, "m:coarse": 5.0}
     played = await play([one], times, {"m:safe": faster(1.3), "m:middle": WRONG}, tmp_path)
     assert played.judged == ["m:safe", "m:middle"] and played.ranking[0] == "m:safe faster"
 
 
-async def test_how_safe_a_class_is_does_not_depend_on_the_order_of_the_choices(tmp_path: Path) -> None:
+async def test_how_safe_a_class_is_does_not_depend_on_the_order_of_the_choices(
+    tmp_path: Path,
+) -> None:
     one = course("m", precision=["bf16x3", "tf32", "tf32x3"])
     times = {"m:bf16x3": 4.0, "m:tf32": 2.0, "m:tf32x3": 6.0}
     verdicts = {"m:bf16x3": WRONG, "m:tf32": WRONG, "m:tf32x3": faster(1.6)}
@@ -352,7 +379,9 @@ async def test_how_safe_a_class_is_does_not_depend_on_the_order_of_the_choices(t
 
 async def test_another_course_is_not_taken_down_by_a_wrong_one(tmp_path: Path) -> None:
     courses = [course("m", precision=["coarse"]), course("p")]
-    played = await play(courses, {"m:coarse": 3.0, "p": 5.0}, {"m:coarse": WRONG, "p": faster(2.0)}, tmp_path)
+    played = await play(
+        courses, {"m:coarse": 3.0, "p": 5.0}, {"m:coarse": WRONG, "p": faster(2.0)}, tmp_path
+    )
     assert played.judged == ["m:coarse", "p"] and played.ranking[0] == "p faster"
 
 
@@ -393,7 +422,9 @@ async def test_a_winner_that_the_engine_takes_back_is_passed_over(tmp_path: Path
     assert played.judged == ["f:old", "f:new"]
 
 
-async def test_on_a_cpu_the_race_follows_the_first_and_kernels_are_only_checked(tmp_path: Path) -> None:
+async def test_on_a_cpu_the_race_follows_the_first_and_kernels_are_only_checked(
+    tmp_path: Path,
+) -> None:
     courses = [course("p"), course("q"), course("k", triton=True)]
     slow = evaluation(eager=0.9)
     right = Evaluation(status=EvalStatus.PASSED, device="interpreter")
@@ -408,7 +439,9 @@ async def test_on_a_cpu_the_race_follows_the_first_and_kernels_are_only_checked(
     assert played.judged == ["p", "q", "k"]
 
 
-async def test_what_torch_compile_makes_is_judged_only_when_nothing_else_is_faster(tmp_path: Path) -> None:
+async def test_what_torch_compile_makes_is_judged_only_when_nothing_else_is_faster(
+    tmp_path: Path,
+) -> None:
     compiled = course("c")
     slow = dataclasses.replace(compiled.candidate, program="torch.compile(function)")
     courses = [course("f"), dataclasses.replace(compiled, candidate=slow), course("g")]
@@ -483,7 +516,11 @@ async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path
 @pytest.mark.parametrize(
     ("times", "verdicts", "judged"),
     [
-        ({"c:tf32": 2.0, "d": 11.0}, {"c:tf32": WRONG, "c:tf32x3": faster(1.5)}, ["c:tf32", "c:tf32x3"]),
+        (
+            {"c:tf32": 2.0, "d": 11.0},
+            {"c:tf32": WRONG, "c:tf32x3": faster(1.5)},
+            ["c:tf32", "c:tf32x3"],
+        ),
         ({"c:tf32": 2.0, "d": 3.0}, {"c:tf32": WRONG, "d": faster(3.0)}, ["c:tf32", "d"]),
         ({"c:tf32": 2.0, "d": 11.0}, {"c:tf32": WRONG, "c:tf32x3": WRONG}, ["c:tf32", "c:tf32x3"]),
     ],
@@ -515,5 +552,8 @@ def test_the_next_safer_class_of_every_step() -> None:
         step("tf32x3"),
         step(None, block=1),
     )  # without one it has the first choice
-    assert accuracy.safer([conv, own], [step("ieee"), step("fast")]) == (step("ieee"), step("exact"))
+    assert accuracy.safer([conv, own], [step("ieee"), step("fast")]) == (
+        step("ieee"),
+        step("exact"),
+    )
     assert accuracy.safer([conv, own, plain], [step("ieee"), step("exact"), step(None)]) is None

@@ -1,4 +1,5 @@
-"""Who is judged how thoroughly, and what may be called faster: hand-made evaluations, no processes."""
+"""Who is judged how thoroughly, and what may be called faster: hand-made evaluations, no
+processes."""
 
 from __future__ import annotations
 
@@ -39,9 +40,12 @@ TEXT = (
 def evaluation(
     *, eager: float | None = 2.0, compiled: float | None = None, low: float = 0.9, ms: float = 1.0
 ) -> Evaluation:
-    """A passed evaluation: candidate ``ms``, speedups as given, lower bound ``low`` times the middle."""
+    """A passed evaluation: candidate ``ms``, speedups as given, lower bound ``low`` times the
+    middle."""
     speedups = {"eager": eager, "compile": compiled}
-    known = {k: Interval(low=v * low, mid=v, high=v * 1.1) for k, v in speedups.items() if v is not None}
+    known = {
+        k: Interval(low=v * low, mid=v, high=v * 1.1) for k, v in speedups.items() if v is not None
+    }
     times = {"candidate": ms, **{k: ms * v.mid for k, v in known.items()}}
     timings = tuple(
         Timing(provider=k, median_ms=v, p20_ms=v, p80_ms=v, num_reps=10, cold_cache=True)
@@ -57,7 +61,10 @@ def prepared() -> PreparedJob:
 
 
 def candidate(name: str) -> Candidate:
-    body = f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return x.sum(-1)\n'
+    body = (
+        f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return '
+        f"x.sum(-1)\n"
+    )
     edit = SourceEdit(qualname="Model", target=body)
     return Candidate(id=name, edit=edit, program="", entry="Model", summary=name)
 
@@ -92,7 +99,10 @@ async def play(
 
 
 async def test_only_the_first_guess_is_judged_in_full_when_no_other_looks_better() -> None:
-    results = {("a", True): evaluation(eager=2.0, compiled=1.5), ("b", False): evaluation(eager=2.05)}
+    results = {
+        ("a", True): evaluation(eager=2.0, compiled=1.5),
+        ("b", False): evaluation(eager=2.05),
+    }
     judged, ranked, announced = await play(results)
     assert judged == [("a", True), ("b", False)]
     assert ranked == ["a faster", "b correct"]
@@ -164,7 +174,9 @@ async def test_an_edit_that_loses_the_target_is_rejected_without_running_anythin
         judge=never,
         report=lambda progress: None,
     )
-    lost = Candidate(id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model")
+    lost = Candidate(
+        id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model"
+    )
     (proposal,) = await arena.run([lost])
     assert proposal.verdict is Verdict.REJECTED
 
@@ -213,7 +225,9 @@ def test_the_background_gets_more_time_and_the_same_thoroughness() -> None:
     def request(background: bool) -> tournament.EvaluationRequest:
         found = prepared()
         arena = Tournament(
-            prepared=dataclasses.replace(found, job=dataclasses.replace(found.job, background=background)),
+            prepared=dataclasses.replace(
+                found, job=dataclasses.replace(found.job, background=background)
+            ),
             probe=Probe(python="python"),
             device="cpu",
             settings=Settings(evaluate_timeout_s=100),
@@ -253,7 +267,9 @@ def damaged(judged: SearchJudgement) -> None:
 async def test_a_search_gets_the_verdict_with_what_it_rests_on(tmp_path: Path) -> None:
     asked: list[bool] = []
     arena = kept(tmp_path, asked)
-    made = dataclasses.replace(candidate("a"), proposer="vllm:m", move="refine", turn=3, search="0f#7")
+    made = dataclasses.replace(
+        candidate("a"), proposer="vllm:m", move="refine", turn=3, search="0f#7"
+    )
     quick, full = await arena.judged(made, full=False), await arena.judged(made, full=True)
     assert asked == [False, True]
     assert (quick.proposal.verdict, full.proposal.verdict) == (Verdict.CORRECT, Verdict.FASTER)
@@ -262,14 +278,18 @@ async def test_a_search_gets_the_verdict_with_what_it_rests_on(tmp_path: Path) -
     assert evidence.read(Path(full.proposal.evidence)) == full.evidence
 
 
-async def test_a_verdict_is_recalled_for_its_own_attempt_and_thoroughness_alone(tmp_path: Path) -> None:
+async def test_a_verdict_is_recalled_for_its_own_attempt_and_thoroughness_alone(
+    tmp_path: Path,
+) -> None:
     arena = kept(tmp_path, [])
     made = dataclasses.replace(candidate("a"), search="0f#7")
     assert arena.recalled(made, full=True) is None
     judged = await arena.judged(made, full=True)
     again = arena.recalled(made, full=True)
     assert again is not None and again.evidence == judged.evidence
-    assert dataclasses.replace(again.proposal, created="") == dataclasses.replace(judged.proposal, created="")
+    assert dataclasses.replace(again.proposal, created="") == dataclasses.replace(
+        judged.proposal, created=""
+    )
     assert arena.recalled(made, full=False) is None
     assert arena.recalled(dataclasses.replace(made, search="0f#8"), full=True) is None
     assert arena.recalled(dataclasses.replace(made, search=None), full=True) is None
@@ -281,7 +301,9 @@ async def test_a_verdict_is_recalled_for_its_own_attempt_and_thoroughness_alone(
 
 async def test_an_edit_that_loses_the_target_is_a_verdict_without_evidence(tmp_path: Path) -> None:
     asked: list[bool] = []
-    lost = Candidate(id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model")
+    lost = Candidate(
+        id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model"
+    )
     found = await kept(tmp_path, asked).judged(lost, full=False)
     assert found.proposal.evaluation.status is EvalStatus.COMPILE_ERROR
     assert found.evidence is None and asked == []

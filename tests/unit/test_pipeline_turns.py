@@ -1,4 +1,5 @@
-"""Turns on a device: one job at a time, a search's lanes together, and nobody waits long behind a search."""
+"""Turns on a device: one job at a time, a search's lanes together, and nobody waits long behind a
+search."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +24,9 @@ def device(tmp_path: Path) -> DeviceTurns:
     return DeviceTurns(tmp_path / "locks" / "cpu.lock")
 
 
-def turn(device: DeviceTurns, said: list[str] | None = None, clock: Clock | None = None) -> SharedTurn:
+def turn(
+    device: DeviceTurns, said: list[str] | None = None, clock: Clock | None = None
+) -> SharedTurn:
     def report(progress: Progress) -> None:
         if said is not None:
             said.append(progress.message)
@@ -43,7 +46,9 @@ async def inside(turn: SharedTurn, name: str, log: list[str], end: asyncio.Event
     log.append(f"{name} ends")
 
 
-async def test_lanes_of_one_search_share_their_turn_and_a_job_comes_between(device: DeviceTurns) -> None:
+async def test_lanes_of_one_search_share_their_turn_and_a_job_comes_between(
+    device: DeviceTurns,
+) -> None:
     log, said, clock = list[str](), list[str](), Clock()
     search, job = turn(device, clock=clock), turn(device, said)
     first, second, third, quick = (asyncio.Event() for _ in range(4))
@@ -84,7 +89,9 @@ async def test_a_search_keeps_the_device_while_nobody_waits(device: DeviceTurns)
         end.set()
 
 
-async def test_whoever_is_cancelled_while_it_waits_leaves_the_device_to_others(device: DeviceTurns) -> None:
+async def test_whoever_is_cancelled_while_it_waits_leaves_the_device_to_others(
+    device: DeviceTurns,
+) -> None:
     log, end = list[str](), asyncio.Event()
     first = asyncio.create_task(inside(turn(device), "a", log, end))
     await settle()

@@ -73,7 +73,8 @@ def prepared(text: str = TEXT) -> PreparedJob:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[Engine]:
-    """Torch is imported once for all of these tests; each opens a program of its own, or needs none."""
+    """Torch is imported once for all of these tests; each opens a program of its own, or needs
+    none."""
     made = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
     yield made
     await made.close()
@@ -119,7 +120,9 @@ async def test_a_skill_that_is_edited_into_nonsense_while_in_use_is_refused_in_w
     assert await workshop.sites([]) == ()
 
 
-async def test_written_code_is_the_same_candidate_as_the_engines_when_its_text_is(engine: Engine) -> None:
+async def test_written_code_is_the_same_candidate_as_the_engines_when_its_text_is(
+    engine: Engine,
+) -> None:
     """And a model that edits a parent's text starts from exactly what the engine wrote."""
     job = prepared()
     (site,) = (await engine.open(job.program, job.workload, "cpu", [skill(DIAGONAL)])).sites
@@ -131,7 +134,11 @@ async def test_written_code_is_the_same_candidate_as_the_engines_when_its_text_i
     assert again.edit is not None and again.edit.target == parent.edit.target.rstrip()
     assert again.steps == again.proofs == () and again.caveats == (UNPROVED,)
     assert "# --- rewrite begins ---\nclass Model" in workshop.marked(None)
-    line = next(line for line in parent.edit.target.split("\n") if "[:, None]" in line or "unsqueeze" in line)
+    line = next(
+        line
+        for line in parent.edit.target.split("\n")
+        if "[:, None]" in line or "unsqueeze" in line
+    )
     edited = f"<<<<<<< SEARCH\n{line}\n=======\n{line} * 1.0\n>>>>>>> REPLACE"
     child = await workshop.write(edited, parent)
     assert child.edit is not None and f"{line} * 1.0" in child.edit.target
@@ -141,7 +148,9 @@ async def test_written_code_is_the_same_candidate_as_the_engines_when_its_text_i
 
 
 async def test_what_the_file_could_not_hold_is_refused() -> None:
-    workshop = EngineWorkshop(Engine(python="", limits=process.Limits(), confinement=None), prepared())
+    workshop = EngineWorkshop(
+        Engine(python="", limits=process.Limits(), confinement=None), prepared()
+    )
     for code, said in (
         (RIGHT.replace("* x)", "* y)"), "nothing defines y"),
         (RIGHT.replace("nn.Module", "object"), "no target any more"),
@@ -160,7 +169,9 @@ async def test_triton_is_noticed(engine: Engine) -> None:
     code = f"import triton\nimport triton.language as tl\n{kernel}" + RIGHT.replace("x)", "x)", 1)
     unused = await workshop.write(code, None)
     assert not unused.uses_triton  # nothing calls it, so the slice that is judged leaves it out
-    used = await workshop.write(code.replace("return self", "kernel[(1,)](x, 1)\n        return self"), None)
+    used = await workshop.write(
+        code.replace("return self", "kernel[(1,)](x, 1)\n        return self"), None
+    )
     assert used.uses_triton and used.edit is not None and "@triton.jit" in used.edit.definitions
 
 
@@ -172,7 +183,9 @@ async def test_the_gate_judges_what_was_written_and_hostile_code_does_nothing(
 ) -> None:
     canary = tmp_path / "canary"
     body = "return self.fc(self.d[:, None] * x).sum(dim=1)"
-    async with Gate(manners=Manners(SharingRules(data_dir=str(tmp_path / "data"))), idle_s=60) as gate:
+    async with Gate(
+        manners=Manners(SharingRules(data_dir=str(tmp_path / "data"))), idle_s=60
+    ) as gate:
 
         async def judge(request: Any, *more: Any) -> Evaluation:
             return await gate.evaluate(replace(request, require_speed=False), *more)

@@ -1,4 +1,5 @@
-"""Module texts and edit blocks of a model: what becomes of them, and every refusal in words that help."""
+"""Module texts and edit blocks of a model: what becomes of them, and every refusal in words that
+help."""
 
 from __future__ import annotations
 
@@ -180,14 +181,20 @@ def test_model_new_takes_the_place_of_the_target() -> None:
         ("x = 1\n", "does not define Model (give the whole class Model)"),
         (NEW + NEW, "defines Model twice"),
         ("def Model(x):\n    return x\n", "no class any more"),
-        (NEW.replace("x, *, flag=True", "y, *, flag=True"), "(keep it as it is: (self, x, *, flag=True))"),
+        (
+            NEW.replace("x, *, flag=True", "y, *, flag=True"),
+            "(keep it as it is: (self, x, *, flag=True))",
+        ),
         (NEW.replace("flag=True", "flag=False"), "signature of forward"),
         (NEW.replace("size: int = 4", "size"), "signature of __init__"),
         (NEW.replace("def describe", "def _describe"), "lost describe()"),
         (NEW.replace("def forward", "def run"), "lost forward()"),
         (NEW + "SCALE = 3.0\n", "SCALE stands outside the markers"),
         (NEW + "def helper(x):\n    return x\n", "helper stands outside the markers"),
-        (NEW + "torch.backends.cuda.matmul.allow_tf32 = True\n", "runs code when the file is imported"),
+        (
+            NEW + "torch.backends.cuda.matmul.allow_tf32 = True\n",
+            "runs code when the file is imported",
+        ),
         (NEW + "print(1)\n", "line 11 runs code"),
         ("from torch import *\n" + NEW, "cannot be followed"),
         ("from .kernels import k\n" + NEW, "cannot be followed"),
@@ -240,7 +247,10 @@ def block(old: str, new: str) -> str:
 
 
 def test_edit_blocks_change_the_region_one_after_the_other() -> None:
-    rows, short = "        # rows\n        return helper(x).sum(1)", "        return helper(x.sum(1))"
+    rows, short = (
+        "        # rows\n        return helper(x).sum(1)",
+        "        return helper(x.sum(1))",
+    )
     made = edit_of(block(rows, short) + block(short, "        return x.sum(1) * SCALE"))
     assert "return x.sum(1) * SCALE" in made.target and "# rows" not in made.target
     assert "x: torch.Tensor" in made.target  # the rest keeps its text
@@ -269,7 +279,10 @@ def test_blanks_and_line_ends_do_not_matter() -> None:
             block("    return helper(x).sum(1)", "    return x"),
             "there is '        return helper(x).sum(1)', not '    return helper(x).sum(1)'",
         ),
-        (block("SCALE = 2.0", "SCALE = 1.0"), "do not occur between the markers"),  # it stands outside
+        (
+            block("SCALE = 2.0", "SCALE = 1.0"),
+            "do not occur between the markers",
+        ),  # it stands outside
         (block("    return x * SCALE", "    return x"), "do not occur"),
         (block("", "x = 1"), "edit 1 has no old lines"),
         ("<<<<<<< SEARCH\n        # rows\n>>>>>>> REPLACE\n", "no ======="),
@@ -342,14 +355,18 @@ def workshop() -> EngineWorkshop:
         ("other = 2\n", "+ other", ("other_2 = 2",)),  # the file's own stays what it is
     ],
 )
-async def test_what_the_target_does_not_use_is_left_out(head: str, tail: str, kept: tuple[str, ...]) -> None:
+async def test_what_the_target_does_not_use_is_left_out(
+    head: str, tail: str, kept: tuple[str, ...]
+) -> None:
     shop = workshop()
     made = await shop.write(head + NEW.replace("* SCALE", f"* SCALE {tail}"), None)
     assert made.edit is not None
     file = shop._prepared.snapshot.text
     after = apply_edit(file, shop._prepared.target.span, made.edit)
     judged = apply_candidate(shop._prepared, made)
-    assert judged is not None and module_text.find_unjudged(file, after, judged.program.source) is None
+    assert (
+        judged is not None and module_text.find_unjudged(file, after, judged.program.source) is None
+    )
     for text in kept:
         assert text in after and text in judged.program.source
     assert ("evil" in after, "antigravity" in after, "json" in after) == (False, False, False)
@@ -373,7 +390,9 @@ def test_a_statement_that_is_not_judged_is_noticed() -> None:
     assert module_text.find_unjudged("x = 1\n", "import os\nx = 1\n", "import os\n") is None
 
 
-@pytest.mark.parametrize("expression", ["+".join(["x"] * 2000), "-" * 2000 + "x", "x" + ".a" * 2000])
+@pytest.mark.parametrize(
+    "expression", ["+".join(["x"] * 2000), "-" * 2000 + "x", "x" + ".a" * 2000]
+)
 async def test_deep_nesting_is_refused(expression: str) -> None:
     with pytest.raises(RewriteError):
         await workshop().write(NEW.replace("* SCALE", f"* ({expression})"), None)

@@ -37,7 +37,9 @@ HOSTILE = {
     "invisible": ("a\u200b\u2060\ufeff\U000e0041b", "ab"),
     "as it was": ("naïve – 5 µs × 2\n\tok 日本語 👩‍🔬", "naïve – 5 µs × 2\n\tok 日本語 👩‍🔬"),
 }
-FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ud800-\udfff]")
+FORBIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ud800-\udfff]"
+)
 ODD = "a\x1b[31mb\u202ec\x00"
 
 
@@ -76,13 +78,18 @@ def test_markdown_of_others_opens_and_loads_nothing(text: str) -> None:
 
 
 def test_markdown_of_ours_stays_as_it_is() -> None:
-    ours = "# A\n\n**b** `x[0](y)` a < b, c > d\n\n| a | b |\n|---|---|\n\n```diff\n+ x[0](y) <z>\n```\n"
+    ours = (
+        "# A\n\n**b** `x[0](y)` a < b, c > d\n\n| a | b |\n|---|---|\n\n```diff\n+ x[0](y) "
+        "<z>\n```\n"
+    )
     assert inert(ours) == ours
 
 
 def test_an_exception_reaches_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BaseException, match="2"):
-        console.fail(KernelLspError(f"{ODD} [bold]x[/] \\[link=http://evil]y[/link]", "try \x1b]0;z\x07"))
+        console.fail(
+            KernelLspError(f"{ODD} [bold]x[/] \\[link=http://evil]y[/link]", "try \x1b]0;z\x07")
+        )
     said = capsys.readouterr().err
     assert not FORBIDDEN.search(said) and "abc" in said and "[link=http://evil]" in said
 
@@ -99,7 +106,16 @@ def test_rows_of_teammates_reach_no_terminal(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.db") as journal:
         moment = "2026-01-02T03:04:05.500+00:00"
         journal.record(
-            [Event(kind=EventKind.OFFERED, proposal=ODD, time=moment, qualname=ODD, path=ODD, client=ODD)]
+            [
+                Event(
+                    kind=EventKind.OFFERED,
+                    proposal=ODD,
+                    time=moment,
+                    qualname=ODD,
+                    path=ODD,
+                    client=ODD,
+                )
+            ]
         )
         (summary,) = journal.sessions()
     environment = {"KERNEL_LSP_DATA_DIR": str(tmp_path)}
@@ -117,15 +133,22 @@ def test_messages_to_an_editor_are_plain_and_its_edits_exact() -> None:
         types.ShowMessageNotification(params=message, method="window/showMessage")
     )
     assert sent["params"]["message"] == "abc"
-    at = types.Range(start=types.Position(line=0, character=0), end=types.Position(line=0, character=0))
+    at = types.Range(
+        start=types.Position(line=0, character=0), end=types.Position(line=0, character=0)
+    )
     edit = types.WorkspaceEdit(changes={"file:///a": [types.TextEdit(range=at, new_text=ODD)]})
-    assert make_plain(server.protocol._serialize_message(edit))["changes"]["file:///a"][0]["newText"] == ODD
+    assert (
+        make_plain(server.protocol._serialize_message(edit))["changes"]["file:///a"][0]["newText"]
+        == ODD
+    )
 
 
 def test_hovers_are_inert_or_plain() -> None:
     positions = Positions("x\n", "utf-16")
     for is_plain in (False, True):
-        made = lsp.hover(f"**{ODD}** ![a](http://b)", Span(start=0, end=1), positions, plain=is_plain)
+        made = lsp.hover(
+            f"**{ODD}** ![a](http://b)", Span(start=0, end=1), positions, plain=is_plain
+        )
         assert isinstance(made.contents, types.MarkupContent)
         assert not FORBIDDEN.search(made.contents.value)
         assert is_plain or "](" not in made.contents.value
@@ -135,5 +158,7 @@ def test_commands_write_by_this_way_alone() -> None:
     folder = Path(console.__file__).parent
     for path in folder.glob("*.py"):
         if path.name != "console.py":
-            other = re.search(r"stdout\.write|stderr\.write|^\s*print\(|[^_]Console\(", path.read_text())
+            other = re.search(
+                r"stdout\.write|stderr\.write|^\s*print\(|[^_]Console\(", path.read_text()
+            )
             assert other is None, path

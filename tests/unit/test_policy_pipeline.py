@@ -53,7 +53,8 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judged in full, in little time: torch.compile, no matter here, is asked for and takes longer."""
+    """Judged in full, in little time: torch.compile, no matter here, is asked for and takes
+    longer."""
     monkeypatch.setattr(tournament, "FULL", EvaluationBudget(compile_s=0.1, timing_s=0.5))
 
 
@@ -64,11 +65,15 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "Runtime", partial(runtime.Runtime, reply_s=120.0))
 
 
-async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tmp_path: Path) -> None:
+async def test_what_a_random_model_says_is_valid_and_recorded(
+    data_dir: Path, tmp_path: Path
+) -> None:
     told: list[Progress] = []
     settings = Settings(data_dir=str(data_dir), python=sys.executable, evaluate_timeout_s=500.0)
     pipeline = Pipeline(settings)
-    job = Job(text=SOURCE, path=str(tmp_path / "model.py"), qualname="Model", device="cpu", budget=1)
+    job = Job(
+        text=SOURCE, path=str(tmp_path / "model.py"), qualname="Model", device="cpu", budget=1
+    )
     try:
         outcome = await pipeline.optimize(job, told.append)
         again = await pipeline.cached(job)
@@ -81,7 +86,9 @@ async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tm
     assert proposal.candidate.proposer.startswith("policy:tiny@1#")
     assert proposal.candidate.steps
     assert proposal.evaluation.status is EvalStatus.PASSED, proposal.evaluation
-    assert again is not None and other is None  # what the policy has found is no answer for the rule
+    assert (
+        again is not None and other is None
+    )  # what the policy has found is no answer for the rule
 
 
 KERNEL = """
@@ -116,9 +123,13 @@ async def test_a_triton_kernel_is_planned_by_what_was_trained_for_kernels(tmp_pa
     store.install(made)
     store.use("tiny")
     told: list[Progress] = []
-    settings = Settings(data_dir=str(tmp_path / "data"), python=sys.executable, evaluate_timeout_s=500.0)
+    settings = Settings(
+        data_dir=str(tmp_path / "data"), python=sys.executable, evaluate_timeout_s=500.0
+    )
     pipeline = Pipeline(settings)
-    job = Job(text=KERNEL, path=str(tmp_path / "k.py"), qualname="residual_kernel", device="cpu", budget=1)
+    job = Job(
+        text=KERNEL, path=str(tmp_path / "k.py"), qualname="residual_kernel", device="cpu", budget=1
+    )
     try:
         async with pipeline.opened(job, told.append) as one:
             planner = pipeline.policies.planner(one, told.append)

@@ -1,4 +1,5 @@
-"""Changes of a document against a model of its own, in code units as the specification counts them."""
+"""Changes of a document against a model of its own, in code units as the specification counts
+them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_a_change_is_made_where_the_client_means(
 ) -> None:
     first, second = sorted([offset(text, start, encoding), offset(text, end, encoding)])
     assert apply_edits(text, encoding, [(start, end, new)]) == text[:first] + new + text[second:]
-    assert apply_edits("x", encoding, [text, (start, end, new)]) == text[:first] + new + text[second:]
+    assert (
+        apply_edits("x", encoding, [text, (start, end, new)]) == text[:first] + new + text[second:]
+    )
 
 
 @pytest.mark.parametrize("encoding", sorted(CODECS))

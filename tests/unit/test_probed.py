@@ -13,7 +13,8 @@ from kernel_lsp import interpreter, probed
 
 
 class World:
-    """An environment whose interpreter counts how often it is asked, and another process each time."""
+    """An environment whose interpreter counts how often it is asked, and another process each
+    time."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.data, self.packages = root, root / "data", root / "env/lib/site-packages"
@@ -37,7 +38,10 @@ class World:
             "version": "3.12.1", "torch": "2.9", "cuda": False, **more,
             "places": ["", str(self.packages)], "files": [str(self.packages / "torch/__init__.py")],
         }  # fmt: skip
-        text = f"#!/bin/sh\necho x >> {self.root}/calls\nprintf '%s' \"$4\"\necho '{json.dumps(facts)}'\n"
+        text = (
+            f"#!/bin/sh\necho x >> {self.root}/calls\nprintf '%s' \"$4\"\necho "
+            f"'{json.dumps(facts)}'\n"
+        )
         if not self.python.exists() or self.python.read_text() != text:
             self.python.write_text(text)
             self.python.chmod(0o755)
@@ -156,7 +160,9 @@ async def test_a_folder_that_cannot_be_written_only_means_asking(world: World) -
 
 
 @pytest.mark.torch
-@pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="the devices of the test are not the machine's")
+@pytest.mark.skipif(
+    any(Path("/dev").glob("nvidia*")), reason="the devices of the test are not the machine's"
+)
 async def test_our_own_interpreter_says_the_same_twice(world: World) -> None:
     found = []
     for _ in range(2):

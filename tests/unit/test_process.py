@@ -40,7 +40,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "obedient"
 
 
-async def start(module: str, confinement: process.Confinement | None = None, **limits: int) -> process.Child:
+async def start(
+    module: str, confinement: process.Confinement | None = None, **limits: int
+) -> process.Child:
     return await process.start(
         module, python=sys.executable, limits=process.Limits(**limits), confinement=confinement
     )
@@ -172,7 +174,11 @@ async def test_a_confined_child_cannot(
     with socket.socket(socket.AF_UNIX) as service:
         service.bind(str(scratch / "service"))
         service.listen()
-        for name, value in {"PARENT": os.getpid(), "SECRET": secret, "SERVICE": scratch / "service"}.items():
+        for name, value in {
+            "PARENT": os.getpid(),
+            "SECRET": secret,
+            "SERVICE": scratch / "service",
+        }.items():
             code = code.replace(name, str(value))
         with pytest.raises(WorkerLost, match=r"said: .*Error"):
             await child.ask({"code": code}, timeout_s=LONG_S)
@@ -227,7 +233,11 @@ async def test_where_less_holds_than_is_required_nothing_runs_until_it_is_accept
     async def begun() -> process.Child:
         marked = {"PYTHONPATH": str(tmp_path)}
         return await process.start(
-            module, python=PYTHON, limits=process.Limits(), confinement=confinement, environment=marked
+            module,
+            python=PYTHON,
+            limits=process.Limits(),
+            confinement=confinement,
+            environment=marked,
         )
 
     with pytest.raises(Unconfined, match=words):
@@ -264,7 +274,9 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """)
     root = str(Path(process.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}"}
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert alive(pid)

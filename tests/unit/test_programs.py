@@ -1,4 +1,5 @@
-"""Whole programs: where their step's time goes, edits of them, and what a ratio of their steps says."""
+"""Whole programs: where their step's time goes, edits of them, and what a ratio of their steps
+says."""
 
 import math
 from pathlib import Path
@@ -27,7 +28,8 @@ def row(us: float, *ranges: tuple[str, str], kind: str = "forward") -> dict[str,
 
 
 def shares() -> Shares:
-    """A step of 1 ms: a model of three blocks, a loss of its own, an optimizer, and a copy of data."""
+    """A step of 1 ms: a model of three blocks, a loss of its own, an optimizer, and a copy of
+    data."""
     rows = [
         row(100.0, MODEL), row(300.0, MODEL, BLOCK), row(200.0, MODEL, BLOCK, kind="backward"),
         row(50.0, MODEL, BLOCK, NORM), row(50.0, MODEL, NORM), row(100.0, LOSS),
@@ -35,7 +37,9 @@ def shares() -> Shares:
     ]  # fmt: skip
     calls = {(MODEL,): 1, (MODEL, BLOCK): 3, (MODEL, BLOCK, NORM): 3, (MODEL, NORM): 1, (LOSS,): 1}
     counted = [{"ranges": [list(one) for one in ranges], "calls": n} for ranges, n in calls.items()]
-    return Shares.of({"device": "cuda", "total_us": 1000.0, "rows": rows, "calls": counted}, step_ms=1.25)
+    return Shares.of(
+        {"device": "cuda", "total_us": 1000.0, "rows": rows, "calls": counted}, step_ms=1.25
+    )
 
 
 # --- shares --------------------------------------------------------------------------------------
@@ -66,7 +70,7 @@ def test_nothing_is_shared_out_of_a_step_without_time() -> None:
     assert empty.of_target(MODEL) == 0.0 and empty.roots() == [] and empty.busy is None
 
 
-# --- edits of the program as a whole ---------------------------------------------------------------
+# --- edits of the program as a whole --------------------------------------------------------------
 
 TRAINING = """\
 import torch
@@ -92,7 +96,9 @@ def test_only_optimizers_that_ran_without_a_choice_become_fused() -> None:
     assert whole.with_fused_optimizers(TRAINING, frozenset({"Adagrad"})) == TRAINING
 
 
-@pytest.mark.parametrize("argument", ["(model.parameters())", "p for p in model.parameters()", "*x"])
+@pytest.mark.parametrize(
+    "argument", ["(model.parameters())", "p for p in model.parameters()", "*x"]
+)
 def test_an_argument_that_takes_no_other_behind_it_is_left_alone(argument: str) -> None:
     text = f"import torch\noptimizer = torch.optim.SGD({argument})\n"
     assert whole.with_fused_optimizers(text, frozenset({"SGD"})) == text
@@ -101,8 +107,9 @@ def test_an_argument_that_takes_no_other_behind_it_is_left_alone(argument: str) 
 def test_the_line_that_compiles_stands_behind_the_one_that_constructs() -> None:
     changed = whole.with_compiled(TRAINING, "Model", "reduce-overhead")
     assert changed is not None
-    assert '.to("cuda")  # é\n    model.compile(mode="reduce-overhead")\n    optimizer' in changed or (
-        '.to("cuda")\n    model.compile(mode="reduce-overhead")  # é\n' in changed
+    assert (
+        '.to("cuda")  # é\n    model.compile(mode="reduce-overhead")\n    optimizer' in changed
+        or ('.to("cuda")\n    model.compile(mode="reduce-overhead")  # é\n' in changed)
     )
     compile(changed, "changed", "exec")
     assert "model.compile()\n" in (whole.with_compiled("model = m.Model()\n", "Model", None) or "")
@@ -122,11 +129,17 @@ def test_where_it_is_constructed_otherwise_no_line_is_written(text: str) -> None
     assert whole.with_compiled(text, "Model", None) is None
 
 
-# --- which targets, and what is composed -----------------------------------------------------------
+# --- which targets, and what is composed ----------------------------------------------------------
 
 
 def looked(name: tuple[str, str], share: float = 0.5, **more: Any) -> ProgramTarget:
-    values = {"path": Path("/w/train.py"), "qualname": name[1], "module": name[0], "share": share, "calls": 1}
+    values = {
+        "path": Path("/w/train.py"),
+        "qualname": name[1],
+        "module": name[0],
+        "share": share,
+        "calls": 1,
+    }
     return ProgramTarget(**{**values, **more})
 
 
@@ -139,15 +152,19 @@ def test_targets_are_left_out_with_their_reason() -> None:
 def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
     path, other = Path("/w/train.py"), Path("/w/model.py")
     variant = composing.fuse_optimizers({path: TRAINING, other: "x = 1\n"}, frozenset({"AdamW"}))
-    assert variant is not None and list(variant.texts) == [path] and variant.before[path] == TRAINING
+    assert (
+        variant is not None and list(variant.texts) == [path] and variant.before[path] == TRAINING
+    )
     assert composing.fuse_optimizers({other: "x = 1\n"}, frozenset({"AdamW"})) is None
-    both = composing.compile_outermost(variant, MODEL, {path: TRAINING, other: "x = 1\n"}, "default")
+    both = composing.compile_outermost(
+        variant, MODEL, {path: TRAINING, other: "x = 1\n"}, "default"
+    )
     assert both is not None and both.compiled == "default" and "fused=True" in both.texts[path]
     assert both.name == "a fused optimizer, torch.compile"
     assert composing.compile_outermost(variant, LOSS, {path: TRAINING}, None) is None
 
 
-# --- ratios ----------------------------------------------------------------------------------------
+# --- ratios ---------------------------------------------------------------------------------------
 
 
 def run(way: ProgramWay, step_ms: float, **more: Any) -> StepRun:
@@ -172,7 +189,9 @@ def measured() -> MeasuredWays:
 def test_a_ratio_is_of_the_rounds_that_both_have() -> None:
     found = measured()
     ratio = found.ratio(AS_IS, FAST)
-    assert ratio is not None and ratio.mid == pytest.approx(1.25) and ratio.low == pytest.approx(1.25)
+    assert (
+        ratio is not None and ratio.mid == pytest.approx(1.25) and ratio.low == pytest.approx(1.25)
+    )
     assert found.speed(EDITED) == pytest.approx(2.0)
     once = found.ratio(AS_IS, SLOW)
     assert once is not None and once.mid == pytest.approx(10 / 12) and math.isinf(once.high)
@@ -232,10 +251,12 @@ def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     digests = [StepRun(way=AS_IS, digests=(one,)) for one in (rows, rows, near)]
     assert measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(near,))).right
     assert not measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(far,))).right
-    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, "nothing was compared"
+    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, (
+        "nothing was compared"
+    )
 
 
-# --- copies and resuming -----------------------------------------------------------------------------
+# --- copies and resuming --------------------------------------------------------------------------
 
 
 def test_files_of_an_environment_within_the_workspace_are_not_its_own(tmp_path: Path) -> None:
@@ -280,6 +301,8 @@ def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Pa
 def test_a_single_rewrite_says_what_it_is_of_the_step() -> None:
     speedup = Interval(low=2.0, mid=2.1, high=2.2, confidence=0.99)
     evaluation = SimpleNamespace(speedup=speedup)
-    proposal = SimpleNamespace(evaluation=evaluation, candidate=SimpleNamespace(summary="fuse add and mul"))
+    proposal = SimpleNamespace(
+        evaluation=evaluation, candidate=SimpleNamespace(summary="fuse add and mul")
+    )
     one = looked(NORM, 0.06, outcome=SimpleNamespace(best=proposal, note=None))
     assert programs._describe_target(one) == "2.1x here, 6% of the step: fuse add and mul"

@@ -1,4 +1,5 @@
-"""A program that people have: recorded, profiled, checked and timed by its own steps, in real processes."""
+"""A program that people have: recorded, profiled, checked and timed by its own steps, in real
+processes."""
 
 import asyncio
 import shutil
@@ -43,9 +44,15 @@ def test_a_profiled_step_is_shared_out_to_targets_and_the_optimizer(root: Path) 
     run = steps_of(root, steps=4, profiled=[list(one) for one in (MODEL, BLOCK, MLP)])
     assert run.failed is None and run.profile is not None
     found = bench.Shares.of(run.profile, run.step_ms)
-    assert found.device == "cpu" and found.roots() == [MODEL] and found.repeated(MODEL) in (BLOCK, MLP)
+    assert (
+        found.device == "cpu" and found.roots() == [MODEL] and found.repeated(MODEL) in (BLOCK, MLP)
+    )
     kinds = {(row.ranges, row.kind) for row in found.rows}
-    assert {((MODEL, BLOCK, MLP), "forward"), ((MODEL, BLOCK, MLP), "backward"), ((), "optimizer")} <= kinds
+    assert {
+        ((MODEL, BLOCK, MLP), "forward"),
+        ((MODEL, BLOCK, MLP), "backward"),
+        ((), "optimizer"),
+    } <= kinds
     assert 0.5 < found.of_target(MODEL) + found.of_kind("optimizer") <= 1.0
     assert found.is_within(MLP, BLOCK)
     assert run.optimizers == ({"kind": "AdamW", "fused": None, "foreach": None},)
@@ -75,7 +82,9 @@ def test_a_program_that_fails_or_wants_what_timed_runs_have_not_says_so(root: Pa
     fails = text.replace("for step in range(4):\n", f"{FAILS}")
     assert fails != text
     run = steps_of(root, {path: fails}, steps=8)
-    assert run.failed == "it failed after 3 steps: RuntimeError: disk on fire" and not run.is_cut_off
+    assert (
+        run.failed == "it failed after 3 steps: RuntimeError: disk on fire" and not run.is_cut_off
+    )
     asks = steps_of(root, {path: "name = input('name? ')\n"})
     assert asks.failed is not None and "pass the answers as arguments" in asks.failed
     loads = steps_of(root, {path: "raise OSError('Max retries exceeded with url: /data')\n"})
@@ -101,7 +110,9 @@ def forever():
 """
 
 
-def test_a_program_that_never_ends_forks_workers_and_deletes_itself_has_its_steps(root: Path) -> None:
+def test_a_program_that_never_ends_forks_workers_and_deletes_itself_has_its_steps(
+    root: Path,
+) -> None:
     text = SCRIPT.read_text()
     begin = text.index("for step in range(4):")
     run = steps_of(root, {root / "train.py": text[:begin] + UNRULY + "\nforever()\n"}, steps=5)
@@ -114,7 +125,9 @@ def test_what_an_edit_computes_is_told_from_the_program_and_its_roundings(root: 
     runs = [steps_of(root, check=True) for _ in range(2)]
     moved = steps_of(root, check=True, nudge=2.0**-7)
     wrong = steps_of(root, {root / "train.py": text.replace("0.044715", "0.5")}, check=True)
-    same = steps_of(root, {root / "train.py": text.replace("lr=1e-3", "lr=1e-3, fused=True")}, check=True)
+    same = steps_of(
+        root, {root / "train.py": text.replace("lr=1e-3", "lr=1e-3, fused=True")}, check=True
+    )
     assert measuring.agreement(*runs, moved, edited=same).right
     assert not measuring.agreement(*runs, moved, edited=wrong).right
 
@@ -139,7 +152,10 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
             await pipeline.close()
 
     outcome = asyncio.run(optimized())
-    assert outcome.shares is not None and {one.qualname for one in outcome.targets} >= {"Model", "MLP"}
+    assert outcome.shares is not None and {one.qualname for one in outcome.targets} >= {
+        "Model",
+        "MLP",
+    }
     assert outcome.agreements["a fused optimizer"].right
     assert outcome.measured is not None and outcome.measured.step_ms(AS_IS)
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"

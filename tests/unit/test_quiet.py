@@ -1,4 +1,5 @@
-"""While one child is timed the others stand still, and time in which a child stood still is not its own."""
+"""While one child is timed the others stand still, and time in which a child stood still is not
+its own."""
 
 import asyncio
 import sys
@@ -46,7 +47,9 @@ async def stands_still(child: process.Child) -> bool:
     return False
 
 
-async def test_everybody_but_the_one_that_is_timed_stands_still_and_goes_on_afterwards(module: str) -> None:
+async def test_everybody_but_the_one_that_is_timed_stands_still_and_goes_on_afterwards(
+    module: str,
+) -> None:
     timed, other, late = [await started(module) for _ in range(3)]
     quiet = Quiet()
     quiet.add(timed)
@@ -88,7 +91,9 @@ async def test_a_failure_inside_sets_the_others_free(module: str) -> None:
     await asyncio.gather(timed.kill(), other.kill())
 
 
-async def test_time_in_which_a_child_stood_still_does_not_count_against_its_answer(module: str) -> None:
+async def test_time_in_which_a_child_stood_still_does_not_count_against_its_answer(
+    module: str,
+) -> None:
     child = await started(module)
     asking = asyncio.create_task(child.ask({"sleep_s": 2}, timeout_s=4))
     await asyncio.sleep(0.05)

@@ -193,7 +193,9 @@ def record(root: Path, text: str, *arguments: str) -> tuple[subprocess.Completed
     command = [sys.executable, "-c", ALONE, "--", sys.executable, "program.py", *arguments]
     repository = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(repository), "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=280
+    )
     path = root / ".kernel-lsp" / "program.recorded.toml"
     return done, tomllib.loads(path.read_text()) if path.exists() else {}
 
@@ -203,14 +205,18 @@ def ways(recorded: dict, target: str) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
+def launched(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
     root = tmp_path_factory.mktemp("launched")
     (root / "pyproject.toml").touch()
     return root, *record(root, LAUNCH)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
+def trained(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
     root = tmp_path_factory.mktemp("trained")
     (root / "pyproject.toml").touch()
     return root, *record(root, TRAIN)
@@ -226,7 +232,9 @@ def test_a_program_that_trains_evaluates_compiles_and_crashes(trained: tuple) ->
 
     seen = {entry["target"]: entry for entry in recorded["seen"]}
     assert seen["program.py::Net"]["calls"] == 106
-    assert seen["program.py::Block"]["calls"] == 204, "calls inside of a compiled graph are not Python's"
+    assert seen["program.py::Block"]["calls"] == 204, (
+        "calls inside of a compiled graph are not Python's"
+    )
     assert all(0 < entry["share"] <= 1 for entry in seen.values())
 
     train, compiled, evaluated = sorted(ways(recorded, "Net"), key=lambda way: -way["calls"])
@@ -259,7 +267,9 @@ def test_what_was_recorded_is_what_the_gate_is_given(trained: tuple) -> None:
     assert best.inputs[0].distribution.startswith("index:")
     assert best.inputs[0].values.high <= 99
     _, problems = workloads_for(snapshot, targets["Block"], str(root))
-    assert [p for p in problems if "autocast" in str(p)], "not judged under autocast, so not offered for it"
+    assert [p for p in problems if "autocast" in str(p)], (
+        "not judged under autocast, so not offered for it"
+    )
     assert busy(str(root))["program.py::Net"].calls == 106
     made = programs.make(best.inputs[1])
     assert bool((made == 1).all()), "as recorded: a mask of ones"
@@ -272,8 +282,13 @@ def test_findings_and_optimize_know_what_takes_the_time(tmp_path: Path) -> None:
     for name, share in (("A", 0.125), ("B", 0.5)):
         text += f'[[seen]]\ntarget = "model.py::{name}"\ncalls = 3\nshare = {share}\n'
     (tmp_path / ".kernel-lsp" / "x.recorded.toml").write_text(text)
-    module = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return x.sum(1).item()\n\n\n"
-    (tmp_path / "model.py").write_text("import torch\n\n\n" + module.format("A") + module.format("B"))
+    module = (
+        "class {}(torch.nn.Module):\n    def forward(self, x):\n        return "
+        "x.sum(1).item()\n\n\n"
+    )
+    (tmp_path / "model.py").write_text(
+        "import torch\n\n\n" + module.format("A") + module.format("B")
+    )
     lines = CliRunner().invoke(app, ["check", str(tmp_path)]).stdout.splitlines()
     assert [line.rpartition("[")[2] for line in lines if "KL104" in line and "item" in line] == [
         "12% of the recorded time]",
@@ -303,7 +318,9 @@ def test_what_autotune_has_written_while_it_tried_is_not_taken_for_values_that_w
 def test_values_are_drawn_in_the_recorded_range(low: float, width: float, zeros: float) -> None:
     seen = ValueSummary(low=low, high=low + width, zeros=zeros, finite=True)
     how = "uniform" if low >= 0 else "normal"
-    made = programs.make(ArgSpec(name="x", dtype="float64", shape=(50,), distribution=how, values=seen))
+    made = programs.make(
+        ArgSpec(name="x", dtype="float64", shape=(50,), distribution=how, values=seen)
+    )
     kept = made[made != 0]
     slack = 1e-3 + 1e-6 * (abs(low) + width)
     assert bool(((kept >= low - slack) & (kept <= low + width + slack)).all())
@@ -326,7 +343,9 @@ def test_launches_before_the_program_leaves_without_goodbye(launched: tuple) -> 
     assert out.values.zeros == 1.0 and x.alignment >= 16
     in_place = next(one for one in found if one.arguments[0].shape == (3, 50))
     assert in_place.aliases == (("x_ptr", "out_ptr"),)
-    assert next(one for one in found if one.grid == (4,) and one is not plain).arguments[0].stride == (1, 4)
+    assert next(one for one in found if one.grid == (4,) and one is not plain).arguments[
+        0
+    ].stride == (1, 4)
     assert done.stderr.count("scale") == 1, "one line per target in the summary"
     assert recorded["seen"][0]["kind"] == "launch"
 
@@ -364,10 +383,26 @@ def test_a_process_of_the_program_that_is_killed(root: Path) -> None:
 
 
 def part(**changes: object) -> dict:
-    way = {"arguments": [{"name": "x", "dtype": "float32", "shape": [2], "device": "cpu"}], "init": []}
-    way |= {"training": True, "autocast": None, "gradients": True, "calls": 10.0, "timed": 2, "seconds": 0.5}
+    way = {
+        "arguments": [{"name": "x", "dtype": "float32", "shape": [2], "device": "cpu"}],
+        "init": [],
+    }
+    way |= {
+        "training": True,
+        "autocast": None,
+        "gradients": True,
+        "calls": 10.0,
+        "timed": 2,
+        "seconds": 0.5,
+    }
     site = {"kind": "module", "target": "a.py::A", "calls": 10, "ways": [way]}
-    about = {"format": 1, "elapsed_s": 10.0, "notes": [], "versions": {"torch": "2.9"}, "device": None}
+    about = {
+        "format": 1,
+        "elapsed_s": 10.0,
+        "notes": [],
+        "versions": {"torch": "2.9"},
+        "device": None,
+    }
     return {**about, "sites": [site], **changes}
 
 
@@ -376,14 +411,22 @@ def interrupted(workspace: Path, data_dir: Path, name: str = "x", **about: objec
     folder = data_dir / "spools" / name
     folder.mkdir(parents=True)
     out = str(workspace / ".kernel-lsp" / "a.recorded.toml")
-    told = {"host": platform.node(), "pid": 2**22 + 1, "root": str(workspace), "program": "a.py", "out": out}
+    told = {
+        "host": platform.node(),
+        "pid": 2**22 + 1,
+        "root": str(workspace),
+        "program": "a.py",
+        "out": out,
+    }
     (folder / "about.json").write_text(json.dumps(told | about))
     (folder / "1-a.json").write_text(json.dumps(part()))
     return folder
 
 
 def test_an_interrupted_recording_is_saved_by_the_next(root: Path, tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
+    )
     spool = interrupted(root, tmp_path / "data", pid=int(ended.stdout))
     (spool / "2-b.json").write_text(json.dumps(part()))
     (spool / "3-c.json").write_text('{"format": 1, "sites": [')
@@ -393,9 +436,14 @@ def test_an_interrupted_recording_is_saved_by_the_next(root: Path, tmp_path: Pat
     assert (seen.calls, seen.share, seen.mean_us) == (20, 0.25, 250000.0)  # 20 x 0.25 s of 2 x 10 s
 
 
-@pytest.mark.parametrize("where", [{"pid": os.getpid()}, {"host": "another-machine"}, {"root": "/another"}])
-def test_one_that_is_going_on_or_elsewhere_is_left_alone(root: Path, tmp_path: Path, where: dict) -> None:
-    """Here, on a machine that has the same folder and other numbers of processes, or of another workspace."""
+@pytest.mark.parametrize(
+    "where", [{"pid": os.getpid()}, {"host": "another-machine"}, {"root": "/another"}]
+)
+def test_one_that_is_going_on_or_elsewhere_is_left_alone(
+    root: Path, tmp_path: Path, where: dict
+) -> None:
+    """Here, on a machine that has the same folder and other numbers of processes, or of another
+    workspace."""
     spool = interrupted(root, tmp_path / "data", **where)
     assert running.recover(root, tmp_path / "data") == [] and spool.exists()
 
@@ -413,14 +461,19 @@ def test_what_is_damaged_is_left_out_and_what_is_whole_is_kept(root: Path, tmp_p
 def test_bookkeeping_that_a_repository_brings_names_nothing_to_overwrite_or_remove(
     root: Path, tmp_path: Path
 ) -> None:
-    """A clone with a recording's folder in it had any file replaced, and one whose folder was a link had all
-    folders behind it removed."""
+    """A clone with a recording's folder in it had any file replaced, and one whose folder was a
+    link had all folders behind it removed."""
     mine = tmp_path / "home"
     (mine / "letters").mkdir(parents=True)
     (mine / ".bashrc").write_text("mine")
     brought = root / ".kernel-lsp" / ".recording" / "x"
     brought.mkdir(parents=True)
-    about = {"pid": 2**22 + 1, "program": "a.py", "out": str(mine / ".bashrc"), "host": platform.node()}
+    about = {
+        "pid": 2**22 + 1,
+        "program": "a.py",
+        "out": str(mine / ".bashrc"),
+        "host": platform.node(),
+    }
     (brought / "about.json").write_text(json.dumps(about))
     (brought / "1-a.json").write_text(json.dumps(part()))
     other = tmp_path / "other"
@@ -430,7 +483,9 @@ def test_bookkeeping_that_a_repository_brings_names_nothing_to_overwrite_or_remo
     for folder in (root, other):
         (folder / "pyproject.toml").touch()
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60, check=True)
+        subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, timeout=60, check=True
+        )
     assert (mine / ".bashrc").read_text() == "mine" and (mine / "letters").exists()
 
 
@@ -445,7 +500,9 @@ def test_a_link_of_the_repositorys_leads_no_recording_out_of_it(tmp_path: Path, 
     (mine / ".bashrc").write_text("mine")
     interrupted(root, tmp_path / "data")
     assert running.recover(root, tmp_path / "data") == []
-    assert [path.name for path in mine.iterdir()] == [".bashrc"] and (mine / ".bashrc").read_text() == "mine"
+    assert [path.name for path in mine.iterdir()] == [".bashrc"] and (
+        mine / ".bashrc"
+    ).read_text() == "mine"
 
 
 class Lost:
@@ -515,7 +572,9 @@ def test_a_kernel_with_the_identity_of_one_that_is_gone_is_another(tmp_path: Pat
         ("./serve", "serve"),
     ],
 )
-def test_a_recording_is_called_after_the_program_and_not_after_what_runs_it(command: str, name: str) -> None:
+def test_a_recording_is_called_after_the_program_and_not_after_what_runs_it(
+    command: str, name: str
+) -> None:
     assert running.default_path(Path("/x"), command.split()).name == f"{name}.recorded.toml"
 
 
@@ -528,7 +587,10 @@ def test_an_entry_that_cannot_be_read_costs_no_other(root: Path) -> None:
         text += f'[[workload]]\ntarget = "a.py::A"\nshare = {share}\n' + inputs.format(dtype)
     text += '[[workload]]\ntarget = 3\n[[seen]]\ntarget = "a.py::A"\ncalls = "many"\n'
     (folder / "train.recorded.toml").write_text(text)
-    source = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    source = (
+        "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return "
+        "x.exp()\n"
+    )
     snapshot = Snapshot(uri=(root / "a.py").as_uri(), text=source)
     (target,) = (t for t in analyze(snapshot).targets if t.kind is TargetKind.MODULE)
     found, problems = workloads_for(snapshot, target, str(root))
@@ -542,8 +604,13 @@ def test_a_recording_of_another_format_is_refused_with_the_way_out(root: Path) -
     (folder / "train.recorded.toml").write_text('format = 0\nprogram = "train.py"\n')
     (folder / "main.recorded.toml").write_text('format = 0\nprogram = "package.main"\n')
     (folder / "serve.recorded.toml").write_text("format = 2\n")
-    (folder / "own.toml").write_text('[[workload]]\ntarget = "a.py::A"\n[[workload.inputs]]\nvalue = 1\n')
-    text = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    (folder / "own.toml").write_text(
+        '[[workload]]\ntarget = "a.py::A"\n[[workload.inputs]]\nvalue = 1\n'
+    )
+    text = (
+        "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return "
+        "x.exp()\n"
+    )
     snapshot = Snapshot(uri=(root / "a.py").as_uri(), text=text)
     (target,) = (t for t in analyze(snapshot).targets if t.kind is TargetKind.MODULE)
     found, problems = workloads_for(snapshot, target, str(root))
@@ -559,7 +626,9 @@ def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *words], cwd=root, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            [*command, *words], cwd=root, env=environment, capture_output=True, text=True
+        )
 
     (root / "sitecustomize.py").write_text("print('of the environment')")
     environment["PYTHONPATH"] += os.pathsep + str(root)
@@ -588,7 +657,9 @@ def test_many_ways_are_kept_within_the_size(root: Path, monkeypatch: pytest.Monk
     merged = merging.merge([part(sites=[site])], "a.py")
     path = root / ".kernel-lsp" / "a.recorded.toml"
     assert recording_file.write(path, merged, "a.py", "now") == 51
-    assert [way["calls"] for way in tomllib.loads(path.read_text())["workload"]] == [*range(59, 51, -1)]
+    assert [way["calls"] for way in tomllib.loads(path.read_text())["workload"]] == [
+        *range(59, 51, -1)
+    ]
     monkeypatch.setattr(recording_file, "MAX_BYTES", 1000)
     assert recording_file.write(path, merged, "a.py", "now") > 51 and path.stat().st_size <= 1000
     monkeypatch.setattr(recording_file, "MAX_BYTES", 10)
@@ -638,7 +709,9 @@ def test_the_import_hook_leaves_modules_as_they_are(
     assert seen == [1]
     assert "exec_module" not in vars(hooked_module.__loader__)
     imports.after("hooked_module", lambda module: module.of_another_version)
-    assert "hooked_module of this version is not recorded (AttributeError" in capsys.readouterr().err
+    assert (
+        "hooked_module of this version is not recorded (AttributeError" in capsys.readouterr().err
+    )
     with pytest.raises(ModuleNotFoundError):
         import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
 
@@ -646,7 +719,9 @@ def test_the_import_hook_leaves_modules_as_they_are(
 def test_a_kernel_is_judged_as_its_launcher_was_called(launched: tuple) -> None:
     root, _, _ = launched
     program = root / "program.py"
-    made = prepare(Job(text=program.read_text(), path=str(program), qualname="scale", folder=str(root)))
+    made = prepare(
+        Job(text=program.read_text(), path=str(program), qualname="scale", folder=str(root))
+    )
     assert isinstance(made, PreparedJob) and made.program.kernel == "scale"
     assert made.workload.origin is WorkloadOrigin.RECORDED and made.workload.inputs is not None
     assert [one.name for one in made.workload.inputs] == ["x", "out"]

@@ -1,10 +1,11 @@
-"""Every regular expression of the package takes linear time: inputs made for each of them grow, and the time
-may not grow faster. A comment, a SKILL.md or a reply of a model is written by somebody else.
+"""Every regular expression of the package takes linear time: inputs made for each of them grow,
+and the time may not grow faster. A comment, a SKILL.md or a reply of a model is written by
+somebody else.
 
-Patterns are read from the sources, so a new one is covered when it is written; what it is called with
-(search, match, fullmatch …) is what is timed. The inputs are made of the pattern itself: what may stand
-before, again and again what one of its parts takes, and then something that it does not expect.
-"""
+Patterns are read from the sources, so a new one is covered when it is written; what it is called
+with (search, match, fullmatch …) is what is timed. The inputs are made of the pattern itself: what
+may stand before, again and again what one of its parts takes, and then something that it does not
+expect."""
 
 import ast
 import importlib
@@ -54,7 +55,11 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], str]]:
             and isinstance(node.func.value, ast.Name)
         }
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and _called(node.value) == "compile":
+            if (
+                isinstance(node, ast.Assign)
+                and len(node.targets) == 1
+                and _called(node.value) == "compile"
+            ):
                 target = node.targets[0]
                 compiled = _compiled(node.value, module, target)
                 if compiled is not None and isinstance(target, ast.Name):
@@ -78,7 +83,9 @@ def _called(node: ast.AST) -> str | None:
 def _compiled(node: ast.AST, module: str | None, target: ast.expr | None) -> re.Pattern[str] | None:
     """None for one that is put together where it is used, of names."""
     if module is not None and isinstance(target, ast.Name):
-        dotted = "kernel_lsp." + module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        dotted = "kernel_lsp." + module.removesuffix(".py").removesuffix("/__init__").replace(
+            "/", "."
+        )
         found = getattr(importlib.import_module(dotted), target.id, None)
         return found if isinstance(found, re.Pattern) and isinstance(found.pattern, str) else None
     assert isinstance(node, ast.Call)
@@ -87,7 +94,11 @@ def _compiled(node: ast.AST, module: str | None, target: ast.expr | None) -> re.
     flags = 0
     for one in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
         for part in ast.walk(one):
-            if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "re":
+            if (
+                isinstance(part, ast.Attribute)
+                and isinstance(part.value, ast.Name)
+                and part.value.id == "re"
+            ):
                 flags |= getattr(re, part.attr)
     return re.compile(node.args[0].value, flags)
 
@@ -291,7 +302,12 @@ def test_a_skill_of_64_kb_is_read_in_half_a_second(tmp_path: Path, body: str) ->
 
 @pytest.mark.parametrize(
     "front",
-    ["".join(f"k{n}: 1\n" for n in range(7_000)), "[" * 60_000, "a: " + "{b: " * 15_000, "- " * 30_000],
+    [
+        "".join(f"k{n}: 1\n" for n in range(7_000)),
+        "[" * 60_000,
+        "a: " + "{b: " * 15_000,
+        "- " * 30_000,
+    ],
     ids=["fields", "lists", "maps", "entries"],
 )
 def test_front_matter_of_64_kb_is_read_in_seconds(tmp_path: Path, front: str) -> None:
@@ -315,4 +331,6 @@ def test_code_blocks_are_what_one_expression_takes_for_them() -> None:
         text = "".join(parts)
         assert list(fences.blocks(text)) == [found.span() for found in one.finditer(text)], text
         assert fences.without(text) == one.sub("", text)
-        assert fences.mask_blocks(text) == one.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        assert fences.mask_blocks(text) == one.sub(
+            lambda found: re.sub(r"[^\n]", " ", found[0]), text
+        )

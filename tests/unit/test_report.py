@@ -1,4 +1,5 @@
-"""The report: what it counts, that nothing of it is loaded from elsewhere, and that a browser shows it."""
+"""The report: what it counts, that nothing of it is loaded from elsewhere, and that a browser
+shows it."""
 
 import json
 import re
@@ -71,8 +72,12 @@ def full() -> ReportFacts:
         ),
         usage=(UsageStats(skill=papers.name, hardware="cuda:sm_90", uses=8, wins=5, pairs=3),),
         library=(
-            Version(number=1, created="2026-11-18T09:00:00+00:00", action="promote", in_use=1, retired=0),
-            Version(number=2, created="2026-11-20T09:00:00+00:00", action="promote", in_use=3, retired=1),
+            Version(
+                number=1, created="2026-11-18T09:00:00+00:00", action="promote", in_use=1, retired=0
+            ),
+            Version(
+                number=2, created="2026-11-20T09:00:00+00:00", action="promote", in_use=3, retired=1
+            ),
         ),
         curves={"h200-plan/rl": curve, "cpu-smoke/sft": []},
         policies={
@@ -98,7 +103,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.links += [value or "" for name, value in attributes if name in ("src", "href", "xlink:href")]
+        self.links += [
+            value or "" for name, value in attributes if name in ("src", "href", "xlink:href")
+        ]
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -195,10 +202,16 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_the_command_reads_a_run_that_was_killed_and_an_evaluation(home: Path) -> None:
     (home / "rl").mkdir()
-    lines = ['{"step": 1, "loss": 2.0, "reward/policy": NaN}', '{"step": 2, "loss": 1.0}', '{"step": 3, "lo']
+    lines = [
+        '{"step": 1, "loss": 2.0, "reward/policy": NaN}',
+        '{"step": 2, "loss": 1.0}',
+        '{"step": 3, "lo',
+    ]
     (home / "rl" / "curve.jsonl").write_text("\n".join(lines))
     told = {"mean": 1.0, "low": 0.9, "high": 1.1}
-    (home / "eval.json").write_text(json.dumps({"tasks": 9, "first_over_best": told, "rule_over_best": told}))
+    (home / "eval.json").write_text(
+        json.dumps({"tasks": 9, "first_over_best": told, "rule_over_best": told})
+    )
     code, output = run("--run", "rl", "--policy", "eval.json", "--json")
     assert code == 0, output
     page = (home / "report.html").read_text()
@@ -233,6 +246,12 @@ def test_a_browser_shows_it(tmp_path: Path, facts: ReportFacts) -> None:
     (tmp_path / "report.html").write_text(report.page(facts))
     flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
     picture = f"--screenshot={tmp_path}/page.png"
-    command = ["chromium", *flags, "--window-size=1000,4200", picture, f"file://{tmp_path}/report.html"]
+    command = [
+        "chromium",
+        *flags,
+        "--window-size=1000,4200",
+        picture,
+        f"file://{tmp_path}/report.html",
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=280)
     assert (tmp_path / "page.png").stat().st_size > 20_000

@@ -1,4 +1,5 @@
-"""Findings as text, JSON and SARIF: places count from 1, and SARIF has what its 2.1.0 schema requires."""
+"""Findings as text, JSON and SARIF: places count from 1, and SARIF has what its 2.1.0 schema
+requires."""
 
 import json
 from pathlib import Path
@@ -12,7 +13,11 @@ from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 TEXT = "import torch\nµ = '🚀'\ndef f(a: torch.Tensor):\n    s = '🚀'; return torch.diag(a) @ a\n"
 FOUND = analyze(Snapshot(uri="u", text=TEXT))
 BROKEN = Analysis(problem=ParseProblem(line=3, column=5, message="invalid syntax"))
-RESULTS = [(Path("src/a b.py"), FOUND), (Path("/abs/broken.py"), BROKEN), (Path("empty.py"), Analysis())]
+RESULTS = [
+    (Path("src/a b.py"), FOUND),
+    (Path("/abs/broken.py"), BROKEN),
+    (Path("empty.py"), Analysis()),
+]
 
 # The parts of the SARIF 2.1.0 schema that are required or restricted, for what is written here.
 PLACE = {"type": "integer", "minimum": 1}
@@ -29,13 +34,19 @@ LOCATION = {
                 },
                 "region": {
                     "required": ["startLine"],
-                    "properties": dict.fromkeys(("startLine", "startColumn", "endLine", "endColumn"), PLACE),
+                    "properties": dict.fromkeys(
+                        ("startLine", "startColumn", "endLine", "endColumn"), PLACE
+                    ),
                 },
             },
         }
     },
 }
-MESSAGE = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
+MESSAGE = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {"text": {"type": "string", "minLength": 1}},
+}
 LEVEL = {"enum": ["none", "note", "warning", "error"]}
 NOTICE = {
     "type": "object",
@@ -52,7 +63,11 @@ RUN = {
                 "driver": {
                     "required": ["name"],
                     "properties": {
-                        "rules": {"type": "array", "uniqueItems": True, "items": {"required": ["id"]}}
+                        "rules": {
+                            "type": "array",
+                            "uniqueItems": True,
+                            "items": {"required": ["id"]},
+                        }
                     },
                 }
             },
@@ -64,7 +79,10 @@ RUN = {
                 "properties": {"toolExecutionNotifications": {"items": NOTICE}},
             }
         },
-        "results": {"type": "array", "items": {**NOTICE, "required": ["message", "ruleId", "locations"]}},
+        "results": {
+            "type": "array",
+            "items": {**NOTICE, "required": ["message", "ruleId", "locations"]},
+        },
     },
 }
 SARIF = {
@@ -76,7 +94,9 @@ SARIF = {
 
 def test_text_has_one_line_per_finding_and_a_summary() -> None:
     lines = findings_text(RESULTS).splitlines()
-    assert lines[0].startswith("src/a b.py:4:21: KL105 hint: ") and lines[0].endswith("(diag-matmul)")
+    assert lines[0].startswith("src/a b.py:4:21: KL105 hint: ") and lines[0].endswith(
+        "(diag-matmul)"
+    )
     assert lines[1] == "/abs/broken.py:3:5: invalid syntax"
     assert lines[2] == "1 finding in 3 files, KL105 1, 1 could not be checked"
 
@@ -95,7 +115,13 @@ def test_json_is_one_versioned_object() -> None:
     assert [finding[key] for key in place] == [4, 21, 4, 38]
     assert (finding["rule"], finding["target"], finding["severity"]) == ("KL105", "f", "hint")
     assert broken["problem"] == {"line": 3, "column": 5, "message": "invalid syntax"}
-    assert empty == {"path": "empty.py", "problem": None, "failures": [], "targets": [], "findings": []}
+    assert empty == {
+        "path": "empty.py",
+        "problem": None,
+        "failures": [],
+        "targets": [],
+        "findings": [],
+    }
 
 
 def test_sarif_keeps_to_the_schema_and_points_at_the_place() -> None:
@@ -109,7 +135,10 @@ def test_sarif_keeps_to_the_schema_and_points_at_the_place() -> None:
     assert where["region"] == {"startLine": 4, "startColumn": 21, "endLine": 4, "endColumn": 38}
     assert result["level"] == "note"
     (notice,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert notice["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///abs/broken.py"
+    assert (
+        notice["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        == "file:///abs/broken.py"
+    )
 
 
 def test_sarif_of_nothing_keeps_to_the_schema() -> None:

@@ -57,7 +57,9 @@ def test_forms_have_what_the_forge_asks_for(path: Path) -> None:
     form = read(path)
     assert form["name"] and form["description"]
     fields = [item for item in form["body"] if item["type"] in FIELDS]
-    assert len(fields) + sum(item["type"] == "markdown" for item in form["body"]) == len(form["body"])
+    assert len(fields) + sum(item["type"] == "markdown" for item in form["body"]) == len(
+        form["body"]
+    )
     assert len({field["id"] for field in fields}) == len(fields) > 0
     assert all(field["attributes"]["label"] for field in fields)
 
@@ -81,7 +83,9 @@ def test_the_development_container_is_json() -> None:
 
 
 def test_every_step_of_the_action_names_its_shell() -> None:
-    assert all("uses" in step or step["shell"] in ("bash", "python") for step in ACTION["runs"]["steps"])
+    assert all(
+        "uses" in step or step["shell"] in ("bash", "python") for step in ACTION["runs"]["steps"]
+    )
     named = re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text())
     assert set(named) == set(ACTION["inputs"])
 
@@ -119,5 +123,7 @@ def test_the_action_annotates_findings_and_fails_at_its_level(tmp_path: Path) ->
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "#! KL105" in row)
     code, said = run_action(tmp_path, COMMAND="check", PATHS=".", FAIL_ON="hint")
     assert code == 1
-    assert any(s.startswith(f"::notice file=odd%2C 100%25.py,line={line},title=KL105::") for s in said)
+    assert any(
+        s.startswith(f"::notice file=odd%2C 100%25.py,line={line},title=KL105::") for s in said
+    )
     assert run_action(tmp_path, COMMAND="sing", PATHS=".", FAIL_ON="hint")[0] == 2

@@ -1,8 +1,8 @@
-"""Targets that no graph can hold whole: the engine rewrites what it can prove, or says why in one line.
+"""Targets that no graph can hold whole: the engine rewrites what it can prove, or says why in one
+line.
 
-`tests/cases/bad_targets/*.py` begin with what is expected: `# expect: refused: <cause>`, `silent` or
-`rewritten`; what is rewritten is run and compared with the original.
-"""
+`tests/cases/bad_targets/*.py` begin with what is expected: `# expect: refused: <cause>`, `silent`
+or `rewritten`; what is rewritten is run and compared with the original."""
 
 import importlib
 from pathlib import Path
@@ -30,7 +30,9 @@ def expected(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def skills() -> list[Skill]:
-    return [skill for skill in skillbook.load([skillbook.built_in_folder()]).skills if skill.executable]
+    return [
+        skill for skill in skillbook.load([skillbook.built_in_folder()]).skills if skill.executable
+    ]
 
 
 def session(path: Path, skills: list[Skill], device: str) -> EngineSession:

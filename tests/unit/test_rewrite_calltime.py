@@ -1,4 +1,5 @@
-"""The estimate of a whole call, by hand: launches by the host, work by the device, a replay's own costs."""
+"""The estimate of a whole call, by hand: launches by the host, work by the device, a replay's own
+costs."""
 
 import pytest
 from rewrite_helpers import module, program, skill, workload
@@ -36,7 +37,9 @@ def test_large_kernels_cost_their_work_and_a_replay_its_copies_too() -> None:
     graph = on_cuda(PRODUCT).graph
     multiplied, moved = 2 * 4096**3 / 50e12, 2 * 4 * 4096**2 / 4.3e12
     assert call_time.seconds(graph) == pytest.approx(multiplied + moved)
-    assert call_time.replay_seconds(graph) == pytest.approx(multiplied + moved + 2 * moved + 2 * 2e-6)
+    assert call_time.replay_seconds(graph) == pytest.approx(
+        multiplied + moved + 2 * moved + 2 * 2e-6
+    )
 
 
 def test_a_generated_launch_has_the_work_of_what_it_replaced() -> None:
@@ -48,5 +51,9 @@ def test_a_generated_launch_has_the_work_of_what_it_replaced() -> None:
 
 
 def test_attention_of_the_library_is_counted_by_its_scores() -> None:
-    source = module("return F.scaled_dot_product_attention(x, x, x)", inputs="torch.randn(4, 8, 2048, 64)")
-    assert call_time.seconds(on_cuda(source).graph) == pytest.approx(4 * 4 * 8 * 2048 * 64 * 2048 / 50e12)
+    source = module(
+        "return F.scaled_dot_product_attention(x, x, x)", inputs="torch.randn(4, 8, 2048, 64)"
+    )
+    assert call_time.seconds(on_cuda(source).graph) == pytest.approx(
+        4 * 4 * 8 * 2048 * 64 * 2048 / 50e12
+    )

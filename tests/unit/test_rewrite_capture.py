@@ -18,7 +18,11 @@ def ops(source: str) -> list[str]:
 
 def test_operations_stay_at_the_level_a_person_wrote() -> None:
     init = "self.fc = nn.Linear(8, 4)\nself.norm = nn.LayerNorm(4)"
-    assert ops(module("return F.gelu(self.norm(self.fc(x)))", init)) == ["linear", "layer_norm", "gelu"]
+    assert ops(module("return F.gelu(self.norm(self.fc(x)))", init)) == [
+        "linear",
+        "layer_norm",
+        "gelu",
+    ]
 
 
 def test_a_hundred_gigabytes_of_input_need_no_memory() -> None:
@@ -27,7 +31,10 @@ def test_a_hundred_gigabytes_of_input_need_no_memory() -> None:
 
 
 def test_state_inputs_and_attribute_reads_are_known() -> None:
-    init = "self.net = nn.Sequential(nn.Linear(8, 4), nn.ReLU())\nself.scale = 0.5\nself.mask = torch.ones(4)"
+    init = (
+        "self.net = nn.Sequential(nn.Linear(8, 4), nn.ReLU())\nself.scale = 0.5\nself.mask = "
+        "torch.ones(4)"
+    )
     graph = graph_of(module("return self.net(x) * self.scale + self.mask", init))
     assert sorted(graph.state.values()) == ["mask", "net.0.bias", "net.0.weight"]
     assert graph.origin.reads == (("scale", 0.5),)
@@ -38,7 +45,9 @@ def test_state_inputs_and_attribute_reads_are_known() -> None:
 def test_a_mask_that_is_drawn_in_place_is_an_ordinary_draw() -> None:
     forward = "mask = x.new_empty((x.shape[0], 1)).bernoulli_(0.9)\nmask.div_(0.9)\nreturn x * mask"
     graph = graph_of(module(forward), training=True)
-    assert [str(node.target) for node in graph.nodes if "bernoulli" in node.name] == ["aten.bernoulli.p"]
+    assert [str(node.target) for node in graph.nodes if "bernoulli" in node.name] == [
+        "aten.bernoulli.p"
+    ]
 
 
 def test_ops_in_place_on_fresh_tensors_become_ordinary() -> None:
@@ -53,7 +62,10 @@ def test_ops_in_place_on_fresh_tensors_become_ordinary() -> None:
         ("y = x * 2\ny[0] = 1.0\nreturn y", "in place"),
         ("if x.sum() > 0:\n    return x\nreturn -x", "tensor values"),
         ("return torch.full((2,), x.sum().item())", "a Python number"),
-        ("rows, _ = torch.where(x > 0)\nreturn x[rows]", "size depends on values: `rows, _ = torch.where"),
+        (
+            "rows, _ = torch.where(x > 0)\nreturn x[rows]",
+            "size depends on values: `rows, _ = torch.where",
+        ),
         ("return x.unique()", "size depends on values: `return x.unique"),
         ("return x.numpy()", "leaves torch"),
         ("return undefined_name(x)", "traced"),
@@ -126,7 +138,9 @@ def test_one_tensor_is_one_argument() -> None:
 
 
 def test_a_missing_name_is_reported_before_anything_runs() -> None:
-    missing = Program(source="raise SystemExit", entry="Model", kind=TargetKind.MODULE, missing=("helper",))
+    missing = Program(
+        source="raise SystemExit", entry="Model", kind=TargetKind.MODULE, missing=("helper",)
+    )
     with pytest.raises(CaptureError, match="helper"):
         capture(missing, workload(), "cpu")
 
@@ -150,7 +164,8 @@ def test_strides_and_dtypes_of_the_workload_are_kept() -> None:
 
 def test_explicit_cuda_devices_are_captured_without_a_gpu() -> None:
     source = module(
-        "return x.to('cuda') + torch.ones(8, device='cuda').cuda()", inputs="torch.randn(6, 8, device='cuda')"
+        "return x.to('cuda') + torch.ones(8, device='cuda').cuda()",
+        inputs="torch.randn(6, 8, device='cuda')",
     )
     assert ops(source)[-1] == "add"
 

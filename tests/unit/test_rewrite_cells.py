@@ -1,9 +1,20 @@
-"""Loops over torch's recurrent cells: as one layer of the library, forward and backward like the loop."""
+"""Loops over torch's recurrent cells: as one layer of the library, forward and backward like the
+loop."""
 
 import warnings
 
 import pytest
-from rewrite_helpers import assert_same, instance, module, program, rewrite, session, sites, skill, workload
+from rewrite_helpers import (
+    assert_same,
+    instance,
+    module,
+    program,
+    rewrite,
+    session,
+    sites,
+    skill,
+    workload,
+)
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -29,7 +40,9 @@ LSTM = "h, c = self.lstm(x[:, t], (h, c))"
 ZEROS = "h = c = x.new_zeros(x.size(0), 8)"
 
 
-def loop(body: str = GRU, head: str = EACH, result: str = "torch.stack(out, 1)", start: str = ZEROS) -> str:
+def loop(
+    body: str = GRU, head: str = EACH, result: str = "torch.stack(out, 1)", start: str = ZEROS
+) -> str:
     lines = "\n    ".join(body.split("\n"))
     out = "" if "out.append" in body else "\n    out.append(h)"
     return f"{start}\nout = []\n{head}\n    {lines}{out}\nreturn {result}"
@@ -59,7 +72,8 @@ LOOPS = {
     "all but the first": loop(head="for t in range(1, x.size(1)):"),
     "slices": loop("h = self.gru(step, h)", "for step in x.unbind(1):"),
     "written into a tensor": (
-        f"h = x.new_zeros(x.size(0), 8)\nout = x.new_empty(x.size(0), x.size(1), 8)\n{EACH}\n    {GRU}\n"
+        f"h = x.new_zeros(x.size(0), 8)\nout = x.new_empty(x.size(0), x.size(1), 8)\n{EACH}\n    "
+        f"{GRU}\n"
         "    out[:, t] = h\nreturn out"
     ),
     "two upon each other": loop(
@@ -76,9 +90,11 @@ LOOPS = {
     "a norm of the input": loop("h = self.gru(self.norm(x[:, t]), h)"),
     "beside the input": loop(f"{LSTM}\nout.append(torch.cat([h, x[:, t]], dim=1))"),
     "a residual": loop("h = self.gru(x[:, t], h)\nout.append(h + 2 * self.start)"),
-    "layer by layer": f"{ZEROS}\nout = []\n{EACH}\n    {GRU}\n    out.append(h)\nlast = []\nfor h in out:\n"
+    "layer by layer": f"{ZEROS}\nout = []\n{EACH}\n    {GRU}\n    out.append(h)\nlast = []\nfor h "
+    f"in out:\n"
     "    c = self.second(h, c)\n    last.append(c)\nreturn torch.stack(last, 1)",
-    "both directions": f"{ZEROS}\nout, back = [], []\n{EACH}\n    {GRU}\n    out.append(h)\n{BACKWARD}\n"
+    "both directions": f"{ZEROS}\nout, back = [], []\n{EACH}\n    {GRU}\n    "
+    f"out.append(h)\n{BACKWARD}\n"
     "    c = self.bare(x[:, t], c)\n    back.append(c)\n"
     "return torch.cat([torch.stack(out, 1), torch.stack(back[::-1], 1)], 2)",
 }
@@ -94,7 +110,9 @@ def test_a_layer_agrees_with_the_loop_over_its_cell(case: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 6), (5, 33, 6)])
-@pytest.mark.parametrize("case", ["lstm", "two upon each other", "from the end", "beside the input"])
+@pytest.mark.parametrize(
+    "case", ["lstm", "two upon each other", "from the end", "beside the input"]
+)
 def test_other_sizes(case: str, shape: tuple[int, ...]) -> None:
     source = source_of(LOOPS[case], shape)
     assert_same(source, rewrite(source, NAME), torch.randn(shape, dtype=torch.float64))
@@ -106,21 +124,27 @@ def test_other_sizes(case: str, shape: tuple[int, ...]) -> None:
 )
 def test_time_lies_along_any_dimension(step: str, shape: tuple[int, ...], dim: int) -> None:
     forward = loop(
-        GRU.replace("x[:, t]", step), f"for t in range(x.size({dim})):", start="h = x.new_zeros(3, 8)"
+        GRU.replace("x[:, t]", step),
+        f"for t in range(x.size({dim})):",
+        start="h = x.new_zeros(3, 8)",
     )
     source = source_of(forward, shape)
     assert_same(source, rewrite(source, NAME), torch.randn(shape, dtype=torch.float64))
 
 
 def test_words_are_looked_up_at_once() -> None:
-    forward = loop(GRU.replace("x[:, t]", "self.words(x[:, t])"), start="h = self.start.expand(3, -1)")
+    forward = loop(
+        GRU.replace("x[:, t]", "self.words(x[:, t])"), start="h = self.start.expand(3, -1)"
+    )
     source = module(forward, INIT, "torch.randint(0, 11, (3, 7))")
     assert_same(source, rewrite(source, NAME), torch.randint(0, 11, (3, 7)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("case", ["gru", "lstm", "rnn", "three kinds", "both last states", "a learned start"])
+@pytest.mark.parametrize(
+    "case", ["gru", "lstm", "rnn", "three kinds", "both last states", "a learned start"]
+)
 def test_gradients_are_those_of_the_loop(case: str, training: bool, dtype: torch.dtype) -> None:
     source = source_of(LOOPS[case])
     text = rewrite(source, NAME, training=training).program.replace("torch.float32", str(dtype))
@@ -132,7 +156,9 @@ def test_gradients_are_those_of_the_loop(case: str, training: bool, dtype: torch
                 weight.mul_(0.3)
         given = x.clone().requires_grad_()
         results = made(given)
-        total = sum(r.square().sum() for r in (results if isinstance(results, tuple) else (results,)))
+        total = sum(
+            r.square().sum() for r in (results if isinstance(results, tuple) else (results,))
+        )
         total.backward()
         found.append([given.grad, *(p.grad for p in made.parameters() if p.grad is not None)])
     slack = 1e-9 if dtype == torch.float64 else 2e-4
@@ -140,11 +166,17 @@ def test_gradients_are_those_of_the_loop(case: str, training: bool, dtype: torch
 
 
 def test_results_lie_and_live_like_those_of_the_loop() -> None:
-    for case in ("gru", "lstm", "all states and the last", "a layer of the state, of which the last is read"):
+    for case in (
+        "gru",
+        "lstm",
+        "all states and the last",
+        "a layer of the state, of which the last is read",
+    ):
         source = source_of(LOOPS[case])
         x = torch.randn(BATCH_FIRST)
         before, after = (
-            instance(text, None, torch.float32)(x) for text in (source, rewrite(source, NAME).program)
+            instance(text, None, torch.float32)(x)
+            for text in (source, rewrite(source, NAME).program)
         )
         pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (before, after)), strict=True)
         assert all(one.stride() == other.stride() for one, other in pairs), case
@@ -197,7 +229,9 @@ def test_on_a_gpu_float32_is_left_to_the_cell_and_sixteen_bits_are_not() -> None
         return len(opened.capture().sites)
 
     assert found(source_of(LOOPS["gru"])) == 0
-    half = module(LOOPS["gru"], f"{INIT}\nself.to(torch.bfloat16)", f"torch.randn{BATCH_FIRST}.bfloat16()")
+    half = module(
+        LOOPS["gru"], f"{INIT}\nself.to(torch.bfloat16)", f"torch.randn{BATCH_FIRST}.bfloat16()"
+    )
     assert found(half) == 1
     assert sites(half, NAME) == []
 
@@ -208,7 +242,9 @@ def test_a_cell_that_became_another_takes_the_persons_path() -> None:
     for change in (
         lambda made: setattr(made.rnn, "nonlinearity", "relu"),
         lambda made: setattr(made, "rnn", torch.nn.RNNCell(6, 8, bias=False)),
-        lambda made: setattr(made, "rnn", torch.nn.RNNCell(6, 8, dtype=torch.float32).requires_grad_(False)),
+        lambda made: setattr(
+            made, "rnn", torch.nn.RNNCell(6, 8, dtype=torch.float32).requires_grad_(False)
+        ),
         lambda made: made.rnn.register_forward_hook(lambda *args: args[-1] * 2),
     ):
         made = instance(text, None, torch.float32)

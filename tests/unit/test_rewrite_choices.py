@@ -12,7 +12,11 @@ from kernel_lsp.rewrite.choices import combinations, free_parameters
 def test_a_space_that_fits_is_taken_whole_with_the_center_first() -> None:
     found = combinations({"tile": [64, 128], "warps": [4, 8]}, {"tile": 128, "warps": 4}, 8)
     assert found[0] == {"tile": 128, "warps": 4}
-    assert found[1:] == [{"tile": 64, "warps": 4}, {"tile": 64, "warps": 8}, {"tile": 128, "warps": 8}]
+    assert found[1:] == [
+        {"tile": 64, "warps": 4},
+        {"tile": 64, "warps": 8},
+        {"tile": 128, "warps": 8},
+    ]
 
 
 def test_of_a_larger_space_the_neighbors_one_change_first() -> None:
@@ -46,11 +50,15 @@ def test_a_limit_of_one_is_the_center_alone() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from("abcd"), st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1
+        st.sampled_from("abcd"),
+        st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
+        min_size=1,
     ),
     st.integers(1, 20),
 )
-def test_combinations_are_distinct_legal_and_bounded(space: dict[str, list[int]], limit: int) -> None:
+def test_combinations_are_distinct_legal_and_bounded(
+    space: dict[str, list[int]], limit: int
+) -> None:
     found = combinations(space, {}, limit)
     assert len(found) <= limit and found[0] == {name: choices[0] for name, choices in space.items()}
     assert len({tuple(sorted(choice.items())) for choice in found}) == len(found)

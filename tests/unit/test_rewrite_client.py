@@ -16,7 +16,9 @@ pytestmark = pytest.mark.torch
 
 NAME = "reassociate-linear-reduction"
 SOURCE = module(
-    "return self.fc(x).sum(dim=1)", "print('noise')\nself.fc = nn.Linear(8, 4000)", "torch.randn(640, 8)"
+    "return self.fc(x).sum(dim=1)",
+    "print('noise')\nself.fc = nn.Linear(8, 4000)",
+    "torch.randn(640, 8)",
 )
 
 
@@ -46,7 +48,9 @@ async def test_an_engine_captures_proposes_fails_politely_and_goes_on(tmp_path: 
 async def test_a_broken_skill_is_a_note_and_the_others_still_work(tmp_path: Path) -> None:
     broken = tmp_path / "broken-skill"
     broken.mkdir()
-    (broken / "rewrite.py").write_text("parameters = {}\ndef match(graph):\n    raise KeyError('oops')\n")
+    (broken / "rewrite.py").write_text(
+        "parameters = {}\ndef match(graph):\n    raise KeyError('oops')\n"
+    )
     from dataclasses import replace
 
     skills = [replace(skill(NAME), name="broken-skill", path=str(broken)), skill(NAME)]

@@ -70,7 +70,9 @@ def test_only_the_changed_lines_are_touched() -> None:
     )
 
 
-def test_imports_follow_the_last_import_once_and_definitions_precede_the_comment_of_the_target() -> None:
+def test_imports_follow_the_last_import_once_and_definitions_precede_the_comment_of_the_target() -> (
+    None
+):
     wanted = edit(
         imports=("import torch", "import triton", "import triton"),
         definitions="def helper():\n    pass",
@@ -84,12 +86,18 @@ def test_imports_follow_the_last_import_once_and_definitions_precede_the_comment
 def test_an_import_goes_behind_docstring_and_shebang_when_there_is_none() -> None:
     text = "#!/usr/bin/python\n# -*- coding: utf-8 -*-\nclass Model:\n    pass\n"
     made = apply_edit(
-        text, span_of(text, "Model"), edit(imports=("import torch",), target="class Model:\n    pass")
+        text,
+        span_of(text, "Model"),
+        edit(imports=("import torch",), target="class Model:\n    pass"),
     )
-    assert made.startswith("#!/usr/bin/python\n# -*- coding: utf-8 -*-\nimport torch\n\nclass Model")
+    assert made.startswith(
+        "#!/usr/bin/python\n# -*- coding: utf-8 -*-\nimport torch\n\nclass Model"
+    )
     text = '"""Doc."""\nfrom __future__ import annotations\nclass Model:\n    pass\n'
     made = apply_edit(
-        text, span_of(text, "Model"), edit(imports=("import torch",), target="class Model:\n    pass")
+        text,
+        span_of(text, "Model"),
+        edit(imports=("import torch",), target="class Model:\n    pass"),
     )
     assert made.index("__future__") < made.index("import torch") < made.index("class")
 
@@ -117,7 +125,9 @@ def test_a_moved_target_is_refused() -> None:
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("ending", [True, False])
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
-def test_line_endings_form_feeds_and_byte_order_marks_survive(eol: str, ending: bool, bom: str) -> None:
+def test_line_endings_form_feeds_and_byte_order_marks_survive(
+    eol: str, ending: bool, bom: str
+) -> None:
     body = "import torch\n\x0c\ns = '\u2028é😀'\n\nclass Model:\n    x = 1\n"
     text = bom + (body if ending else body.rstrip("\n")).replace("\n", eol)
     made = apply_edit(
@@ -126,7 +136,9 @@ def test_line_endings_form_feeds_and_byte_order_marks_survive(eol: str, ending: 
         edit(imports=("import os",), target="class Model:\n    x = 1\n    y = 2"),
     )
     tail = f"class Model:{eol}    x = 1{eol}    y = 2"
-    assert made.startswith(f"{bom}import torch{eol}import os{eol}\x0c{eol}s = '\u2028é😀'{eol}{eol}{tail}")
+    assert made.startswith(
+        f"{bom}import torch{eol}import os{eol}\x0c{eol}s = '\u2028é😀'{eol}{eol}{tail}"
+    )
     assert ("\n" in made.replace("\r\n", "")) == (eol == "\n")
 
 
@@ -151,7 +163,9 @@ def test_everything_outside_the_target_survives_byte_for_byte(
 
 def test_a_definition_never_takes_the_name_of_another_one() -> None:
     text = "def helper():\n    return 1\n\n\nclass Model:\n    x = 1\n"
-    wanted = edit(definitions="def helper():\n    return 2", target="class Model:\n    x = helper()")
+    wanted = edit(
+        definitions="def helper():\n    return 2", target="class Model:\n    x = helper()"
+    )
     made = apply_edit(text, span_of(text, "Model"), wanted)
     namespace: dict[str, object] = {}
     exec(made, namespace)

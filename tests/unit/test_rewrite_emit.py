@@ -1,4 +1,5 @@
-"""The emitted source: a guard that is never stale, original code byte for byte, readable statements."""
+"""The emitted source: a guard that is never stale, original code byte for byte, readable
+statements."""
 
 import ast
 from dataclasses import replace
@@ -28,7 +29,9 @@ from kernel_lsp.rewrite.printing.place import TargetPlace
 pytestmark = pytest.mark.torch
 
 INIT = "self.fc = nn.Linear(8, 4000)\nself.scale = 2.0"
-FORWARD = "# why\nlogits = self.fc(x)  # wide\nlogits = logits * self.scale\nreturn logits.sum(dim=1)"
+FORWARD = (
+    "# why\nlogits = self.fc(x)  # wide\nlogits = logits * self.scale\nreturn logits.sum(dim=1)"
+)
 SOURCE = module(FORWARD, INIT, "torch.randn(640, 8)")
 SKILL = "reassociate-linear-reduction"
 
@@ -124,7 +127,9 @@ def test_two_functions_of_one_name_are_never_written() -> None:
     for node in graph.nodes[:2]:
         text = f"def made(x):\n    return torch.{node.name}(x)"
         kernel = GeneratedSource(name="made", definitions=text, is_triton=False)
-        graph.replace(node, graph.call_generated(kernel, (node.args[0],), like=graph.val(node), before=node))
+        graph.replace(
+            node, graph.call_generated(kernel, (node.args[0],), like=graph.val(node), before=node)
+        )
     with pytest.raises(RewriteError, match="two generated functions would be called made"):
         emit(graph, generic_batch=False)
 
@@ -143,14 +148,20 @@ def test_windows_line_endings_do_not_shift_the_target() -> None:
 
 
 def test_a_function_gets_a_twin_with_its_original_body() -> None:
-    source = "import torch\n\n\ndef gate(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)\n"
+    source = (
+        "import torch\n\n\ndef gate(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)\n"
+    )
     source += "    return torch.relu(y)\n"
     source += "\n\ndef get_inputs():\n    return [torch.randn(4, 4)]\n"
     opened = EngineSession(
         program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")]
     )
-    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
-    assert "def _gate_eager(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)" in made.program
+    made = opened.propose(
+        [Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]
+    ).candidate
+    assert (
+        "def _gate_eager(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)" in made.program
+    )
     assert "return _gate_eager(x, hot=hot)" in made.program
     namespace: dict[str, object] = {}
     exec(made.program, namespace)
@@ -186,7 +197,9 @@ def test_dictionaries_and_nested_results_are_rebuilt() -> None:
     made = rewrite(source, "value-range-collapse")
     with torch.no_grad():
         got = instance(made.program, None, torch.float32)(torch.zeros(6, 8))
-    assert got["y"][0, 0] == 0.5 and got["pair"][0][0, 0] == 1.5 and got["pair"][1][0].shape == (6, 8)
+    assert (
+        got["y"][0, 0] == 0.5 and got["pair"][0][0, 0] == 1.5 and got["pair"][1][0].shape == (6, 8)
+    )
 
 
 def test_a_step_that_does_not_apply_is_an_error_with_a_remedy() -> None:
@@ -198,11 +211,16 @@ def test_a_step_that_does_not_apply_is_an_error_with_a_remedy() -> None:
 
 
 def test_a_name_is_reused_only_when_its_value_is_read_no_more() -> None:
-    source = module("y = torch.relu(torch.sigmoid(x * x))\nx = y + x * x\nz = x * y\nreturn x + z - y")
+    source = module(
+        "y = torch.relu(torch.sigmoid(x * x))\nx = y + x * x\nz = x * y\nreturn x + z - y"
+    )
     made = rewrite(source, "value-range-collapse")
     x = torch.randn(6, 8)
     with torch.no_grad():
-        eager, fast_path = instance(source, None, torch.float32), instance(made.program, None, torch.float32)
+        eager, fast_path = (
+            instance(source, None, torch.float32),
+            instance(made.program, None, torch.float32),
+        )
         assert torch.equal(eager(x), fast_path(x))
 
 
@@ -236,7 +254,10 @@ def test_the_original_gets_every_argument_however_it_was_passed() -> None:
     assert place.eager_call() == "self._forward_eager(x, y, *rest, scale=scale, **more)"
     text = text.replace(", scale=2", "")
     place = TargetPlace(_with_program(graph, text))
-    assert place.wrapper_call("run", "_steps", {"not more": ""}) == "run(self, self._steps, x, y, *rest)"
+    assert (
+        place.wrapper_call("run", "_steps", {"not more": ""})
+        == "run(self, self._steps, x, y, *rest)"
+    )
     with pytest.raises(RewriteError, match="cannot be called by position"):
         place.wrapper_call("run", "_steps", ())
 

@@ -1,4 +1,5 @@
-"""Random programs: every rewrite that is offered agrees with eager; see rewrite_fuzz.py for what is drawn."""
+"""Random programs: every rewrite that is offered agrees with eager; see rewrite_fuzz.py for what
+is drawn."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""What a recorded program asks about gradients while it is captured: answered as in its own call."""
+"""What a recorded program asks about gradients while it is captured: answered as in its own
+call."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Net(nn.Module):
 ADDS, EXPS = "aten.add.Tensor", "aten.exp.default"
 
 
-def operators(folder: Path, code: str, *init: object, gradients: bool = True) -> tuple[set[str], list[str]]:
+def operators(
+    folder: Path, code: str, *init: object, gradients: bool = True
+) -> tuple[set[str], list[str]]:
     text = NET.replace("{code}", code)
     program, workload = recorded(folder, text, "Net", (8, *init), torch.randn(4, 8))
     workload = replace(workload, setting=replace(workload.setting, gradients=gradients))
@@ -49,7 +52,9 @@ def operators(folder: Path, code: str, *init: object, gradients: bool = True) ->
         ("h = h.exp() if h.requires_grad or torch.is_grad_enabled() else h + 1", False),
     ],
 )
-def test_answers_are_those_of_the_programs_own_call(tmp_path: Path, code: str, trains: bool) -> None:
+def test_answers_are_those_of_the_programs_own_call(
+    tmp_path: Path, code: str, trains: bool
+) -> None:
     found, conditions = operators(tmp_path, code, gradients=trains)
     assert ADDS in found and EXPS not in found
     assert ("torch.is_grad_enabled()" if trains else "not torch.is_grad_enabled()") in conditions

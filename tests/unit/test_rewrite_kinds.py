@@ -1,4 +1,5 @@
-"""Sites that share what was found for them, and sites that do not; variants as the engine makes them."""
+"""Sites that share what was found for them, and sites that do not; variants as the engine makes
+them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def test_a_kind_is_a_hash_that_repeats() -> None:
     ("forward", "inputs"),
     [
         (GATED, "torch.randn(4096, 1024)"),  # the same powers of two
-        ("y = torch.sigmoid(x * 3.0)\n    return y * x", "torch.randn(3000, 1000)"),  # names and numbers
+        (
+            "y = torch.sigmoid(x * 3.0)\n    return y * x",
+            "torch.randn(3000, 1000)",
+        ),  # names and numbers
     ],
 )
 def test_what_is_learned_once_serves_for(forward: str, inputs: str) -> None:
@@ -85,10 +89,13 @@ def test_variants_of_a_site_that_is_not_there_are_refused() -> None:
 
 
 def test_a_chain_made_step_by_step_is_the_chain_made_at_once() -> None:
-    """Graphs after the first steps are remembered; nothing that is done with them may show in later ones."""
+    """Graphs after the first steps are remembered; nothing that is done with them may show in
+    later ones."""
     total = "y.sum(1, keepdim=True).sum(1, keepdim=True)"
     forward = f"y = torch.sigmoid(x * 2.0) * x\nreturn torch.softmax({total} + y, dim=1)"
-    skills = [skill(name) for name in ("fused-pointwise", "singleton-reduction", "fused-row-softmax")]
+    skills = [
+        skill(name) for name in ("fused-pointwise", "singleton-reduction", "fused-row-softmax")
+    ]
     source = module(forward, inputs="torch.randn(3000, 1000)")
 
     def opened() -> EngineSession:

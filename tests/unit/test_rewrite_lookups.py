@@ -27,7 +27,11 @@ def checks(*texts: str, body: tuple[str, ...] = (), taken: tuple[str, ...] = ())
 
 def test_the_first_condition_binds_and_the_others_and_the_statements_read_the_name() -> None:
     found = bound_once(
-        ["type(self.conv) is Conv", "self.conv.weight.dtype == d", "self.conv.weight.shape == (3,)"],
+        [
+            "type(self.conv) is Conv",
+            "self.conv.weight.dtype == d",
+            "self.conv.weight.shape == (3,)",
+        ],
         ["# self.conv does it", "y = conv2d(x, self.conv.weight, self.conv.bias)", "return y"],
         PATHS,
         {"x"},
@@ -51,7 +55,9 @@ def test_the_first_condition_binds_and_the_others_and_the_statements_read_the_na
         ("self.gains == 1", "other.self.gain == 1"),  # other things
     ],
 )
-def test_what_may_not_be_evaluated_or_is_something_else_is_left_alone(texts: tuple[str, ...]) -> None:
+def test_what_may_not_be_evaluated_or_is_something_else_is_left_alone(
+    texts: tuple[str, ...],
+) -> None:
     assert checks(*texts) == list(texts)
 
 
@@ -65,7 +71,8 @@ def test_names_that_the_function_uses_are_left_to_it() -> None:
     assert checks(*twice, taken=("gain",))[1] == "gain_2.shape == s"
     assert checks(*twice, body=("gain = 2",))[1] == "gain_2.shape == s"
     assert (
-        checks("self.block.conv.a == 1", "self.block.conv.b == 1", taken=("conv",))[1] == "block_conv.b == 1"
+        checks("self.block.conv.a == 1", "self.block.conv.b == 1", taken=("conv",))[1]
+        == "block_conv.b == 1"
     )
     assert checks("self.layers[0].a == 1", "self.layers[0].b == 1")[1] == "layers_0.b == 1"
     assert checks("type(self.input) is Linear", "self.input.b == 1") == [
@@ -98,10 +105,20 @@ class Recorded:
 
 
 TERMS = [f"{path}.{name}" for path in sorted(PATHS) for name in ("ab", "abc")]
-FORMS = ["{0} == 1", "not ({0} or {1})", "({0}, {1}) == (1, 1)", "not ({0} and {1})", "({0} if {1} else {2})"]
+FORMS = [
+    "{0} == 1",
+    "not ({0} or {1})",
+    "({0}, {1}) == (1, 1)",
+    "not ({0} and {1})",
+    "({0} if {1} else {2})",
+]
 
 
-@given(st.lists(st.tuples(st.sampled_from(FORMS), *[st.sampled_from(TERMS)] * 3), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FORMS), *[st.sampled_from(TERMS)] * 3), min_size=1, max_size=6
+    )
+)
 def test_the_same_questions_are_asked_in_the_same_order_with_the_same_answer(
     items: list[tuple[str, ...]],
 ) -> None:
@@ -115,7 +132,9 @@ def test_the_same_questions_are_asked_in_the_same_order_with_the_same_answer(
 
 
 def test_a_rewritten_forward_looks_a_layer_up_once_and_sees_it_replaced() -> None:
-    source = module("return self.fc(x).sum(dim=1)", "self.fc = nn.Linear(8, 4000)", "torch.randn(640, 8)")
+    source = module(
+        "return self.fc(x).sum(dim=1)", "self.fc = nn.Linear(8, 4000)", "torch.randn(640, 8)"
+    )
     made = rewrite(source, "reassociate-linear-reduction")
     forward = made.program.split("def forward")[1].split("def get_inputs")[0]
     assert forward.count("self.fc") == 1 and "type(fc := self.fc) is torch.nn.Linear" in forward

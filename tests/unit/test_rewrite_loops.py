@@ -1,7 +1,18 @@
-"""Loops over time as people write them: along any dimension, in both directions, collected in many ways."""
+"""Loops over time as people write them: along any dimension, in both directions, collected in many
+ways."""
 
 import pytest
-from rewrite_helpers import assert_same, instance, module, program, rewrite, session, sites, skill, workload
+from rewrite_helpers import (
+    assert_same,
+    instance,
+    module,
+    program,
+    rewrite,
+    session,
+    sites,
+    skill,
+    workload,
+)
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -35,7 +46,9 @@ def one_loop(forward: str, values: str = BATCH_FIRST) -> UnrolledLoop:
     return loop
 
 
-def assert_fused(interpreter, forward: str, values: str = BATCH_FIRST, init: str = INIT, slack=3e-6) -> str:
+def assert_fused(
+    interpreter, forward: str, values: str = BATCH_FIRST, init: str = INIT, slack=3e-6
+) -> str:
     source = module(forward, init, values)
     text = rewrite(source, "fused-recurrence").program
     found = interpreter.ask(before=source, after=text)
@@ -103,26 +116,39 @@ def test_other_dimensions_are_walked_too(interpreter, step: str, values: str) ->
     assert one_loop(loop.replace("x.size(0), 8", "3, 8"), values).walks[0].dim == dim
     assert_fused(interpreter, loop.replace("x.size(0), 8", "3, 8"), values)
     hoisted = recurrent(CELL.replace("x[:, t]", step), f"for t in range(x.size({dim})):")
-    assert_hoisted(hoisted.replace("x.size(0), 8", "3, 8"), *(eval(values.removeprefix("torch.randn"))))
+    assert_hoisted(
+        hoisted.replace("x.size(0), 8", "3, 8"), *(eval(values.removeprefix("torch.randn")))
+    )
 
 
 FUSED = {
-    "a gate of its own": ("g = torch.sigmoid(self.see(x))", "h = g[:, t] * h + (1 - g[:, t]) * x[:, t]"),
+    "a gate of its own": (
+        "g = torch.sigmoid(self.see(x))",
+        "h = g[:, t] * h + (1 - g[:, t]) * x[:, t]",
+    ),
     "a slice read twice": ("pass", "h = 0.5 * h * torch.tanh(x[:, t]) + x[:, t] * x[:, t]"),
     "the slice of the step before": ("pass", "h = torch.tanh(x[:, t] + 0.5 * h * x[:, t - 1])"),
     "a product of two steps back": (
         "out = []",
         "h = 0.5 * (out[-2] if t > 1 else h) + x[:, t]",
     ),
-    "both directions in one loop": ("pass", "h = 0.5 * h + x[:, t] - 0.25 * x[:, x.size(1) - 1 - t]"),
-    "a constant made in every step": ("pass", "a = torch.sigmoid(self.decay)\nh = a * h + (1 - a) * x[:, t]"),
+    "both directions in one loop": (
+        "pass",
+        "h = 0.5 * h + x[:, t] - 0.25 * x[:, x.size(1) - 1 - t]",
+    ),
+    "a constant made in every step": (
+        "pass",
+        "a = torch.sigmoid(self.decay)\nh = a * h + (1 - a) * x[:, t]",
+    ),
     "changed in place": ("pass", "h.mul_(0.5).add_(x[:, t])\nh = h * 1.5"),
 }
 
 
 @pytest.mark.parametrize("shape", [(3, 6, 8), (1, 7, 8), (37, 6, 8)])
 @pytest.mark.parametrize("case", FUSED)
-def test_steps_in_one_kernel_agree_with_the_loop(interpreter, case: str, shape: tuple[int, ...]) -> None:
+def test_steps_in_one_kernel_agree_with_the_loop(
+    interpreter, case: str, shape: tuple[int, ...]
+) -> None:
     before, body = FUSED[case]
     assert_fused(interpreter, f"{before}\n{recurrent(body)}", f"torch.randn{shape}")
 
@@ -160,10 +186,22 @@ BACKWARD = "for t in reversed(range(x.size(1))):"
 COLLECTED = {
     "stacked": (EACH, STACK, "torch.stack(every_h, dim=1)"),
     "stacked in front": (EACH, "torch.stack(out)", "torch.stack(every_h)"),
-    "stacked in front and transposed": (EACH, "torch.stack(out).transpose(0, 1)", "torch.stack(every_h)"),
+    "stacked in front and transposed": (
+        EACH,
+        "torch.stack(out).transpose(0, 1)",
+        "torch.stack(every_h)",
+    ),
     "stacked last": (EACH, "torch.stack(out, -1)", "torch.stack(every_h, dim=2)"),
-    "joined": (EACH, "torch.cat([o.unsqueeze(1) for o in out], dim=1)", "torch.stack(every_h, dim=1)"),
-    "in the order of time": (BACKWARD, "torch.stack(out[::-1], dim=1)", "torch.stack(every_h[::-1], dim=1)"),
+    "joined": (
+        EACH,
+        "torch.cat([o.unsqueeze(1) for o in out], dim=1)",
+        "torch.stack(every_h, dim=1)",
+    ),
+    "in the order of time": (
+        BACKWARD,
+        "torch.stack(out[::-1], dim=1)",
+        "torch.stack(every_h[::-1], dim=1)",
+    ),
     "flipped": (BACKWARD, "torch.stack(out, dim=1).flip(1)", "torch.stack(every_h[::-1], dim=1)"),
     "in the order of steps": (BACKWARD, STACK, "torch.stack(every_h, dim=1)"),
     "in two ways": (
@@ -188,7 +226,8 @@ def test_results_are_written_as_they_are_collected(interpreter, case: str) -> No
 
 def test_a_kernel_writes_the_tensor_that_is_returned() -> None:
     text = rewrite(
-        module(recurrent(SCAN, BACKWARD, "torch.stack(out[::-1], 1)"), INIT, BATCH_FIRST), "fused-recurrence"
+        module(recurrent(SCAN, BACKWARD, "torch.stack(out[::-1], 1)"), INIT, BATCH_FIRST),
+        "fused-recurrence",
     ).program
     fast = text[text.rindex("return self._forward_eager") :]
     assert "stack" not in fast and "flip" not in fast and "contiguous" not in fast
@@ -198,7 +237,11 @@ FILLED = {
     "empty": ("out = x.new_empty(x.size(0), x.size(1), 8)", EACH, SCAN),
     "zeros like": ("out = torch.zeros_like(x)", EACH, SCAN),
     "from the end": ("out = torch.zeros_like(x)", BACKWARD, SCAN),
-    "a state changed in place before": ("out = torch.empty_like(x)", EACH, "h.mul_(0.5).add_(x[:, t])"),
+    "a state changed in place before": (
+        "out = torch.empty_like(x)",
+        EACH,
+        "h.mul_(0.5).add_(x[:, t])",
+    ),
 }
 
 
@@ -206,13 +249,18 @@ FILLED = {
 def test_a_tensor_that_is_filled_step_by_step_is_a_stack(interpreter, case: str) -> None:
     start, head, body = FILLED[case]
     lines = body.replace("\n", "\n    ")
-    forward = f"h = x.new_zeros(x.size(0), 8)\n{start}\n{head}\n    {lines}\n    out[:, t] = h\nreturn out"
+    forward = (
+        f"h = x.new_zeros(x.size(0), 8)\n{start}\n{head}\n    {lines}\n    out[:, t] = "
+        f"h\nreturn out"
+    )
     assert "torch.stack" not in assert_fused(interpreter, forward).split("_forward_eager(x)\n")[-1]
 
 
 def test_what_is_changed_in_place_after_it_was_written_stays_as_it_was_written(interpreter) -> None:
     body = "h = 0.5 * h + x[:, t]\n    out[:, t] = h\n    h.mul_(2)"
-    forward = f"h = x.new_zeros(x.size(0), 8)\nout = torch.empty_like(x)\n{EACH}\n    {body}\nreturn out"
+    forward = (
+        f"h = x.new_zeros(x.size(0), 8)\nout = torch.empty_like(x)\n{EACH}\n    {body}\nreturn out"
+    )
     assert_fused(interpreter, forward)
 
 
@@ -229,7 +277,8 @@ NOT_FILLED = {
         "out = torch.zeros_like(x)\nfor t in range(1, 6):\n    out[:, t] = x[:, t]\nreturn out"
     ),
     "read before it is written": (
-        "out = torch.zeros_like(x)\nfor t in range(6):\n    out[:, t] = out[:, t - 1] + x[:, t]\nreturn out"
+        "out = torch.zeros_like(x)\nfor t in range(6):\n    out[:, t] = out[:, t - 1] + x[:, "
+        "t]\nreturn out"
     ),
     "written twice": (
         "out = torch.zeros_like(x)\nfor t in range(6):\n    out[:, t] = x[:, t]\n"
@@ -247,7 +296,8 @@ NOT_FILLED = {
         "out[5] = x[0, :, 5]\nreturn out"
     ),
     "a slice changed where it lies": (
-        "out = torch.zeros_like(x)\nfor t in range(6):\n    out[:, t] = out[:, t].sigmoid_()\nreturn out"
+        "out = torch.zeros_like(x)\nfor t in range(6):\n    out[:, t] = out[:, "
+        "t].sigmoid_()\nreturn out"
     ),
     "an input": "for t in range(6):\n    x[:, t] = x[:, t] * 2\nreturn x",
 }
@@ -278,7 +328,9 @@ def test_a_tensor_that_is_read_before_and_after_is_its_old_and_its_new_self() ->
 )
 def test_on_a_gpu_a_filled_tensor_has_to_lie_there(made: str, stays: bool) -> None:
     source = module(
-        f"out = {made}\nfor t in range(6):\n    out[:, t] = x[:, t] * 2\nreturn out", INIT, BATCH_FIRST
+        f"out = {made}\nfor t in range(6):\n    out[:, t] = x[:, t] * 2\nreturn out",
+        INIT,
+        BATCH_FIRST,
     )
     if stays:
         EngineSession(program(source), workload(), "cuda", [])
@@ -314,7 +366,9 @@ CELLS = {
 @pytest.mark.parametrize("case", CELLS)
 def test_products_of_all_inputs_stand_before_the_loop(case: str, shape: tuple[int, ...]) -> None:
     init = INIT + "self.three = nn.Linear(24, 8)"
-    assert "projected" in assert_hoisted(recurrent(CELLS[case], start=TWO_STATES), *shape, init=init)
+    assert "projected" in assert_hoisted(
+        recurrent(CELLS[case], start=TWO_STATES), *shape, init=init
+    )
 
 
 SHARED_STARTS = {
@@ -342,7 +396,10 @@ def test_a_first_value_that_is_used_twice_stays_itself(case: str) -> None:
 def test_a_bidirectional_pair_is_two_loops(interpreter) -> None:
     halves = [
         recurrent(body, head, f"torch.stack({order}, 1)").replace("return ", f"{name} = ")
-        for name, body, head, order in (("there", "{}", EACH, "out"), ("back", "{}", BACKWARD, "out[::-1]"))
+        for name, body, head, order in (
+            ("there", "{}", EACH, "out"),
+            ("back", "{}", BACKWARD, "out[::-1]"),
+        )
     ]
     forward = "\n".join([*halves, "return torch.cat([there, back], dim=-1)"])
     assert len(loops_of(session(module(forward.replace("{}", CELL), INIT, BATCH_FIRST)).graph)) == 2
@@ -390,13 +447,16 @@ def test_gradients_flow_through_hoisted_products(training: bool | None) -> None:
 
 
 def test_a_kernel_without_a_derivative_is_not_for_training() -> None:
-    assert sites(module(recurrent(SCAN), INIT, BATCH_FIRST), "fused-recurrence", training=True) == []
+    assert (
+        sites(module(recurrent(SCAN), INIT, BATCH_FIRST), "fused-recurrence", training=True) == []
+    )
 
 
 # --- near misses -----------------------------------------------------------------------------
 
 NEAR = {
-    "an index that data decides": "h = torch.tanh(self.see(x[:, t]) + h * x.gather(1, (x > t).long())[:, t])",
+    "an index that data decides": "h = torch.tanh(self.see(x[:, t]) + h * x.gather(1, (x > "
+    "t).long())[:, t])",
     "two slices at once": "h = torch.tanh(self.see(x[:, t]) + h * x[:, t : t + 2].sum(1))",
     "the number of the step": "h = torch.tanh(self.see(x[:, t]) + h) * t",
     "another cell in one step": "h = torch.tanh((self.see if t != 3 else self.keep)(x[:, t]) + h)",
@@ -413,12 +473,17 @@ NEAR = {
 @pytest.mark.parametrize("name", ["fused-recurrence", "hoist-recurrent-input"])
 def test_what_is_no_such_loop_is_left_alone(case: str, name: str) -> None:
     for body in (NEAR[case], NEAR[case].replace("self.see(x[:, t])", "x[:, t]")):
-        assert sites(module(recurrent(body, start=TWO_STATES), INIT, BATCH_FIRST), name, training=None) == []
+        assert (
+            sites(module(recurrent(body, start=TWO_STATES), INIT, BATCH_FIRST), name, training=None)
+            == []
+        )
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_few_steps_are_no_loop(steps: int) -> None:
-    assert loops_of(session(module(recurrent(CELL), INIT, f"torch.randn(3, {steps}, 8)")).graph) == []
+    assert (
+        loops_of(session(module(recurrent(CELL), INIT, f"torch.randn(3, {steps}, 8)")).graph) == []
+    )
 
 
 def test_an_exit_that_data_decides_is_refused_with_its_line() -> None:
@@ -449,6 +514,9 @@ def test_kernels_compile_for_gpus_without_spilling(compiler, head: str) -> None:
 def test_skills_that_know_no_loops_stay_silent_on_a_long_one() -> None:
     source = module(recurrent(CELL), INIT, "torch.randn(3, 32, 8)")
     opened = EngineSession(
-        program(source), workload(), "cuda", [skill("fused-pointwise"), skill("hoist-recurrent-input")]
+        program(source),
+        workload(),
+        "cuda",
+        [skill("fused-pointwise"), skill("hoist-recurrent-input")],
     )
     assert {site.skill for site in opened.capture().sites} == {"hoist-recurrent-input"}

@@ -28,7 +28,9 @@ CHAIN = "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn x"
 
 
 def on_cuda(source: str, *names: str, training: bool | None = None) -> EngineSession:
-    return EngineSession(program(source), workload(training), "cuda", [skill(name) for name in names])
+    return EngineSession(
+        program(source), workload(training), "cuda", [skill(name) for name in names]
+    )
 
 
 def graph_sites(source: str, training: bool | None = None) -> tuple[Site, ...]:
@@ -63,8 +65,13 @@ def test_small_kernels_are_replayed_from_a_graph_around_the_original_forward() -
 
 def test_rewritten_steps_are_a_method_with_the_conditions_on_layers() -> None:
     init = f"{LAYERS}\nself.drop = nn.Dropout(0.5)\nself.eval()"
-    text = wrapped(module(CHAIN.replace("return x", "return self.drop(x)"), init), "remove-dead-work").program
-    outer, steps = text.index("    def forward(self, x):"), text.index("    def _forward_steps(self, x):")
+    text = wrapped(
+        module(CHAIN.replace("return x", "return self.drop(x)"), init), "remove-dead-work"
+    ).program
+    outer, steps = (
+        text.index("    def forward(self, x):"),
+        text.index("    def _forward_steps(self, x):"),
+    )
     assert steps < outer and "return _replayed(self, self._forward_steps, x)" in text[outer:]
     assert "not drop.training" in text[steps:outer] and "self.drop" not in text[outer:]
     assert "x.is_cuda" in text[outer:] and "x.is_cuda" not in text[steps:outer]
@@ -82,7 +89,11 @@ NOT_RECORDED = {
     "two views of one result": (f"{CHAIN}, x.t()", LAYERS, "x"),
     "a part of a larger result": (f"{CHAIN}[:, 2:]", LAYERS, "x"),
     "numbers from the host": (f"{CHAIN} * torch.tensor([1.0, 2.0] * 4)", LAYERS, "x"),
-    "a tensor that is no buffer": (f"{CHAIN} * self.scale", f"{LAYERS}\nself.scale = torch.ones(8)", "x"),
+    "a tensor that is no buffer": (
+        f"{CHAIN} * self.scale",
+        f"{LAYERS}\nself.scale = torch.ones(8)",
+        "x",
+    ),
     "inputs in a list": (CHAIN.replace("return", "x = x + y[0]\nreturn"), LAYERS, "x, y"),
 }
 
@@ -93,13 +104,17 @@ def test_what_a_replay_would_get_wrong_is_refused(case: str) -> None:
     values = "torch.randn(6, 8)"
     if arguments == "x, y":
         values += ", [torch.randn(6, 8)]" if "y[0]" in forward else ", torch.randn(6, 8)"
-    source = module(forward, init, values).replace("forward(self, x)", f"forward(self, {arguments})")
+    source = module(forward, init, values).replace(
+        "forward(self, x)", f"forward(self, {arguments})"
+    )
     assert graph_sites(source) == ()
 
 
 KEPT_IN_STEP = {
-    "dropout": "for layer in self.layers:\n    x = torch.relu(F.dropout(layer(x), 0.5, True))\nreturn x",
-    "running statistics": "for layer in self.layers:\n    x = torch.relu(self.norm(layer(x)))\nreturn x",
+    "dropout": "for layer in self.layers:\n    x = torch.relu(F.dropout(layer(x), 0.5, "
+    "True))\nreturn x",
+    "running statistics": "for layer in self.layers:\n    x = "
+    "torch.relu(self.norm(layer(x)))\nreturn x",
 }
 
 
@@ -148,7 +163,9 @@ def test_sizes_that_depend_on_data_are_refused() -> None:
 
 def test_large_kernels_gain_nothing() -> None:
     big = module(
-        "return torch.relu(self.layer(x))", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)"
+        "return torch.relu(self.layer(x))",
+        "self.layer = nn.Linear(4096, 4096)",
+        "torch.randn(4096, 4096)",
     )
     assert graph_sites(big) == ()
 
@@ -159,7 +176,9 @@ def test_nothing_is_recorded_on_a_cpu() -> None:
 
 
 def test_several_results_are_copied_one_by_one() -> None:
-    text = wrapped(module(CHAIN.replace("return x", 'return {"a": x, "b": (x + 1, 2)}'), LAYERS)).program
+    text = wrapped(
+        module(CHAIN.replace("return x", 'return {"a": x, "b": (x + 1, 2)}'), LAYERS)
+    ).program
     assert "return _copied(self.result)" in text
     namespace: dict[str, object] = {}
     exec(text, namespace)
@@ -200,7 +219,8 @@ def test_the_default_mode_is_there_for_every_target_and_claims_no_gain() -> None
 def test_a_target_is_compiled_under_its_own_name_and_replayed_where_launches_cost_most() -> None:
     (site,) = compile_sites(module(CHAIN, LAYERS))
     assert (
-        site.summary == "torch.compile of the target, default mode, replayed as one CUDA graph" and site.wraps
+        site.summary == "torch.compile of the target, default mode, replayed as one CUDA graph"
+        and site.wraps
     )
     (site,) = compile_sites(HEAVY)
     assert site.summary == "torch.compile of the target, mode max-autotune-no-cudagraphs"
@@ -218,7 +238,9 @@ def test_random_draws_and_rewritten_targets_are_not_compiled() -> None:
     assert "compile-target" not in [site.skill for site in left]
 
 
-def test_a_compiler_that_fails_is_asked_once_and_the_original_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_asked_once_and_the_original_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened = on_cuda(HEAVY, "compile-target")
     step = Step(skill="compile-target", site=opened.capture().sites[0].site)
     namespace: dict[str, object] = {}
@@ -263,7 +285,10 @@ def test_a_loop_is_found_with_its_state_and_its_constants() -> None:
 
 
 def test_operations_on_the_state_alone_belong_to_the_step_that_follows() -> None:
-    forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.a(step) + self.b(h))\nreturn h"
+    forward = (
+        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.a(step) + "
+        "self.b(h))\nreturn h"
+    )
     source = module(forward, "self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)", WALK)
     (loop,) = loops_of(on_cuda(source).graph)
     assert [node.target._opname for node in loop.steps[0]] == ["linear", "linear", "add", "tanh"]
@@ -285,16 +310,21 @@ def test_what_is_no_such_loop_is_left_alone(case: str) -> None:
 
 
 def test_steps_of_a_long_loop_are_not_rewritten_one_by_one() -> None:
-    opened = on_cuda(module(SCAN, DECAY, "torch.randn(64, 5, 8)"), "fused-pointwise", "fused-recurrence")
+    opened = on_cuda(
+        module(SCAN, DECAY, "torch.randn(64, 5, 8)"), "fused-pointwise", "fused-recurrence"
+    )
     assert {site.skill for site in opened.capture().sites} == {"fused-recurrence"}
     short = on_cuda(
-        module("return torch.relu(x + 1) * self.decay", DECAY, "torch.randn(4096, 8)"), "fused-pointwise"
+        module("return torch.relu(x + 1) * self.decay", DECAY, "torch.randn(4096, 8)"),
+        "fused-pointwise",
     )
     assert {site.skill for site in short.capture().sites} == {"fused-pointwise"}
 
 
 def test_a_matrix_product_in_a_step_is_not_fused() -> None:
-    forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.b(h))\nreturn h"
+    forward = (
+        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.b(h))\nreturn h"
+    )
     opened = on_cuda(module(forward, "self.b = nn.Linear(8, 8)", WALK), "fused-recurrence")
     assert opened.capture().sites == () and not opened.notes
 
@@ -326,15 +356,27 @@ RECURRENCES = {
     "the last state": (SCAN.replace("torch.stack(out)", "h"), DECAY, WALK, "x"),
     "two states": (PAIR, "self.start = nn.Parameter(torch.randn(5, 8))", WALK, "x"),
     "two tensors, stacked along another dimension": (MIXED, "pass", f"{WALK}, {WALK}", "x, y"),
-    "many elements": (SCAN, "self.decay = nn.Parameter(torch.randn(13))", "torch.randn(4, 31, 13)", "x"),
-    "bfloat16": (SCAN, "self.decay = nn.Parameter(torch.randn(8).bfloat16())", f"{WALK}.bfloat16()", "x"),
+    "many elements": (
+        SCAN,
+        "self.decay = nn.Parameter(torch.randn(13))",
+        "torch.randn(4, 31, 13)",
+        "x",
+    ),
+    "bfloat16": (
+        SCAN,
+        "self.decay = nn.Parameter(torch.randn(8).bfloat16())",
+        f"{WALK}.bfloat16()",
+        "x",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", RECURRENCES)
 def test_a_recurrence_in_one_kernel_agrees_with_the_loop(interpreter, case: str) -> None:
     forward, init, values, arguments = RECURRENCES[case]
-    source = module(forward, init, values).replace("forward(self, x)", f"forward(self, {arguments})")
+    source = module(forward, init, values).replace(
+        "forward(self, x)", f"forward(self, {arguments})"
+    )
     candidate = rewrite(source, "fused-recurrence")
     found = interpreter.ask(before=source, after=candidate.program)
     assert not found["fell_back"] and all(found["same_kind"])
@@ -343,7 +385,9 @@ def test_a_recurrence_in_one_kernel_agrees_with_the_loop(interpreter, case: str)
         assert ours <= 2 * eager + slack
 
 
-@pytest.mark.parametrize("start", ["x[0], dtype=torch.float64", "x[0], dtype=torch.bfloat16", "x[0, 0]"])
+@pytest.mark.parametrize(
+    "start", ["x[0], dtype=torch.float64", "x[0], dtype=torch.bfloat16", "x[0, 0]"]
+)
 def test_a_state_that_starts_in_another_dtype_or_shape_is_refused(start: str) -> None:
     source = module(SCAN.replace("zeros_like(x[0])", f"zeros_like({start})"), DECAY, WALK)
     opened = on_cuda(source, "fused-recurrence")
@@ -362,10 +406,13 @@ for step in x:
     out.append(h)
 return torch.stack(out), c
 """
-LAYERS_OF_CELL = "self.gate, self.see, self.keep = nn.Linear(16, 8), nn.Linear(8, 8), nn.Linear(8, 8)"
+LAYERS_OF_CELL = (
+    "self.gate, self.see, self.keep = nn.Linear(16, 8), nn.Linear(8, 8), nn.Linear(8, 8)"
+)
 HOISTED = {
     "a layer of the input": (
-        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.see(step) + self.keep(h))\nreturn h",
+        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.see(step) + "
+        "self.keep(h))\nreturn h",
         LAYERS_OF_CELL,
     ),
     "a layer of both": (
@@ -413,7 +460,9 @@ def test_products_that_depend_on_the_state_stay_in_the_loop(case: str) -> None:
 
 def test_sixteen_bits_are_not_added_in_another_order() -> None:
     source = module(
-        HOISTED["a layer of both"][0], "self.gate = nn.Linear(16, 8).bfloat16()", f"{WALK}.bfloat16()"
+        HOISTED["a layer of both"][0],
+        "self.gate = nn.Linear(16, 8).bfloat16()",
+        f"{WALK}.bfloat16()",
     )
     assert sites(source, "hoist-recurrent-input") == []
 
@@ -459,7 +508,11 @@ MOVED = {
         "self.c = nn.Conv2d(8, 8, 3)",
         IMAGES,
     ),
-    "an image for all": ("return self.c(x) * x[0, :, 1:-1, 1:-1]", "self.c = nn.Conv2d(8, 8, 3)", IMAGES),
+    "an image for all": (
+        "return self.c(x) * x[0, :, 1:-1, 1:-1]",
+        "self.c = nn.Conv2d(8, 8, 3)",
+        IMAGES,
+    ),
     "a slope for each channel": (
         "return self.bend(self.c(x))",
         "self.c, self.bend = nn.Conv2d(8, 8, 3), nn.PReLU(8)",
@@ -470,14 +523,21 @@ MOVED = {
         "self.c = nn.ConvTranspose2d(8, 4, 2, 2)",
         IMAGES,
     ),
-    "two results": ("h = self.c(x)\nreturn h, torch.relu(h)", "self.c = nn.Conv2d(8, 8, 3)", IMAGES),
+    "two results": (
+        "h = self.c(x)\nreturn h, torch.relu(h)",
+        "self.c = nn.Conv2d(8, 8, 3)",
+        IMAGES,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", MOVED)
 def test_a_network_in_channels_last_gives_the_same_values_and_strides(case: str) -> None:
     source = module(*MOVED[case])
-    before, after = instance(source, None, torch.float32), instance(moved(source), None, torch.float32)
+    before, after = (
+        instance(source, None, torch.float32),
+        instance(moved(source), None, torch.float32),
+    )
 
     def never(*_: object) -> None:
         raise AssertionError("the guard refused the verified workload")

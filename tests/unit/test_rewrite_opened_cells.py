@@ -1,9 +1,20 @@
-"""Recurrent cells opened: the product of all inputs before the loop, the rest as torch computes it there."""
+"""Recurrent cells opened: the product of all inputs before the loop, the rest as torch computes it
+there."""
 
 from collections.abc import Iterator
 
 import pytest
-from rewrite_helpers import assert_same, instance, module, on_cpu, program, rewrite, sites, skill, workload
+from rewrite_helpers import (
+    assert_same,
+    instance,
+    module,
+    on_cpu,
+    program,
+    rewrite,
+    sites,
+    skill,
+    workload,
+)
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -23,7 +34,9 @@ ZEROS = "h = c = x.new_zeros(x.size(0), 8)"
 GRU, LSTM = "h = self.gru(x[:, t], h)", "h, c = self.lstm(x[:, t], (h, c))"
 
 
-def loop(body: str, head: str = EACH, result: str = "torch.stack(out, 1)", start: str = ZEROS) -> str:
+def loop(
+    body: str, head: str = EACH, result: str = "torch.stack(out, 1)", start: str = ZEROS
+) -> str:
     lines = "\n    ".join(body.split("\n"))
     return f"{start}\nout = []\n{head}\n    {lines}\n    out.append(h)\nreturn {result}"
 
@@ -103,7 +116,9 @@ def test_products_of_all_inputs_stand_before_a_loop_over_cells(kernels, case: st
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("case", ["gru", "lstm, with its last states", "rnn", "two upon each other"])
+@pytest.mark.parametrize(
+    "case", ["gru", "lstm, with its last states", "rnn", "two upon each other"]
+)
 def test_gradients_flow_through_opened_cells(kernels, case: str, training: bool) -> None:
     source, x, found = source_of(LOOPS[case]), torch.randn(SHAPE, dtype=torch.float64), []
     text = for_a_gpu(source, training).replace("torch.float32", "torch.float64")
@@ -114,7 +129,9 @@ def test_gradients_flow_through_opened_cells(kernels, case: str, training: bool)
                 weight.mul_(0.3)
         given = x.clone().requires_grad_()
         results = made(given)
-        total = sum(r.square().sum() for r in (results if isinstance(results, tuple) else (results,)))
+        total = sum(
+            r.square().sum() for r in (results if isinstance(results, tuple) else (results,))
+        )
         wanted = [
             given,
             *made.parameters(),
@@ -152,7 +169,8 @@ def test_cells_without_a_product_of_all_inputs_stay_closed(case: str) -> None:
 def test_one_loop_of_two_is_opened_alone() -> None:
     both = (
         f"{ZEROS}\nout, back = [], []\n{EACH}\n    {GRU}\n    out.append(h)\n{BACKWARD}\n    "
-        "c = self.bare(x[:, t], c)\n    back.append(c)\nreturn torch.stack(out, 1), torch.stack(back, 1)"
+        "c = self.bare(x[:, t], c)\n    back.append(c)\nreturn torch.stack(out, 1), "
+        "torch.stack(back, 1)"
     )
     opened = EngineSession(program(source_of(both)), workload(), "cuda", [skill(NAME)])
     first, second = opened.capture().sites

@@ -39,13 +39,15 @@ SAME = {
     "a walrus in a test": ("if (n := a + 1) > 3:\n    b = n\nd = n + b\nreturn d", 1, 2),
     "several targets": ("c, (d, *e) = a, (b, 1, 2)\nx = c + d\ny = sum(e)\nreturn x * y", 1, 2),
     "with": (
-        "import contextlib\nwith contextlib.nullcontext(4) as w:\n    c = a * w\nd = c + b\nreturn d",
+        "import contextlib\nwith contextlib.nullcontext(4) as w:\n    c = a * w\nd = c + "
+        "b\nreturn d",
         2,
         3,
     ),
     "a lambda's own parameter": ("f = lambda a: a + 1\nc = f(b)\nreturn c + a", 1, 2),
     "a lambda's default": ("c = a + 1\nf = lambda x=c: x * 2\nd = f()\nreturn d", 2, 3),
-    "several lines and comments": ("c = (\n    a\n    + b\n)  # why\n# more\nd = c * 2\nreturn d", 1, 6),
+    "several lines and comments": ("c = (\n    a\n    + b\n)  # why\n# more\nd = c * "
+                                   "2\nreturn d", 1, 6),
 }  # fmt: skip
 
 
@@ -53,14 +55,17 @@ SAME = {
 def test_the_program_computes_what_it_did(body: str, first: int, last: int) -> None:
     outlined = moved(body, first, last)
     for arguments, named in [((3,), {}), ((4, 7), {"flag": False}), ((5, 1, 2, 3), {"flag": True})]:
-        assert result(outlined.text, *arguments, **named) == result(program(body), *arguments, **named)
+        assert result(outlined.text, *arguments, **named) == result(
+            program(body), *arguments, **named
+        )
     assert f"self.{outlined.method}(" in outlined.text
 
 
 REFUSED = {
     "unbound before": ("if flag:\n    c = a\nd = c + 1\nreturn d", 3, 3, "c may be unbound before"),
     "unbound after": ("d = a\nif flag:\n    c = a + 1\nreturn c", 2, 3, "c may be unbound after"),
-    "returns in the middle": ("if flag:\n    return a\nc = a + b\nreturn c", 1, 3, "return in the middle"),
+    "returns in the middle": ("if flag:\n    return a\nc = a + "
+                              "b\nreturn c", 1, 3, "return in the middle"),
     "del": ("c = a + b\ndel a\nreturn c", 1, 2, "they delete a"),
     "import": ("import math\nc = math.pi * a\nreturn c", 1, 2, "they import"),
     "a closure sees a later value": (
@@ -70,7 +75,8 @@ REFUSED = {
     "a lazy generator": ("g = (a * i for i in rest)\na = 0\nreturn list(g)", 1, 1, "shares a"),
     "nothing is used": ("c = a + b\nreturn a", 1, 1, "nothing that they compute is used"),
     "two on one line": ("c = a; d = (c +\n  1)\nreturn d", 1, 1, "another statement"),
-    "a walrus behind a condition": ("c = a and (n := b)\nd = c + n\nreturn d", 1, 2, "n may be unbound"),
+    "a walrus behind a condition": ("c = a and (n := b)\nd = c + "
+                                    "n\nreturn d", 1, 2, "n may be unbound"),
     "locals()": ("c = a + b\nreturn locals()['c']", 1, 1, "locals()"),
     "nonlocal": ("def f():\n    nonlocal a\n    a = 1\nc = a + b\nreturn c", 4, 4, "nonlocal"),
     "a generator": ("c = a + b\nyield c", 1, 1, "generator"),
@@ -112,7 +118,9 @@ def test_two_classes_and_two_parts_have_names_of_their_own() -> None:
 
 
 def test_runs_lie_between_breaks_and_leave_out_what_computes_nothing() -> None:
-    text = program("c = a + b\nd = c.item()\ne = c * 2\nf = e + 1\nif a:\n    return e\ng = f\nreturn g * 2")
+    text = program(
+        "c = a + b\nd = c.item()\ne = c * 2\nf = e + 1\nif a:\n    return e\ng = f\nreturn g * 2"
+    )
     assert runs(text, "Net", {4}) == [
         Part(first=3, last=3),
         Part(first=5, last=6),

@@ -1,4 +1,5 @@
-"""Modules that cannot be one graph: where they break, and which of their statements can be rewritten."""
+"""Modules that cannot be one graph: where they break, and which of their statements can be
+rewritten."""
 
 from __future__ import annotations
 
@@ -77,7 +78,10 @@ def test_parts_lie_between_breaks_and_read_no_number_that_changes(
     """``rate`` is another number in each call: a graph that holds it would never be used."""
     program, _ = net
     parts = {one.part for one in found.parts}
-    first, second = line(program, "        h = self.a(x)"), line(program, "        y = self.b(h) * scale")
+    first, second = (
+        line(program, "        h = self.a(x)"),
+        line(program, "        y = self.b(h) * scale"),
+    )
     assert parts == {
         Part(first=first, last=first + 1),
         Part(first=second, last=second + 1),
@@ -87,20 +91,27 @@ def test_parts_lie_between_breaks_and_read_no_number_that_changes(
 
 def rewritten(program: Program, workload: Workload, first: str, last: str) -> str:
     part = Part(first=line(program, f"        {first}"), last=line(program, f"        {last}"))
-    session = EngineSession(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
+    session = EngineSession(
+        replace(program, part=part), workload, "cpu", [skill("fused-pointwise")]
+    )
     site = session.capture().sites[0]
     return session.make([Step(skill=site.skill, site=site.site, parameters={})]).program
 
 
 def test_a_rewrite_edits_its_statements_alone(net: tuple[Program, Workload]) -> None:
     program, workload = net
-    text = rewritten(program, workload, "h = self.a(x)", "h = F.silu(h) * torch.sigmoid(h) + 0.5 * h")
+    text = rewritten(
+        program, workload, "h = self.a(x)", "h = F.silu(h) * torch.sigmoid(h) + 0.5 * h"
+    )
     lines = text.split("\n")
     call = lines.index("        h = self._forward_part(x)")
     rest = program.source[program.source.index("        if h.abs()") :].rstrip()
     assert rest in text and lines[call + 1].strip() == "if h.abs().max() > 100:"
     assert "return self._forward_part_eager(x)" in text
-    moved = "        h = self.a(x)\n        h = F.silu(h) * torch.sigmoid(h) + 0.5 * h\n        return h"
+    moved = (
+        "        h = self.a(x)\n        h = F.silu(h) * torch.sigmoid(h) + 0.5 * h\n        "
+        "return h"
+    )
     assert moved in text
 
 
@@ -121,12 +132,16 @@ class Shared(nn.Module):
 
 
 def test_results_that_share_memory_go_on_sharing_it(tmp_path: Path) -> None:
-    """What comes after writes into ``y``, which is ``h``: a part may hand on both only as one memory."""
+    """What comes after writes into ``y``, which is ``h``: a part may hand on both only as one
+    memory."""
     program, workload = recorded(tmp_path, SHARED, "Shared", (256,), torch.randn(256, 256))
     part = Part(
-        first=line(program, "        h = F.silu(self.a(x)) * 2 + 1"), last=line(program, "        y = h.t()")
+        first=line(program, "        h = F.silu(self.a(x)) * 2 + 1"),
+        last=line(program, "        y = h.t()"),
     )
-    session = EngineSession(replace(program, part=part), workload, "cpu", [skill("fused-pointwise")])
+    session = EngineSession(
+        replace(program, part=part), workload, "cpu", [skill("fused-pointwise")]
+    )
     for site in session.capture().sites:
         try:
             made = session.make([Step(skill=site.skill, site=site.site, parameters={})])
@@ -154,8 +169,12 @@ class Changed(nn.Module):
         ("out = [x * 2, x + 1]; x = out", "hands on a list"),
     ],
 )
-def test_statements_that_change_what_others_hold_are_no_part(tmp_path: Path, code: str, why: str) -> None:
-    text = CHANGED.format(code=code).replace("return x *", "return x[0] *" if "out" in code else "return x *")
+def test_statements_that_change_what_others_hold_are_no_part(
+    tmp_path: Path, code: str, why: str
+) -> None:
+    text = CHANGED.format(code=code).replace(
+        "return x *", "return x[0] *" if "out" in code else "return x *"
+    )
     program, workload = recorded(tmp_path, text, "Changed", (), torch.randn(4, 8), [])
     at = line(program, f"        {code}")
     with pytest.raises(CaptureError, match=why):

@@ -1,4 +1,5 @@
-"""Every way to spell an op: a captured graph, printed without any rewrite, computes what eager does."""
+"""Every way to spell an op: a captured graph, printed without any rewrite, computes what eager
+does."""
 
 from dataclasses import replace
 
@@ -84,7 +85,8 @@ CASES = [
         ROWS,
     ),
     (
-        "y = F.interpolate(x, scale_factor=2)\nreturn F.adaptive_avg_pool2d(y, 1).view(x.size(0), -1)",
+        "y = F.interpolate(x, scale_factor=2)\nreturn F.adaptive_avg_pool2d(y, "
+        "1).view(x.size(0), -1)",
         "pass",
         IMAGES,
     ),
@@ -114,7 +116,8 @@ CASES = [
     ),
     (  # layers with several results, of which one is used
         "out, _ = self.m(x)\nreturn F.relu(self.fc(out[:, -1])), self.p(x)[0]",
-        "self.m = nn.LSTM(8, 16)\nself.fc = nn.Linear(16, 4)\nself.p = nn.MaxPool1d(2, return_indices=True)",
+        "self.m = nn.LSTM(8, 16)\nself.fc = nn.Linear(16, 4)\nself.p = nn.MaxPool1d(2, "
+        "return_indices=True)",
         TOKENS,
     ),
     (  # a loss without a reduction means one thing to aten and another to torch's own function

@@ -1,4 +1,5 @@
-"""Layers of one input, diagonals of products, totals behind a softmax: fires where right, and only there."""
+"""Layers of one input, diagonals of products, totals behind a softmax: fires where right, and only
+there."""
 
 import pytest
 import torch
@@ -19,9 +20,12 @@ TALL = "torch.randn(20000, 8)"
     ("forward", "init"),
     [
         ("return self.a(x).exp() + self.b(x).sum() - self.c(x).abs()", THREE),
-        ("return self.a(x).exp() + self.b(x).sum() - self.c(x).abs()", THREE.replace(")", ", bias=False)")),
-        ("a, c = torch.relu(self.a(x) * 2), torch.relu(self.c(x) * 2)\nreturn a @ c.T[:, :3]", THREE),
-        ("return self.a(x).view(-1, 2, 2).transpose(1, 2) * self.c(x).sum() + self.b(x).mean()", THREE),
+        ("return self.a(x).exp() + self.b(x).sum() - "
+         "self.c(x).abs()", THREE.replace(")", ", bias=False)")),
+        ("a, c = torch.relu(self.a(x) * 2), torch.relu(self.c(x) * 2)\nreturn a @ "
+         "c.T[:, :3]", THREE),
+        ("return self.a(x).view(-1, 2, 2).transpose(1, 2) * self.c(x).sum() + "
+         "self.b(x).mean()", THREE),
         ("y = x.view(-1, 2, 8)\nreturn torch.cat([self.a(y), self.b(y), self.c(y)], -1)", THREE),
     ],
 )  # fmt: skip
@@ -69,7 +73,10 @@ def test_weights_that_take_longer_to_join_than_to_launch_are_left_alone() -> Non
         ("return torch.diag(torch.mm(x.T, x)) + 1", (600, 400)),
         ("return torch.diagonal(x @ x[:300].T)", (600, 400)),
         ("return torch.diagonal(x[:300] @ x.T) + 1", (600, 400)),
-        ("return torch.diagonal(torch.bmm(x, x.transpose(1, 2)), dim1=-2, dim2=-1).sum(0)", (3, 600, 400)),
+        (
+            "return torch.diagonal(torch.bmm(x, x.transpose(1, 2)), dim1=-2, dim2=-1).sum(0)",
+            (3, 600, 400),
+        ),
         ("return torch.diagonal(x @ x[0].T, dim1=2, dim2=1)", (3, 600, 400)),
     ],
 )
@@ -114,7 +121,10 @@ def test_other_diagonals_are_left_alone(forward: str) -> None:
 def test_a_total_behind_a_softmax_is_taken_by_rows(forward: str) -> None:
     source = module(forward)
     made = rewrite(source, "total-by-rows")
-    assert "by_row" in made.program and "kl_div" not in made.program.split("return self._forward_eager")[1]
+    assert (
+        "by_row" in made.program
+        and "kl_div" not in made.program.split("return self._forward_eager")[1]
+    )
     assert_same(source, made, X)
     weird = X.clone()
     weird[0, 0], weird[1, 1] = INF, -INF
@@ -130,7 +140,8 @@ def test_a_total_behind_a_softmax_is_taken_by_rows(forward: str) -> None:
         "p = torch.softmax(x, -1)\nreturn (p @ x.T).sum() + (p * x).sum()",
         "return torch.softmax(x.bfloat16(), -1).square().sum()",
         "return F.kl_div(F.log_softmax(x, 1), torch.softmax(x, -1), reduction='none')",
-        "return F.kl_div(F.log_softmax(x, 1), F.log_softmax(x, -1), reduction='sum', log_target=True)",
+        "return F.kl_div(F.log_softmax(x, 1), F.log_softmax(x, -1), reduction='sum', "
+        "log_target=True)",
         "return F.kl_div(F.log_softmax(x, 1), torch.softmax(x, -1)[:1], reduction='sum')",
         "return (x * 2).sum()",
         "return torch.softmax(x, -1).sum(dtype=torch.float64)",
@@ -141,5 +152,7 @@ def test_other_totals_are_left_alone(forward: str) -> None:
 
 
 def test_a_total_that_is_trained_keeps_its_backward() -> None:
-    source = module("return torch.softmax(self.fc(x), -1).square().sum()", "self.fc = nn.Linear(8, 8)")
+    source = module(
+        "return torch.softmax(self.fc(x), -1).square().sum()", "self.fc = nn.Linear(8, 8)"
+    )
     assert sites(source, "total-by-rows", training=True) == []

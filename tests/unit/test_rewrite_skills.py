@@ -1,4 +1,5 @@
-"""Each plain-PyTorch skill: fires where it is right, agrees with eager, stays away from near misses."""
+"""Each plain-PyTorch skill: fires where it is right, agrees with eager, stays away from near
+misses."""
 
 import re
 
@@ -68,7 +69,9 @@ def test_what_is_not_linear_down_to_the_reduction_is_left_alone(forward: str) ->
 
 def test_half_precision_weights_are_not_folded() -> None:
     source = module(
-        "return self.fc(x).sum(dim=1)", "self.fc = nn.Linear(8, 4000).half()", "torch.randn(640, 8).half()"
+        "return self.fc(x).sum(dim=1)",
+        "self.fc = nn.Linear(8, 4000).half()",
+        "torch.randn(640, 8).half()",
     )
     assert sites(source, "reassociate-linear-reduction") == []
 
@@ -86,7 +89,9 @@ def test_half_precision_weights_are_not_folded() -> None:
 def test_a_chain_is_multiplied_in_the_cheaper_order(forward: str) -> None:
     init = "self.a = nn.Parameter(torch.randn(64, 64))\nself.b = nn.Parameter(torch.randn(64, 64))"
     source = module(forward, init, "torch.randn(64, 2)")
-    assert_same(source, rewrite(source, "reassociate-matmul-chain"), torch.randn(64, 2, dtype=torch.float64))
+    assert_same(
+        source, rewrite(source, "reassociate-matmul-chain"), torch.randn(64, 2, dtype=torch.float64)
+    )
 
 
 def test_a_chain_in_the_cheaper_order_already_is_left_alone() -> None:
@@ -169,13 +174,15 @@ def test_the_maximum_of_a_softmax_needs_no_gradient(forward: str) -> None:
     [
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / (e.sum(1, keepdim=True) + 1e-6)",
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(0, keepdim=True)",
-        "e = torch.exp(h - h.max(1)[0])\nreturn e / e.sum(1, keepdim=True)",  # another row's maximum
+        # another row's maximum
+        "e = torch.exp(h - h.max(1)[0])\nreturn e / e.sum(1, keepdim=True)",
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1)",
         "e = torch.exp(x - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1, keepdim=True)",
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1, keepdim=True) + e",
         "z = h - h.max(1, keepdim=True)[0]\nreturn z.exp() / z.exp().sum(1, keepdim=True) + z",
         "z = h - h.max(1, keepdim=True)[0]\nreturn z - z.exp().mean(1, keepdim=True).log()",
-        "m = h.max(1, keepdim=True)[0]\nreturn (h - m) - (h - m).exp().sum(1, keepdim=True).log() + m",
+        "m = h.max(1, keepdim=True)[0]\nreturn (h - m) - (h - m).exp().sum(1, "
+        "keepdim=True).log() + m",
         "m = h.max(1, keepdim=True)[0]\nreturn h - m.detach() + m",
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\ns = e.sum(1, keepdim=True)\nreturn e / s, s",
         "e = torch.exp(h - h.max(1, keepdim=True)[0])\ns = e.sum(1).unsqueeze(1)\nreturn e / s, s",
@@ -193,8 +200,14 @@ def test_a_maximum_that_does_more_than_shift_keeps_its_indices(forward: str) -> 
 @pytest.mark.parametrize(
     ("forward", "calls"),
     [
-        ("return torch.tanh(x * 2 + 1) * torch.sigmoid(x * 2 + 1)", {"* 2": 1, "tanh(": 1, "sigmoid(": 1}),
-        ("return (x - x.mean(1, keepdim=True)) / (x - x.mean(1, keepdim=True)).std()", {"mean(": 1}),
+        (
+            "return torch.tanh(x * 2 + 1) * torch.sigmoid(x * 2 + 1)",
+            {"* 2": 1, "tanh(": 1, "sigmoid(": 1},
+        ),
+        (
+            "return (x - x.mean(1, keepdim=True)) / (x - x.mean(1, keepdim=True)).std()",
+            {"mean(": 1},
+        ),
         ("a = x.max(dim=1).values\nb = x.max(dim=1).values\nreturn a * 2 + b.exp()", {"max(": 1}),
         ("return self.fc(x).relu() + self.fc(x).exp()", {"linear(": 1}),
         ("return torch.softmax(x, 1) @ torch.softmax(x, 1).T", {"softmax(": 1}),
@@ -268,12 +281,17 @@ def test_attention_in_einsums_is_attention_in_products(scores: str, out: str) ->
     source = module(forward, inputs=HEADS4)
     made = rewrite(source, "einsum-as-matmul")
     assert "einsum(" not in made.program.split("def forward")[1].replace("# This is einsum(", "")
-    values = torch.randn(2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    values = torch.randn(
+        2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
     assert_same(source, made, values)
 
 
 def test_attention_of_rank_three_in_einsums() -> None:
-    forward = "s = torch.einsum('bid,bjd->bij', x, x)\nreturn torch.einsum('bij,bjd->bid', s.softmax(-1), x)"
+    forward = (
+        "s = torch.einsum('bid,bjd->bij', x, x)\nreturn torch.einsum('bij,bjd->bid', "
+        "s.softmax(-1), x)"
+    )
     source = module(forward, inputs="torch.randn(2, 5, 4)")
     made = rewrite(source, "einsum-as-matmul")
     assert_same(source, made, torch.randn(2, 5, 4, dtype=torch.float64))
@@ -283,14 +301,18 @@ def test_attention_of_rank_three_in_einsums() -> None:
     "forward",
     [
         "return torch.einsum('bhid,bhjd->bhij', x, x)",  # no attention
-        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-2), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', "
+        "s.softmax(-2), x)",
         "s = torch.einsum('bhid,bhjd->bhij', x, x)\nw = s.softmax(-1)\n"
         "return torch.einsum('bhij,bhjd->bhid', w, x), w",  # the weights are returned
-        "s = torch.einsum('bhid,bgjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-1), x)",
-        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bid', s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bgjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', "
+        "s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bid', "
+        "s.softmax(-1), x)",
         "s = torch.einsum('...id,...jd->...ij', x, x)\n"
         "return torch.einsum('...ij,...jd->...id', s.softmax(-1), x)",
-        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.sigmoid(), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', "
+        "s.sigmoid(), x)",
         "return torch.softmax(x.min(dim=1).values, dim=-1)",
         "a, b = x.chunk(2, -1)\nreturn torch.einsum('bhij,bhjd->bhid', a.softmax(-1), x[:, :, :2])",
     ],
@@ -306,7 +328,8 @@ def test_other_einsums_stay(forward: str) -> None:
     "call",
     [
         "torch.sum(y, dim=1, keepdim=True)", "y.mean(dim=1)", "torch.max(y, dim=1)[0]",
-        "torch.min(y, 1, keepdim=True)[0]", "y.amax(dim=1)", "torch.logsumexp(y, dim=1, keepdim=True)",
+        "torch.min(y, 1, keepdim=True)[0]", "y.amax(dim=1)", "torch.logsumexp(y, dim=1, "
+                                                             "keepdim=True)",
         "y.prod(1)",
         "torch.softmax(y, dim=1)", "F.log_softmax(y, dim=1)",
     ],
@@ -347,10 +370,14 @@ def test_other_reductions_are_left_alone(forward: str) -> None:
 @pytest.mark.parametrize(
     "forward",
     [
-        "return F.relu(F.relu(x))", "return F.relu(torch.sigmoid(x))", "return F.relu(F.leaky_relu(x, 0.1))",
-        "return F.relu(F.elu(x, 0.5))", "return F.elu(torch.sigmoid(x))", "return torch.floor(torch.ceil(x))",
-        "return torch.clamp(torch.tanh(x), -1.0, 1.0)", "return F.hardtanh(torch.sigmoid(x), 0.0, 1.0)",
-        "return torch.clamp(torch.clamp(x, -1.0, 0.5), 0.0, 2.0)", "return F.relu(torch.softmax(x, dim=1))",
+        "return F.relu(F.relu(x))", "return F.relu(torch.sigmoid(x))",
+        "return F.relu(F.leaky_relu(x, 0.1))",
+        "return F.relu(F.elu(x, 0.5))", "return F.elu(torch.sigmoid(x))",
+        "return torch.floor(torch.ceil(x))",
+        "return torch.clamp(torch.tanh(x), -1.0, 1.0)", "return F.hardtanh(torch.sigmoid(x), "
+                                                        "0.0, 1.0)",
+        "return torch.clamp(torch.clamp(x, -1.0, 0.5), "
+        "0.0, 2.0)", "return F.relu(torch.softmax(x, dim=1))",
         "return torch.abs(torch.sigmoid(x)).mean(dim=1)", "return F.leaky_relu(torch.exp(x), 0.2)",
         "return torch.clamp(x, max=0.25).clamp(min=-0.5)", "return F.relu6(F.hardsigmoid(x))",
     ],
@@ -415,7 +442,9 @@ def test_other_uses_of_diag_are_left_alone(forward: str) -> None:
 
 
 def test_a_constant_mask_is_built_once_and_state_dict_stays() -> None:
-    source = module("mask = torch.ones(8, 8).tril() > 0\nreturn x.unsqueeze(1).masked_fill(mask, -1.0)")
+    source = module(
+        "mask = torch.ones(8, 8).tril() > 0\nreturn x.unsqueeze(1).masked_fill(mask, -1.0)"
+    )
     made = rewrite(source, "hoist-invariant-tensors")
     assert "@functools.cache" in made.program and "register_buffer" not in made.program
     assert_same(source, made, X, exact=True)
@@ -442,7 +471,9 @@ def test_tensors_that_may_differ_or_leave_are_not_cached(forward: str) -> None:
         ("torch.arange(8)", False),
     ],
 )
-def test_a_constant_as_long_as_the_batch_is_for_this_batch_alone(constant: str, pinned: bool) -> None:
+def test_a_constant_as_long_as_the_batch_is_for_this_batch_alone(
+    constant: str, pinned: bool
+) -> None:
     source = module(f"return x * ({constant} + 1)")
     made = rewrite(source, "hoist-invariant-tensors")
     assert ("x.shape == (6, 8)" in made.program) == pinned
@@ -454,7 +485,9 @@ def test_a_constant_as_long_as_the_batch_is_for_this_batch_alone(constant: str, 
 
 def test_two_constants_that_a_helper_makes_keep_a_name_each() -> None:
     forward = "def hidden(n):\n    return torch.ones(n, n).triu() > 0\n"
-    source = module(forward + "return x.masked_fill(hidden(8)[0], 1.0)[:, :4].masked_fill(hidden(4)[1], 2.0)")
+    source = module(
+        forward + "return x.masked_fill(hidden(8)[0], 1.0)[:, :4].masked_fill(hidden(4)[1], 2.0)"
+    )
     made = rewrite(source, "hoist-invariant-tensors")
     names = re.findall(r"def (\w+_once\w*)\(", made.program)
     assert len(names) == len(set(names)) == 2
@@ -484,7 +517,11 @@ def test_batch_norm_folds_into_the_convolution_in_eval_mode(bias: bool, affine: 
 def test_batch_norm_in_train_mode_or_behind_something_else_stays() -> None:
     init = CONV.format(bias=True, affine=True)
     assert (
-        sites(module("return self.bn(self.conv(x))", init, IMAGES), "fold-batchnorm-eval", training=True)
+        sites(
+            module("return self.bn(self.conv(x))", init, IMAGES),
+            "fold-batchnorm-eval",
+            training=True,
+        )
         == []
     )
     twice = "y = self.conv(x)\nreturn self.bn(y) + y"
@@ -509,7 +546,10 @@ def test_unused_results_and_eval_dropout_go() -> None:
     [
         ("self.drop = nn.Dropout(0.0)", "drop.p == 0.0"),
         ("self.drop = nn.Dropout(p=0)", "drop.p == 0"),
-        ("self.p = 0.0\nself.drop = lambda x: F.dropout(x, self.p, self.training)", "self.p == 0.0"),
+        (
+            "self.p = 0.0\nself.drop = lambda x: F.dropout(x, self.p, self.training)",
+            "self.p == 0.0",
+        ),
     ],
 )
 def test_a_dropout_that_drops_nothing_goes_in_train_mode_too(init: str, checked: str) -> None:
@@ -566,7 +606,9 @@ def test_convolutions_that_would_lose_or_break_are_left_alone(init: str, forward
 def test_average_pooling_merges_into_the_convolution(conv: str, pool: str) -> None:
     channels = 4 if "groups" in conv else 3
     source = module(
-        f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", f"torch.randn(8, {channels}, 65, 64)"
+        f"y = self.conv(x)\nreturn {pool}",
+        f"self.conv = {conv}",
+        f"torch.randn(8, {channels}, 65, 64)",
     )
     images = torch.randn(8, channels, 65, 64, dtype=torch.float64)
     assert_same(source, rewrite(source, "avgpool-into-conv"), images)
@@ -586,5 +628,7 @@ def test_average_pooling_merges_into_the_convolution(conv: str, pool: str) -> No
     ],
 )
 def test_pooling_that_is_not_such_a_mean_is_left_alone(conv: str, pool: str) -> None:
-    source = module(f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", "torch.randn(8, 3, 64, 64)")
+    source = module(
+        f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", "torch.randn(8, 3, 64, 64)"
+    )
     assert sites(source, "avgpool-into-conv") == []

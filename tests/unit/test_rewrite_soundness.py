@@ -1,4 +1,5 @@
-"""What changes between two calls: the rewritten forward gives eager's answer, or takes eager's path."""
+"""What changes between two calls: the rewritten forward gives eager's answer, or takes eager's
+path."""
 
 import copy
 import io
@@ -30,7 +31,9 @@ def loaded(source: str, name: str = "rewritten_soundness") -> types.ModuleType:
     return made
 
 
-def pair(source: str, skill_name: str, **options: object) -> tuple[torch.nn.Module, torch.nn.Module]:
+def pair(
+    source: str, skill_name: str, **options: object
+) -> tuple[torch.nn.Module, torch.nn.Module]:
     """Eager and rewritten, with the same weights, in eval mode."""
     after = loaded(rewrite(source, skill_name, **options).program).Model()
     before = loaded(source, "before_soundness").Model()
@@ -39,7 +42,9 @@ def pair(source: str, skill_name: str, **options: object) -> tuple[torch.nn.Modu
 
 
 def agree(before: torch.nn.Module, after: torch.nn.Module, *inputs: object) -> None:
-    torch.testing.assert_close(after(*inputs), before(*inputs), equal_nan=True, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        after(*inputs), before(*inputs), equal_nan=True, rtol=1e-4, atol=1e-4
+    )
 
 
 def both(change, *modules: torch.nn.Module) -> None:
@@ -129,7 +134,10 @@ def test_the_stride_of_a_replaced_layer_may_change() -> None:
 def test_batch_norm_behind_an_unbatched_convolution_is_left_alone() -> None:
     init = "self.conv = nn.Conv2d(3, 8, 1)\nself.bn = nn.BatchNorm2d(8)"
     forward = "y = self.conv(x)\nreturn F.batch_norm(y, self.bn.running_mean, self.bn.running_var)"
-    assert sites(module(forward, init, "torch.randn(3, 8, 8)"), "fold-batchnorm-eval", training=False) == []
+    assert (
+        sites(module(forward, init, "torch.randn(3, 8, 8)"), "fold-batchnorm-eval", training=False)
+        == []
+    )
 
 
 def test_under_autocast_the_dtypes_are_eagers() -> None:
@@ -168,7 +176,9 @@ def test_gradients_are_eagers_at_every_kink(forward: str, skill_name: str) -> No
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0)
 
 
-HOISTED = module("keep = torch.tril(torch.ones(8, 8))\nreturn x @ (keep * 2)", "self.fc = nn.Linear(8, 8)")
+HOISTED = module(
+    "keep = torch.tril(torch.ones(8, 8))\nreturn x @ (keep * 2)", "self.fc = nn.Linear(8, 8)"
+)
 
 
 def test_a_tensor_built_in_inference_mode_serves_training_later() -> None:
@@ -204,23 +214,28 @@ def test_rewriting_a_class_and_its_heir_ends_in_no_circle() -> None:
 
 
 SCALED = (
-    "import torch\n\n\ndef gate(x, scale=2.0, mask=None):\n    y = torch.relu(torch.sigmoid(x)) * scale\n"
+    "import torch\n\n\ndef gate(x, scale=2.0, mask=None):\n    y = torch.relu(torch.sigmoid(x)) * "
+    "scale\n"
 )
 SCALED += (
-    "    return y if mask is None else y * mask\n\n\ndef get_inputs():\n    return [torch.randn(4, 4){}]\n"
+    "    return y if mask is None else y * mask\n\n\ndef get_inputs():\n    return "
+    "[torch.randn(4, 4){}]\n"
 )
 
 
 @pytest.mark.parametrize("more", ["", ", 2.0, torch.ones(4, 4)"])
 @pytest.mark.parametrize(
-    "call", [{}, {"scale": 3.0}, {"mask": torch.zeros(4, 4)}, {"mask": 0.5}, {"scale": torch.tensor(2.0)}]
+    "call",
+    [{}, {"scale": 3.0}, {"mask": torch.zeros(4, 4)}, {"mask": 0.5}, {"scale": torch.tensor(2.0)}],
 )
 def test_defaults_of_a_function_are_checked_like_arguments(more: str, call: dict) -> None:
     source = SCALED.format(more)
     opened = EngineSession(
         program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")]
     )
-    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
+    made = opened.propose(
+        [Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]
+    ).candidate
     x = torch.randn(4, 4)
     torch.testing.assert_close(loaded(made.program).gate(x, **call), loaded(source).gate(x, **call))
 
@@ -276,7 +291,9 @@ def test_a_program_that_decides_by_its_batch_fixes_it() -> None:
 
 
 def test_a_result_never_becomes_the_input_itself() -> None:
-    source = module("return x[:, :1].clone().sum(dim=1, keepdim=True), F.relu(torch.relu(x)), torch.relu(x)")
+    source = module(
+        "return x[:, :1].clone().sum(dim=1, keepdim=True), F.relu(torch.relu(x)), torch.relu(x)"
+    )
     for name in ("singleton-reduction", "value-range-collapse"):
         before, after = pair(source, name)
         agree(before, after, X)
@@ -295,7 +312,8 @@ def test_a_copy_of_a_parameter_is_not_needless() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "F.relu(F.softplus(x, beta=-1.0))", "torch.round(x.clamp(0, 7), decimals=-1).clamp(max=7.0)",
+        "F.relu(F.softplus(x, beta=-1.0))", "torch.round(x.clamp(0, 7), "
+                                            "decimals=-1).clamp(max=7.0)",
         "torch.ones(6, 8, dtype=torch.int32).view(torch.float32).clamp(min=0.5)",
         "F.relu(-x.abs()) + torch.full((8,), 2.7, dtype=torch.int64)",
         "1 / torch.abs(x.clamp(min=0.0))",
@@ -320,8 +338,12 @@ def test_a_given_argument_stays_a_keyword() -> None:
     source = "import torch\n\n\ndef f(x, *, p=1.0):\n    return torch.relu(torch.sigmoid(x)) * p\n"
     specs = (ArgSpec(name=None, dtype="float32", shape=(3, 4)), ArgSpec(name="p", value=3.0))
     load = Workload(name="p", origin=WorkloadOrigin.PRAGMA, inputs=specs)
-    opened = EngineSession(program(source, "f", "function"), load, "cpu", [skill("value-range-collapse")])
-    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
+    opened = EngineSession(
+        program(source, "f", "function"), load, "cpu", [skill("value-range-collapse")]
+    )
+    made = opened.propose(
+        [Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]
+    ).candidate
     x = torch.randn(3, 4)
     for p in (1.0, 3.0):
         torch.testing.assert_close(loaded(made.program).f(x, p=p), loaded(source).f(x, p=p))
@@ -329,7 +351,8 @@ def test_a_given_argument_stays_a_keyword() -> None:
 
 def test_rms_norm_by_hand_belongs_to_one_skill() -> None:
     source = module(
-        "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)", inputs="torch.randn(64, 4096)"
+        "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
+        inputs="torch.randn(64, 4096)",
     )
     opened = session(source, "fused-norm", "fused-reduction")
     owners = {name for name, rewrite_ in opened.rewrites.items() if rewrite_.match(opened.graph)}

@@ -1,4 +1,5 @@
-"""Several spellings of one operation are captured as one; what is another operation stays as it is."""
+"""Several spellings of one operation are captured as one; what is another operation stays as it
+is."""
 
 import pytest
 import torch
@@ -49,7 +50,10 @@ def operations(forward: str, init: str = WEIGHTS, inputs: str = "torch.randn(6, 
             "v, m = torch.var_mean(x, 1, keepdim=True, correction=0)\nreturn (x - m) / v",
             ["var", "mean", "sub", "div"],
         ),
-        ("v, m = torch.std_mean(x, 1, keepdim=True)\nreturn (x - m) / v", ["std", "mean", "sub", "div"]),
+        (
+            "v, m = torch.std_mean(x, 1, keepdim=True)\nreturn (x - m) / v",
+            ["std", "mean", "sub", "div"],
+        ),
     ],
 )
 def test_a_spelling_becomes_the_one_that_skills_know(forward: str, expected: list[str]) -> None:
@@ -103,7 +107,8 @@ def test_flattened_dimensions_are_reduced_as_they_were(reduction: str) -> None:
 def test_the_rewritten_program_computes_what_the_spelling_does() -> None:
     """Through a layer, whose call returns the indices too."""
     source = module(
-        "v, i = self.pool(torch.inner(x, self.w))\nreturn v.relu().relu() + 0 * torch.addmm(self.b, x, "
+        "v, i = self.pool(torch.inner(x, self.w))\nreturn v.relu().relu() + 0 * "
+        "torch.addmm(self.b, x, "
         "self.w.t()).amax()",
         f"{WEIGHTS}\n{POOL}",
     )

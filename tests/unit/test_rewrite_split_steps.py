@@ -1,4 +1,5 @@
-"""Scans whose state has a dimension of its own: one kernel, between what is done for all steps at once."""
+"""Scans whose state has a dimension of its own: one kernel, between what is done for all steps at
+once."""
 
 import pytest
 from codegen_helpers import Child
@@ -30,7 +31,9 @@ STATE = "h = a[:, t] * h + bu[:, t]"
 READ = "(h * c[:, t].unsqueeze(1)).sum(-1)"
 
 
-def scan(*body: str, head: str = EACH, result: str = "torch.stack(ys, 1)", before: str = BEFORE) -> str:
+def scan(
+    *body: str, head: str = EACH, result: str = "torch.stack(ys, 1)", before: str = BEFORE
+) -> str:
     lines = "\n    ".join(line for part in body for line in part.split("\n"))
     return f"{before}\n{head}\n    {lines}\nreturn {result}"
 
@@ -42,7 +45,9 @@ def source_of(forward: str, values: str = SIZES, init: str = INIT) -> str:
 SCANS = {
     "a product and a sum": scan(STATE, f"ys.append({READ})"),
     "an einsum": scan(STATE, "ys.append(torch.einsum('bdn,bn->bd', h, c[:, t, :]))"),
-    "an einsum with spaces": scan(STATE, "y = torch.einsum('b d n, b n -> b d', h, c[:, t])\nys.append(y)"),
+    "an einsum with spaces": scan(
+        STATE, "y = torch.einsum('b d n, b n -> b d', h, c[:, t])\nys.append(y)"
+    ),
     "a matrix product": scan(STATE, "ys.append((h @ c[:, t].unsqueeze(-1)).squeeze(-1))"),
     "a skip of the input": scan(STATE, f"ys.append({READ} + self.d * u[:, t])"),
     "a layer behind it": scan(STATE, f"ys.append(self.head({READ}))"),
@@ -69,7 +74,10 @@ SCANS = {
     "stacked in front": scan(STATE, f"ys.append({READ})", result="torch.stack(ys)"),
     "all but the first": scan(STATE, f"ys.append({READ})", head="for t in range(1, x.size(1)):"),
     "written into a tensor": scan(
-        STATE, f"ys[:, t] = {READ}", result="ys", before=BEFORE.replace("ys = []", "ys = torch.empty_like(x)")
+        STATE,
+        f"ys[:, t] = {READ}",
+        result="ys",
+        before=BEFORE.replace("ys = []", "ys = torch.empty_like(x)"),
     ),
     "a gate of the input in front": scan(
         "h = torch.sigmoid(self.step(x[:, t])).unsqueeze(-1) * h + bu[:, t]", f"ys.append({READ})"
@@ -95,7 +103,9 @@ def assert_fused(interpreter, source: str, slack: float = 2e-6) -> str:
 
 
 @pytest.mark.parametrize("case", SCANS)
-def test_a_scan_with_a_dimension_of_states_is_one_kernel_between_others(interpreter, case: str) -> None:
+def test_a_scan_with_a_dimension_of_states_is_one_kernel_between_others(
+    interpreter, case: str
+) -> None:
     text = assert_fused(interpreter, source_of(SCANS[case]))
     fast = text[text.rindex("return self._forward_eager") :]
     assert fast.count("recurrence(") == 1 and len(fast.splitlines()) < 40
@@ -109,14 +119,19 @@ def test_other_sizes(interpreter, case: str, values: str) -> None:
 
 def test_steps_in_front(interpreter) -> None:
     forward = (
-        "h, ys = x.new_zeros(3, 6), []\nfor step in x:\n    h = torch.tanh(0.5 * h + self.step(step))\n"
+        "h, ys = x.new_zeros(3, 6), []\nfor step in x:\n    h = torch.tanh(0.5 * h + "
+        "self.step(step))\n"
         "    ys.append(torch.softmax(self.head(h), dim=-1))\nreturn torch.stack(ys)"
     )
     assert_fused(interpreter, source_of(forward, "torch.randn(7, 3, 6)"))
 
 
 def test_steps_that_lie_along_different_dimensions(interpreter) -> None:
-    forward = scan(STATE, f"ys.append({READ})").replace("bu[:, t]", "bu[t]").replace("c[:, t]", "c[..., t]")
+    forward = (
+        scan(STATE, f"ys.append({READ})")
+        .replace("bu[:, t]", "bu[t]")
+        .replace("c[:, t]", "c[..., t]")
+    )
     moved = "bu, c = bu.transpose(0, 1).contiguous(), c.transpose(1, 2).contiguous()\nh = x"
     assert_fused(interpreter, source_of(forward.replace("h = x", moved, 1)))
 
@@ -134,7 +149,9 @@ NEAR = {
     "the state of the step before": scan("g = h", STATE, "ys.append((h - g).sum(-1))"),
     "a sum over the batch": scan(STATE, "ys.append(h.sum(0))\nh = h + 0 * h.sum(0)"),
     "a product on the state": scan("h = a[:, t] * (h @ self.w) + bu[:, t]", f"ys.append({READ})"),
-    "a result that is read at once": scan(STATE, f"y = {READ}", "ys.append(y)", "h = h + y.unsqueeze(-1)"),
+    "a result that is read at once": scan(
+        STATE, f"y = {READ}", "ys.append(y)", "h = h + y.unsqueeze(-1)"
+    ),
     "a state that is put off": scan(
         "h = a[:, t] * h + k",
         "k = bu[:, t]",

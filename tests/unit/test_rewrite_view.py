@@ -21,7 +21,10 @@ LAYERS = module(
 
 def test_operations_with_what_they_read_and_yield() -> None:
     view = view_of(graph_of(LAYERS))
-    told = [(one.role.value, one.op, one.reads, one.numbers, one.forms[0].shape) for one in view.operations]
+    told = [
+        (one.role.value, one.op, one.reads, one.numbers, one.forms[0].shape)
+        for one in view.operations
+    ]
     assert told == [
         ("state", "", (), (), (4, 8)),
         ("state", "", (), (), (4,)),

@@ -18,14 +18,19 @@ from kernel_lsp import scratch
 print(tempfile.mkdtemp(prefix=scratch.prefix("gate"), dir=sys.argv[1]), flush=True)
 time.sleep(60)
 """
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells whose a number is")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="Linux tells whose a number is"
+)
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     root = Path(scratch.__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(folder)}
     child = subprocess.Popen(
-        [sys.executable, "-c", MAKE, str(folder)], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MAKE, str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout is not None
     return child, Path(child.stdout.readline().strip())
@@ -57,7 +62,9 @@ def test_what_a_killed_process_has_left_is_removed_and_nothing_else(tmp_path: Pa
 
 def test_a_number_that_has_come_again_is_another_process(tmp_path: Path) -> None:
     name = scratch.prefix("gate")
-    earlier = name.rsplit(".", 1)[0] + ".1-x"  # this very process's number, of the start of the machine
+    earlier = (
+        name.rsplit(".", 1)[0] + ".1-x"
+    )  # this very process's number, of the start of the machine
     (tmp_path / earlier).mkdir()
     assert scratch.sweep(tmp_path) == [tmp_path / earlier]
 

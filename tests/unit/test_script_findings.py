@@ -1,4 +1,5 @@
-"""Findings about a program: what a training script gets, and how they are shown, dismissed and reported."""
+"""Findings about a program: what a training script gets, and how they are shown, dismissed and
+reported."""
 
 import json
 
@@ -153,7 +154,10 @@ def test_the_mended_script_is_quiet() -> None:
         ("torch.cuda.empty_cache()", ""),
         ("append(loss)", "append(loss.detach())"),
         ("block_size = 256", 'torch.set_float32_matmul_precision("high")'),
-        ("x.to(device), y.to(device)", "x.to(device, non_blocking=True), y.to(device, non_blocking=True)"),
+        (
+            "x.to(device), y.to(device)",
+            "x.to(device, non_blocking=True), y.to(device, non_blocking=True)",
+        ),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -169,7 +173,9 @@ def test_the_mended_script_is_quiet() -> None:
         ("import math", "# kernel-lsp: off KL319\nimport math", {"KL319"}),
     ],
 )
-def test_a_comment_silences_a_line_a_function_or_the_file(old: str, new: str, gone: set[str]) -> None:
+def test_a_comment_silences_a_line_a_function_or_the_file(
+    old: str, new: str, gone: set[str]
+) -> None:
     text = SCRIPT.replace(old, new, 1)
     left = {f.rule for f in run(text).findings}
     assert {f.rule for f in run().findings} - left == gone
@@ -207,15 +213,21 @@ def test_the_editor_shows_them_and_measures_nothing_for_them() -> None:
     assert set(codes(session)) >= EXPECTED.keys() - {"KL320"}
     document = session.documents[URI]
     place = SCRIPT.index("torch.cuda.empty_cache()")
-    assert session.targets(URI, Span(start=place, end=place)) == []  # nothing that a job could be about
-    assert {lens.qualname for lens in session.lenses(URI)} == {t.qualname for t in document.analysis.targets}
+    assert (
+        session.targets(URI, Span(start=place, end=place)) == []
+    )  # nothing that a job could be about
+    assert {lens.qualname for lens in session.lenses(URI)} == {
+        t.qualname for t in document.analysis.targets
+    }
 
 
 def test_dismissing_one_is_remembered_for_its_text_and_its_file() -> None:
     session = opened()
     document = session.documents[URI]
     (finding,) = (f for f in document.analysis.findings if f.rule == "KL312")
-    events = session.dismiss(URI, None, "KL312", "proposal", "style", fingerprint_of(document, finding))
+    events = session.dismiss(
+        URI, None, "KL312", "proposal", "style", fingerprint_of(document, finding)
+    )
     assert [event.qualname for event in events] == [None]
     assert "KL312" not in codes(session) and "KL301" in codes(session)
     moved = Snapshot(uri=URI, text="# one line more\n" + SCRIPT, version=2)

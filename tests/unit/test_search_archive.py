@@ -60,7 +60,9 @@ def opened(path: Path, **more: Any) -> SqliteArchive:
 def test_what_is_added_is_there_after_reopening(path: Path) -> None:
     archive = opened(path)
     number = archive.reserve()
-    first = attempt(number, 1.5, cost=Cost(prompt_tokens=5, evaluations=1), rollout=3, turn=2, parent=7)
+    first = attempt(
+        number, 1.5, cost=Cost(prompt_tokens=5, evaluations=1), rollout=3, turn=2, parent=7
+    )
     archive.add(first)
     archive.begin(begun(4, cost=Cost(completion_tokens=9)), candidate(name="x"))
     name, seed = archive.id, archive.seed
@@ -107,7 +109,10 @@ def test_exchanges_and_drafted_skills_are_kept_for_the_trainer(path: Path) -> No
     archive.add(begun(0, complaint="no call"), [exchange, exchange], [draft])
     archive.close()
     with sqlite3.connect(path) as database:
-        assert database.execute("SELECT number, agent FROM exchanges").fetchall() == [(0, "policy")] * 2
+        assert (
+            database.execute("SELECT number, agent FROM exchanges").fetchall()
+            == [(0, "policy")] * 2
+        )
         assert database.execute("SELECT count(*) FROM drafts").fetchall() == [(1,)]
     database.close()
 
@@ -188,7 +193,9 @@ def test_a_damaged_archive_is_kept_and_a_new_one_begun(path: Path, harm: Any) ->
     archive.close()
     path.write_bytes(harm(path.read_bytes()))
     again = opened(path)
-    assert len(again.problems) == 1 and "damaged" in again.problems[0] and list(again.attempts) == []
+    assert (
+        len(again.problems) == 1 and "damaged" in again.problems[0] and list(again.attempts) == []
+    )
     again.add(attempt(0, 1.0))
     again.close()
     assert Path(f"{path}.damaged").exists()
@@ -289,7 +296,9 @@ def test_on_disk_it_is_what_it_is_in_memory(tmp_path_factory: Any, events: list[
             assert archive.reserve() >= max((a.number for a in model.attempts), default=0)
         elif what == "begin" and number in {a.number for a in model.attempts}:
             continue  # a number is begun once
-        elif what != "begin" and any(c.id == made.id and a.number != number for a, c in model.unfinished):
+        elif what != "begin" and any(
+            c.id == made.id and a.number != number for a, c in model.unfinished
+        ):
             continue  # it waits for its own verdict
         elif what == "complain" and number in {a.number for a, _ in model.unfinished}:
             continue  # what was begun ends with a verdict
@@ -339,7 +348,9 @@ def searches() -> Iterator[Any]:
         stdin.close()
 
 
-def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(tmp_path: Path, searches: Any) -> None:
+def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(
+    tmp_path: Path, searches: Any
+) -> None:
     """One search after the other, each killed at random points until it has come to its end."""
     draw, kills, number = random.Random(5), 0, 0
     while kills < KILLS:

@@ -13,7 +13,15 @@ import search_helpers as helpers
 from search_helpers import attempt, candidate, proposal, step, verdict
 
 from kernel_lsp import tallies
-from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Evaluation, Timing, Verdict
+from kernel_lsp.records import (
+    ArmStats,
+    Attempt,
+    Bottleneck,
+    EvalStatus,
+    Evaluation,
+    Timing,
+    Verdict,
+)
 from kernel_lsp.search import bottleneck
 from kernel_lsp.search.bandit import FILE, BanditArms, upper
 
@@ -63,14 +71,22 @@ def test_untried_skills_come_first_then_those_that_pay(tmp_path: Path) -> None:
     for number in range(40):
         arms.learn(tried(f"good{number}", 2.0, "good"), MEMORY, DEVICE)
         arms.learn(tried(f"bad{number}", None, "bad"), MEMORY, DEVICE)
-    assert arms.order(["bad", "good", "new", "newer"], MEMORY, DEVICE) == ["new", "newer", "good", "bad"]
+    assert arms.order(["bad", "good", "new", "newer"], MEMORY, DEVICE) == [
+        "new",
+        "newer",
+        "good",
+        "bad",
+    ]
     assert arms.order(["bad", "good"], COMPUTE, DEVICE) == ["bad", "good"]  # nothing is known there
     assert arms.order(["bad", "good"], MEMORY, "cpu") == ["bad", "good"]
 
 
 def test_the_bonus_of_ucb1_tuned_by_hand() -> None:
-    """4 tries with gains 0, 0, 1, 1: mean 0.5, variance 0.25; among 100 tries ln(100) / 4 = 1.151."""
-    arm = ArmStats(skill="f", bottleneck=MEMORY, device=DEVICE, tries=4, gain_sum=2.0, gain_squares=2.0)
+    """4 tries with gains 0, 0, 1, 1: mean 0.5, variance 0.25; among 100 tries ln(100) / 4 =
+    1.151."""
+    arm = ArmStats(
+        skill="f", bottleneck=MEMORY, device=DEVICE, tries=4, gain_sum=2.0, gain_squares=2.0
+    )
     often = math.log(100) / 4
     assert upper(arm, 100) == pytest.approx(0.5 + math.sqrt(often * 0.25))
     sure = ArmStats(
@@ -125,7 +141,9 @@ def test_what_was_not_timed_is_no_failure(tmp_path: Path, status: EvalStatus) ->
     assert found.proposal is not None
     untimed = Evaluation(status=status, device="interpreter")
     BanditArms(tmp_path).learn(
-        replace(found, fitness=None, proposal=replace(found.proposal, evaluation=untimed)), MEMORY, "cpu"
+        replace(found, fitness=None, proposal=replace(found.proposal, evaluation=untimed)),
+        MEMORY,
+        "cpu",
     )
     assert BanditArms(tmp_path).stats() == ()
 
@@ -135,7 +153,11 @@ def test_what_was_not_timed_is_no_failure(tmp_path: Path, status: EvalStatus) ->
 
 def timed(call_ms: float, device_ms: float | None = None) -> Evaluation:
     def times(ms: float) -> tuple[Timing, ...]:
-        return (Timing(provider="eager", median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=9, cold_cache=True),)
+        return (
+            Timing(
+                provider="eager", median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=9, cold_cache=True
+            ),
+        )
 
     found = replace(verdict(2.0), timings=times(call_ms))
     return replace(found, device_timings=times(device_ms)) if device_ms else found
@@ -160,7 +182,9 @@ GB = 10**9
 def test_what_limits_a_target(
     read: int | None, words: tuple[str, ...], evaluation: Evaluation | None, expected: Bottleneck
 ) -> None:
-    task = helpers.task("cuda", device_name="NVIDIA H200", words=words, read_bytes=read, written_bytes=0)
+    task = helpers.task(
+        "cuda", device_name="NVIDIA H200", words=words, read_bytes=read, written_bytes=0
+    )
     assert bottleneck.of(task, evaluation) is expected
 
 

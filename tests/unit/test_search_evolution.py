@@ -41,7 +41,8 @@ def context(parent: Attempt | None, seed: int = 0) -> Context:
 
 
 @pytest.mark.parametrize(
-    ("length", "bin_"), [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2), (1400, 3), (10**6, 9)]
+    ("length", "bin_"),
+    [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2), (1400, 3), (10**6, 9)],
 )
 def test_complexity_is_counted_in_doublings(length: int, bin_: int) -> None:
     assert features.cell(candidate(text="x" * length or " ")).complexity == bin_
@@ -93,7 +94,8 @@ def test_a_seed_lives_on_all_islands_and_an_attempt_on_its_own() -> None:
 
 
 def test_the_best_tenth_moves_on_around_the_ring_and_no_further() -> None:
-    """20 natives of island 0 before the first migration: its best two become members of island 1."""
+    """20 natives of island 0 before the first migration: its best two become members of island
+    1."""
     natives = [attempt(n, 1.0 + n / 100, island=0) for n in range(20)]
     before = [*natives, attempt(MIGRATE_EVERY - 1, 1.0, island=3)]
     assert islands.population(before, 1) == []
@@ -159,12 +161,17 @@ def test_quick_moves_start_from_what_the_engine_made() -> None:
 
 def test_a_model_is_shown_the_best_others_and_a_pair_of_one_kind() -> None:
     texts = ["x" * 100, "x" * 300, "x" * 900, "x" * 2000, "@triton.jit" + "x" * 5000]
-    known = [attempt(n, 1.0 + n, candidate(text=t, name=str(n)), move=Move.SEED) for n, t in enumerate(texts)]
+    known = [
+        attempt(n, 1.0 + n, candidate(text=t, name=str(n)), move=Move.SEED)
+        for n, t in enumerate(texts)
+    ]
     for number in range(30):
         chosen = Evolution(0).choose(ledger(*known), number, slow=True)
         assert chosen is not None
         shown = [a.number for a in chosen.best]
-        expected = [n for n in (4, 3, 2, 1, 0) if chosen.parent is None or n != chosen.parent.number][:3]
+        expected = [
+            n for n in (4, 3, 2, 1, 0) if chosen.parent is None or n != chosen.parent.number
+        ][:3]
         assert shown == expected
         cells = {a.cell for a in chosen.best}
         assert len(chosen.diverse) <= 2 and all(a.cell not in cells for a in chosen.diverse)
@@ -177,7 +184,11 @@ def test_a_model_is_shown_the_best_others_and_a_pair_of_one_kind() -> None:
 def test_best_of_n_never_looks_at_anything() -> None:
     archive = ledger(attempt(0, 5.0))
     chosen = BestOf(1).choose(archive, 3, slow=True)
-    assert chosen is not None and (chosen.move, chosen.parent, chosen.best) == (Move.RESTART, None, ())
+    assert chosen is not None and (chosen.move, chosen.parent, chosen.best) == (
+        Move.RESTART,
+        None,
+        (),
+    )
     assert BestOf(1).choose(archive, 3, slow=False) is None
 
 
@@ -211,14 +222,16 @@ def test_another_chain_or_value_is_no_point() -> None:
 
 
 def test_the_effect_of_a_value_is_carried_over() -> None:
-    """b = 1 has halved the time once, c = 1 has doubled it: a = 2 is better tried with b than with c."""
+    """b = 1 has halved the time once, c = 1 has doubled it: a = 2 is better tried with b than with
+    c."""
     known = {(0, 0, 0): 0.0, (0, 1, 0): 0.7, (0, 0, 1): -0.7, (1, 0, 0): 0.05}
     with_b, with_c, plain = promises([(2, 1, 0), (2, 0, 1), (2, 0, 0)], known)
     assert with_b > plain > with_c >= 0
 
 
 def test_an_unknown_value_promises_more_than_a_known_bad_one() -> None:
-    """Ten plans of which the first nine were seen, a good one among them: the tenth is worth a look."""
+    """Ten plans of which the first nine were seen, a good one among them: the tenth is worth a
+    look."""
     known = {(plan, 0): 1.0 if plan == 2 else 0.0 for plan in range(9)}
     unknown, bad = promises([(9, 0), (7, 1)], known)
     assert unknown > bad
@@ -229,10 +242,13 @@ def test_nothing_can_be_expected_of_a_single_attempt() -> None:
     assert promises([], {(0, 0): 1.0, (0, 1): 2.0}) == []
 
 
-@given(st.dictionaries(st.tuples(*[st.integers(0, 3)] * 3), st.floats(-3, 3), min_size=2, max_size=20))
+@given(
+    st.dictionaries(st.tuples(*[st.integers(0, 3)] * 3), st.floats(-3, 3), min_size=2, max_size=20)
+)
 def test_expected_improvements_are_finite_and_never_negative(known: dict[Any, float]) -> None:
     found = promises(list(SearchSpace(steps=(), axes=tuple(
-        SearchAxis(step=0, name=n, choices=(0, 1, 2, 3)) for n in "abc")).all()), known)  # fmt: skip
+        SearchAxis(step=0, name=n, choices=(0, 1, 2, 3)) for n in "abc")).all()),
+        known)  # fmt: skip
     assert all(0 <= value < 100 for value in found)
 
 
@@ -261,10 +277,13 @@ async def test_mutations_are_of_the_parent_and_never_repeat() -> None:
 
 
 @pytest.mark.parametrize(
-    "parent", [None, attempt(0, 1.0), chained(0, 1.0, step("gone", a=0)), chained(0, 1.0, step("plain"))]
+    "parent",
+    [None, attempt(0, 1.0), chained(0, 1.0, step("gone", a=0)), chained(0, 1.0, step("plain"))],
 )
 async def test_nothing_is_mutated_where_nothing_can_be_chosen(parent: Attempt | None) -> None:
-    workshop = ScriptedWorkshop([site("f", a=[0, 1]), site("plain"), site("g", nonfinite=[False, True])])
+    workshop = ScriptedWorkshop(
+        [site("f", a=[0, 1]), site("plain"), site("g", nonfinite=[False, True])]
+    )
     mutate = Mutate(workshop, ledger())
     assert await mutate.propose(helpers.task(), context(parent)) is None
 
@@ -316,7 +335,10 @@ async def test_a_chain_that_the_engine_refuses_is_not_asked_for_again() -> None:
 
 def test_seeds_enter_once_and_need_no_judgement() -> None:
     archive = MemoryArchive()
-    seeds = [proposal(candidate(name="a"), verdict(2.0)), proposal(candidate(name="b"), verdict(None))]
+    seeds = [
+        proposal(candidate(name="a"), verdict(2.0)),
+        proposal(candidate(name="b"), verdict(None)),
+    ]
     for _ in range(2):
         attempts.enter(archive, seeds, lambda judged: {"told": judged.proposal.id})
     assert [(a.number, a.move, a.complete, a.fitness) for a in archive.attempts] == [

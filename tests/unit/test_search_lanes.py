@@ -1,4 +1,5 @@
-"""Generating and judging at the same time: no device waits for a model; on one GPU they take turns."""
+"""Generating and judging at the same time: no device waits for a model; on one GPU they take
+turns."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import pytest
 import search_helpers as helpers
 from search_helpers import proposal, verdict
 
-from kernel_lsp.records import Context, ProposedDraft, SearchBudget, SearchJudgement, SearchTask, StopReason
+from kernel_lsp.records import (
+    Context,
+    ProposedDraft,
+    SearchBudget,
+    SearchJudgement,
+    SearchTask,
+    StopReason,
+)
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.ledger import MemoryArchive
@@ -26,7 +34,8 @@ REPLY_S, JUDGE_S, SAMPLES = 2.0, 0.3, 8
 
 @dataclass
 class Device:
-    """A judge on one device, which adds up how long it was busy between its first and last verdict."""
+    """A judge on one device, which adds up how long it was busy between its first and last
+    verdict."""
 
     clock: Callable[[], float]
     seconds: float = JUDGE_S
@@ -83,7 +92,9 @@ def search(device: Device, model: Model, lanes: SearchWorkers, candidates: int) 
         moves={},
         judge=device,
         archive=MemoryArchive(),
-        budget=SpentBudget(limits=SearchBudget(candidates=candidates, seconds=None, stagnation=9999)),
+        budget=SpentBudget(
+            limits=SearchBudget(candidates=candidates, seconds=None, stagnation=9999)
+        ),
         lanes=lanes,
     )
 
@@ -102,8 +113,9 @@ def test_the_device_is_idle_less_than_a_tenth_of_the_time() -> None:
 
 @pytest.mark.alone
 async def test_the_same_on_the_real_clock() -> None:
-    """A tenth of the times: 0.2 s for a reply, 30 ms for a verdict; what the loop takes counts here. The best
-    of some, because a machine that stands still for a moment is no fault of the loop's."""
+    """A tenth of the times: 0.2 s for a reply, 30 ms for a verdict; what the loop takes counts
+    here. The best of some, because a machine that stands still for a moment is no fault of the
+    loop's."""
     shares = []
     while len(shares) < 5 and min(shares, default=1.0) >= 0.1:
         device = Device(time.monotonic, JUDGE_S / 10)

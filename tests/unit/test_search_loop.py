@@ -1,4 +1,5 @@
-"""The loop with scripted proposers and judges: what is judged, when it ends, what a failure leaves."""
+"""The loop with scripted proposers and judges: what is judged, when it ends, what a failure
+leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from typing import Any
 
 import pytest
 import search_helpers as helpers
-from search_helpers import ScriptedJudge, ScriptedWorkshop, attempt, candidate, proposal, site, step, verdict
+from search_helpers import (
+    ScriptedJudge,
+    ScriptedWorkshop,
+    attempt,
+    candidate,
+    proposal,
+    site,
+    step,
+    verdict,
+)
 
 from kernel_lsp.errors import BackboneError, EvaluationError
 from kernel_lsp.records import (
@@ -97,14 +107,19 @@ async def test_a_quick_verdict_is_judged_in_full_when_it_beats_the_best_one() ->
     loop = made(judge, proposers=[Model(list("abcde"))])
     assert await loop.run() is StopReason.EXHAUSTED
     quick = [(name, False) for name in "abcde"]
-    assert sorted(judge.asked) == sorted([*quick, ("a", True), ("d", True)])  # 2.05 is no 3 % more than 2
+    assert sorted(judge.asked) == sorted(
+        [*quick, ("a", True), ("d", True)]
+    )  # 2.05 is no 3 % more than 2
     known = {a.candidate.id: a for a in loop.archive.attempts if a.candidate}
     assert {name: a.complete for name, a in known.items()} == {
         "a": True, "b": False, "c": False, "d": True, "e": False,
     }  # fmt: skip
     assert known["d"].fitness == 3.0 and known["e"].fitness is None
     assert known["a"].cost == Cost(
-        prompt_tokens=100, completion_tokens=10, evaluations=2, evaluation_s=known["a"].cost.evaluation_s
+        prompt_tokens=100,
+        completion_tokens=10,
+        evaluations=2,
+        evaluation_s=known["a"].cost.evaluation_s,
     )
 
 
@@ -130,7 +145,9 @@ async def test_the_same_candidate_is_never_judged_again() -> None:
 
 
 async def test_a_useless_reply_is_kept_with_its_complaint() -> None:
-    loop = made(ScriptedJudge(lambda candidate: 1.0), proposers=[Model(["!no call in the reply", "a"])])
+    loop = made(
+        ScriptedJudge(lambda candidate: 1.0), proposers=[Model(["!no call in the reply", "a"])]
+    )
     await loop.run()
     assert [a.complaint for a in loop.archive.attempts] == ["no call in the reply", ""]
 
@@ -211,7 +228,9 @@ async def test_at_the_roofline_nothing_more_is_tried() -> None:
     for least_ms, reason in ((0.44, StopReason.EXHAUSTED), (0.46, StopReason.ROOFLINE)):
         archive = MemoryArchive()
         attempts.enter(
-            archive, [replace(seed, evaluation=replace(evaluation, least_ms=least_ms))], lambda judged: {}
+            archive,
+            [replace(seed, evaluation=replace(evaluation, least_ms=least_ms))],
+            lambda judged: {},
         )
         judge = ScriptedJudge(lambda candidate: 1.0)
         assert await made(judge, proposers=[Model(["a"])], archive=archive).run() is reason
@@ -308,7 +327,8 @@ async def test_cancelling_ends_everything_at_once(after_s: float) -> None:
 
 
 async def test_a_search_goes_on_where_it_ended() -> None:
-    """Begun candidates come first; a quick verdict that looks better is judged in full; nothing else is."""
+    """Begun candidates come first; a quick verdict that looks better is judged in full; nothing
+    else is."""
     archive = MemoryArchive()
     unfinished = Attempt(number=0, move=Move.RESTART, proposer="m", created=helpers.CREATED)
     archive.begin(unfinished, candidate(name="begun"))
@@ -324,7 +344,8 @@ async def test_a_search_goes_on_where_it_ended() -> None:
 async def test_a_verdict_that_a_killed_process_had_reached_is_recalled() -> None:
     archive = MemoryArchive()
     archive.begin(
-        Attempt(number=0, move=Move.RESTART, proposer="m", created=helpers.CREATED), candidate(name="begun")
+        Attempt(number=0, move=Move.RESTART, proposer="m", created=helpers.CREATED),
+        candidate(name="begun"),
     )
     asked: list[tuple[str, bool]] = []
 
@@ -346,7 +367,11 @@ async def test_what_is_reported() -> None:
     await made(judge, proposers=[Model(["a", "b"])], report=said.append).run()
     first, second = said
     assert first.phase == "search" and (first.done, first.total) == (1, 64)
-    assert first.proposal is not None and first.proposal.candidate.id == "a" and second.proposal is None
+    assert (
+        first.proposal is not None
+        and first.proposal.candidate.id == "a"
+        and second.proposal is None
+    )
     assert "round 1" in first.message and "best 2.04x (2.00–2.10)" in first.message
 
 
@@ -354,7 +379,10 @@ async def test_learning_hears_of_every_judgement_once() -> None:
     heard: list[Attempt] = []
     judge = ScriptedJudge(named({"a": 2.0, "b": None}))
     await made(judge, proposers=[Model(["a", "!none", "b", "a"])], learn=heard.append).run()
-    assert [(a.candidate.id, a.complete) for a in heard if a.candidate] == [("a", True), ("b", False)]
+    assert [(a.candidate.id, a.complete) for a in heard if a.candidate] == [
+        ("a", True),
+        ("b", False),
+    ]
 
 
 # --- without a model ----------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Rollouts by hand: where the next turn starts, when a rollout ends, what the search learns of its moves."""
+"""Rollouts by hand: where the next turn starts, when a rollout ends, what the search learns of its
+moves."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from search_helpers import CREATED, attempt, candidate
 
 from kernel_lsp.records import Attempt, Move, SearchBudget, SearchPlan
 from kernel_lsp.search.ledger import MemoryArchive
-from kernel_lsp.search.turns import MOST_TURNS, TurnsStrategy, count_improvements, is_finished, start
+from kernel_lsp.search.turns import (
+    MOST_TURNS,
+    TurnsStrategy,
+    count_improvements,
+    is_finished,
+    start,
+)
 
 PLAN = SearchPlan()
 
@@ -41,7 +48,9 @@ def archive(*attempts: Attempt) -> MemoryArchive:
     return made
 
 
-def choices(known: MemoryArchive, count: int = 200, strategy: TurnsStrategy | None = None) -> list[Any]:
+def choices(
+    known: MemoryArchive, count: int = 200, strategy: TurnsStrategy | None = None
+) -> list[Any]:
     turns = strategy or TurnsStrategy(PLAN, 7)
     return [turns.choose(known, number, slow=True) for number in range(100, 100 + count)]
 
@@ -50,7 +59,12 @@ def test_the_first_one_is_a_fresh_start_and_quick_proposers_have_no_part() -> No
     strategy = TurnsStrategy(PLAN, 7)
     context = strategy.choose(archive(), 5, slow=True)
     assert context is not None and context == strategy.choose(archive(), 5, slow=True)
-    assert (context.move, context.rollout, context.turn, context.parent) == (Move.RESTART, 5, 1, None)
+    assert (context.move, context.rollout, context.turn, context.parent) == (
+        Move.RESTART,
+        5,
+        1,
+        None,
+    )
     other = strategy.choose(archive(), 6, slow=True)
     assert other is not None and other.seed != context.seed
     assert TurnsStrategy(PLAN, 8).choose(archive(), 5, slow=True) != context
@@ -105,13 +119,17 @@ def test_a_finished_rollout_is_not_gone_on_with() -> None:
 
 
 def test_the_best_unfinished_rollout_goes_on_most_often_and_others_too() -> None:
-    known = archive(*(turn(n, 1.0 + n / 10, rollout=n, turn=1, move=Move.RESTART) for n in range(3)))
+    known = archive(
+        *(turn(n, 1.0 + n / 10, rollout=n, turn=1, move=Move.RESTART) for n in range(3))
+    )
     chosen = Counter(c.rollout for c in choices(known, 1000) if c.move is Move.REFINE)
     assert chosen[2] > chosen[1] > chosen[0] > 0 and chosen[2] > 0.5 * chosen.total()
 
 
 def test_the_next_turn_waits_for_the_verdict_of_the_one_before() -> None:
-    known = archive(turn(0, 1.5, move=Move.RESTART), turn(1, 1.2, rollout=1, turn=1, move=Move.RESTART))
+    known = archive(
+        turn(0, 1.5, move=Move.RESTART), turn(1, 1.2, rollout=1, turn=1, move=Move.RESTART)
+    )
     assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {0, 1}
     known.begin(turn(2, None), candidate(name="new"))
     assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {1}
@@ -146,7 +164,9 @@ def test_the_posterior_moves_toward_what_pays(pays: Move) -> None:
         known.append(turn(n, best if move is pays else 1.0, rollout=n, turn=1, move=move))
     moves = Counter(context.move for context in choices(archive(*known)))
     assert moves[pays] == 200
-    nothing = [turn(n, 1.0, rollout=n, turn=1, move=m) for n, m in enumerate((Move.RESTART, Move.REFINE))]
+    nothing = [
+        turn(n, 1.0, rollout=n, turn=1, move=m) for n, m in enumerate((Move.RESTART, Move.REFINE))
+    ]
     even = Counter(context.move for context in choices(archive(*nothing), 400))
     assert 140 < even[Move.RESTART] < 260
 

@@ -1,4 +1,5 @@
-"""Flags become a plan for a search; a summary becomes lines; who proposed a candidate is one line."""
+"""Flags become a plan for a search; a summary becomes lines; who proposed a candidate is one
+line."""
 
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from kernel_lsp.records import (
 
 def test_flags_win_over_settings_and_settings_over_defaults() -> None:
     settings = Settings(search_candidates=10, search_tokens=5000)
-    found = searching.plan(settings, SearchChoice.TURNS, seconds=60.0, archive=Path("/x/a.db"), fresh=True)
+    found = searching.plan(
+        settings, SearchChoice.TURNS, seconds=60.0, archive=Path("/x/a.db"), fresh=True
+    )
     assert found is not None
     assert (found.mode, found.archive, found.fresh) == (SearchMode.TURNS, "/x/a.db", True)
     assert found.budget == SearchBudget(candidates=10, seconds=60.0, tokens=5000)
@@ -63,15 +66,20 @@ def test_a_summary_says_why_it_ended_and_what_a_gain_has_cost() -> None:
         notes=("openai:x failed 4 times and was left out: refused",), archive="/data/a.db",
     )  # fmt: skip
     assert list(searches.search_lines(summary)) == [
-        "search evolve: nothing better came any more, after 64 attempts, 12 of them by an earlier run",
-        "  cost: 41k tokens (3000 of replies), 30 evaluations in 320 s, 310 s on the GPU, 41 s of replies",
-        "  2 gains, each for 20k tokens (1500 of replies), 15 evaluations in 160 s, 155 s on the GPU,"
+        "search evolve: nothing better came any more, after 64 attempts, 12 of them by an "
+        "earlier run",
+        "  cost: 41k tokens (3000 of replies), 30 evaluations in 320 s, 310 s on the GPU, 41 s of "
+        "replies",
+        "  2 gains, each for 20k tokens (1500 of replies), 15 evaluations in 160 s, 155 s on "
+        "the GPU,"
         " 20 s of replies",
         "  moves: restart 12 tried, 8 right, 1 better (x2.00)",
         "  openai:x failed 4 times and was left out: refused",
         "  archive: /data/a.db (goes on from there; --fresh begins anew)",
     ]
-    assert searches.end_message(summary) == "search ended: nothing better came any more (64 attempts)"
+    assert (
+        searches.end_message(summary) == "search ended: nothing better came any more (64 attempts)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,8 @@ def test_a_summary_says_why_it_ended_and_what_a_gain_has_cost() -> None:
                 advice=("flash-attention",),
                 search="1f0c9a2b7d33#12",
             ),
-            "openai:Qwen3-8B@0.32, turn 2 (refine) from 3f2a9c04: fused-norm; advised by flash-attention"
+            "openai:Qwen3-8B@0.32, turn 2 (refine) from 3f2a9c04: fused-norm; advised by "
+            "flash-attention"
             "; search 1f0c9a2b7d33#12",
         ),
         (

@@ -71,7 +71,9 @@ def test_only_verified_wins_become_hints_on_the_name() -> None:
     assert TEXT[hint.span.start : hint.span.end] == "Model"
     assert hint.code == "sum-method"
     assert "2.50x (2.38–2.62)" in hint.message
-    session.learn(hint_fingerprint := proposal().fingerprint, outcome(proposal(verdict=Verdict.CORRECT)))
+    session.learn(
+        hint_fingerprint := proposal().fingerprint, outcome(proposal(verdict=Verdict.CORRECT))
+    )
     assert session.outcome(hint_fingerprint) is not None
     assert verified(session) == []
 
@@ -86,7 +88,9 @@ def test_a_raised_threshold_withdraws_the_hint() -> None:
 
 def test_the_best_come_first_and_the_number_is_limited() -> None:
     slow, fast = proposal(), proposal(qualname="Other")
-    quicker = {k: replace(v, low=4.0, mid=4.0, high=4.0) for k, v in fast.evaluation.speedups.items()}
+    quicker = {
+        k: replace(v, low=4.0, mid=4.0, high=4.0) for k, v in fast.evaluation.speedups.items()
+    }
     fast = replace(fast, evaluation=replace(fast.evaluation, speedups=quicker))
     session = learned(opened(), slow, fast)
     assert [hint.qualname for hint in verified(session)] == ["Other", "Model"]
@@ -194,7 +198,10 @@ def test_a_hover_shows_evidence_or_the_reason_or_nothing() -> None:
     name = target_of(TEXT, "Model").name_span
     assert session.hover(URI, name.start) is None
     session.learn(proposal().fingerprint, Outcome(qualname="Model", note="no skill applies"))
-    assert session.hover(URI, name.start) == (name, "**Model**: nothing is offered; no skill applies")
+    assert session.hover(URI, name.start) == (
+        name,
+        "**Model**: nothing is offered; no skill applies",
+    )
     learned(session)
     found = session.hover(URI, name.start)
     assert found is not None
@@ -208,7 +215,9 @@ def test_dismissing_silences_until_the_gain_doubles() -> None:
     assert kinds(session.dismiss(URI, "Model", "sum-method", "proposal", "wrong")) == ["dismissed"]
     assert session.actions(URI, EVERYWHERE) == []
     better = proposal()
-    much = {k: replace(v, low=5.2, mid=5.3, high=5.4) for k, v in better.evaluation.speedups.items()}
+    much = {
+        k: replace(v, low=5.2, mid=5.3, high=5.4) for k, v in better.evaluation.speedups.items()
+    }
     learned(session, replace(better, evaluation=replace(better.evaluation, speedups=much)))
     assert len(session.actions(URI, EVERYWHERE)) == 1
 
@@ -253,7 +262,9 @@ def test_a_verified_rewrite_is_offered_before_its_job_ends_and_the_faster_one_fi
     session.verified(slow.fingerprint, fast)
     session.verified(slow.fingerprint, slow)
     assert [hint.proposal for hint in verified(session)] == ["fast"]
-    session.learn(slow.fingerprint, outcome(replace(fast, verdict=Verdict.CORRECT), note="not surely faster"))
+    session.learn(
+        slow.fingerprint, outcome(replace(fast, verdict=Verdict.CORRECT), note="not surely faster")
+    )
     assert verified(session) == []
 
 
@@ -284,7 +295,9 @@ def test_a_file_that_cannot_be_read_is_not_deleted() -> None:
 
 def test_a_finding_brings_its_page_and_its_data() -> None:
     session = EditorSession()
-    session.open(snapshot(TEXT.replace("torch.sum(x, dim=1)", "torch.diag(x) @ x")), FOLDER, "model.py")
+    session.open(
+        snapshot(TEXT.replace("torch.sum(x, dim=1)", "torch.diag(x) @ x")), FOLDER, "model.py"
+    )
     look(session, session.documents[URI].snapshot)
     hint = next(hint for hint in session.hints(URI) if hint.code == "KL105")
     assert hint.page is not None
@@ -309,7 +322,9 @@ def test_the_share_of_a_recorded_run_is_told_wherever_its_target_is() -> None:
     assert hovered is not None and hovered[1] == "**Model**: 62% of the recorded time"
     learned(session)
     titles = {lens.qualname: lens.title for lens in session.lenses(URI)}
-    assert "available" in titles["Model"] and titles["Model"].endswith(" · 62% of the recorded time")
+    assert "available" in titles["Model"] and titles["Model"].endswith(
+        " · 62% of the recorded time"
+    )
     hovered = session.hover(URI, place)
     assert hovered is not None and hovered[1].endswith("**Model**: 62% of the recorded time")
     assert hovered[1] != "**Model**: 62% of the recorded time"
@@ -319,7 +334,10 @@ def test_a_recording_may_say_anything_of_shares(tmp_path: Path) -> None:
     folder = tmp_path / ".kernel-lsp"
     folder.mkdir()
     entries = [("Model", "1e300"), ("Other", "nan"), ("Third", "0.25"), ("Fourth", "-1.0")]
-    tables = [f'[[seen]]\ntarget = "m.py::{name}"\ncalls = 1\nshare = {share}\n' for name, share in entries]
+    tables = [
+        f'[[seen]]\ntarget = "m.py::{name}"\ncalls = 1\nshare = {share}\n'
+        for name, share in entries
+    ]
     (folder / "train.recorded.toml").write_text("".join(tables))
     assert shares_of("m.py", str(tmp_path)) == {"Third": 0.25}
 
@@ -339,11 +357,14 @@ def test_what_cannot_be_measured_says_first_to_record_a_run() -> None:
         "# kernel-lsp: workload",
         "get_inputs()",
     ]
-    assert [hint.message.index(way) for way in ways] == sorted(hint.message.index(way) for way in ways)
+    assert [hint.message.index(way) for way in ways] == sorted(
+        hint.message.index(way) for way in ways
+    )
 
 
 def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: Path) -> None:
-    """An object of the program's own as argument: the repository's TOML says unknown, the snapshot has it."""
+    """An object of the program's own as argument: the repository's TOML says unknown, the snapshot
+    has it."""
     project, data_dir = tmp_path / "project", tmp_path / "data"
     project.mkdir()
     path = project / "model.py"
@@ -353,7 +374,10 @@ def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: 
     ask = {name: target_of(text, name) for name in ("Model", "Other")}
 
     def known() -> dict[str, bool]:
-        return {name: has_workload(seen, target, str(project), str(data_dir)) for name, target in ask.items()}
+        return {
+            name: has_workload(seen, target, str(project), str(data_dir))
+            for name, target in ask.items()
+        }
 
     assert known() == {"Model": False, "Other": False}
     folder = store.begin(data_dir, project, "train.py")
@@ -362,7 +386,13 @@ def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: 
         {"target": "model.py::Model", "snapshot": "1.call"},
         {"target": "model.py::Other", "snapshot": "gone.call"},
     ]
-    index = {"program": "train.py", "root": str(project), "created": "2026", "command": [], "elapsed_s": 1.0}
+    index = {
+        "program": "train.py",
+        "root": str(project),
+        "created": "2026",
+        "command": [],
+        "elapsed_s": 1.0,
+    }
     assert known() == {"Model": False, "Other": False}, "not complete"
     store.finish(folder, {**index, "seen": [], "ways": ways})
     assert known() == {"Model": True, "Other": False}
@@ -378,21 +408,29 @@ def test_the_lens_of_a_target_that_nobody_has_called_asks_for_a_recorded_run() -
     fingerprint = target_of(TEXT, "Other").fingerprint
     session.learn(fingerprint, Outcome(qualname="Other", note="no workload: …"))
     lens = {one.qualname: (one.title, one.act) for one in session.lenses(URI)}
-    assert lens == {"Model": ("▷ measure", "benchmark"), "Other": ("▷ record a run to measure", "recordRun")}
+    assert lens == {
+        "Model": ("▷ measure", "benchmark"),
+        "Other": ("▷ record a run to measure", "recordRun"),
+    }
     document.unmeasurable = frozenset()
     session.unlearn(fingerprint)
     assert [one.title for one in session.lenses(URI)] == ["▷ measure", "▷ measure"]
 
 
 def ranked_proposals() -> list[Proposal]:
-    """Proposals of one target that are fastest by their middle, by their lower bound, or as torch.compile."""
+    """Proposals of one target that are fastest by their middle, by their lower bound, or as
+    torch.compile."""
     found = target_of(TEXT, "Model").fingerprint
 
-    def judged(name: str, *, compiles: bool = False, searched: bool = True, **bounds: float) -> Proposal:
+    def judged(
+        name: str, *, compiles: bool = False, searched: bool = True, **bounds: float
+    ) -> Proposal:
         made = proposal(id=name, fingerprint=found, evaluation=evaluation(**bounds))
         by_search = "1f0c9a2b7d33#12" if searched else None
         steps = (Step(skill="compile-target", site="s"),) if compiles else made.candidate.steps
-        return replace(made, candidate=replace(made.candidate, id=name, steps=steps, search=by_search))
+        return replace(
+            made, candidate=replace(made.candidate, id=name, steps=steps, search=by_search)
+        )
 
     return [
         judged("surest", low=2.35, mid=2.4, high=2.45),

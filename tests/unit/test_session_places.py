@@ -76,7 +76,9 @@ def test_a_place_in_the_text_that_it_was(
 
 
 @given(st.text("ab\n"), st.text("ab\n"), st.text("ab\n"), st.text("ab\n"), st.data())
-def test_every_place_has_one_before(head: str, gone: str, new: str, tail: str, data: st.DataObject) -> None:
+def test_every_place_has_one_before(
+    head: str, gone: str, new: str, tail: str, data: st.DataObject
+) -> None:
     old, text = head + gone + tail, head + new + tail
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))

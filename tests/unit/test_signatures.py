@@ -1,4 +1,5 @@
-"""Signatures by the real ssh-keygen: what holds, what does not, and who refuses what nobody has signed."""
+"""Signatures by the real ssh-keygen: what holds, what does not, and who refuses what nobody has
+signed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,18 @@ from kernel_lsp.skillbook.library import SkillFolder
 def made_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ada", "mallory"):
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)]
+        command = [
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            name,
+            "-f",
+            str(folder / name),
+        ]
         subprocess.run(command, check=True)
     return folder
 
@@ -44,7 +56,9 @@ def skill(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_is_signed_is_known_and_a_single_file_too(ring: Keyring, skill: Path, made_keys: Path) -> None:
+def test_what_is_signed_is_known_and_a_single_file_too(
+    ring: Keyring, skill: Path, made_keys: Path
+) -> None:
     signatures.sign(skill, key=made_keys / "ada", kind="skill")
     one = ring.verify(skill, kind="skill")
     assert (one.signer, one.name, one.release) == ("ada@example.com", "a-skill", 1)
@@ -116,7 +130,17 @@ def test_a_strangers_key_a_signature_for_another_purpose_and_a_revoked_key(
         ring.verify(skill)
     signature = statement.with_name(statement.name + signatures.SIG)
     signature.unlink()
-    command = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(made_keys / "ada"), "-n", "git", str(statement)]
+    command = [
+        "ssh-keygen",
+        "-q",
+        "-Y",
+        "sign",
+        "-f",
+        str(made_keys / "ada"),
+        "-n",
+        "git",
+        str(statement),
+    ]
     subprocess.run(command, check=True)
     with pytest.raises(SignatureError, match="does not hold"):
         ring.verify(skill)
@@ -198,7 +222,9 @@ def test_a_skill_of_somebody_else_is_left_out_when_its_signature_does_not_hold(
     assert fields() == ["signature"]
 
 
-def test_the_commands(tmp_path: Path, skill: Path, made_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(
+    tmp_path: Path, skill: Path, made_keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
 
@@ -232,7 +258,9 @@ def test_in_ci_a_policy_that_nobody_has_signed_is_refused(
     (place / "manifest.json").write_text("{}")
 
     def said(*more: str) -> str:
-        result = CliRunner().invoke(application(["models", "keys"]), ["models", "use", str(place), *more])
+        result = CliRunner().invoke(
+            application(["models", "keys"]), ["models", "use", str(place), *more]
+        )
         assert result.exit_code == 2
         return " ".join(result.stderr.split())
 

@@ -1,4 +1,5 @@
-"""Why nothing is offered, as a person reads it: places in the file, words, a hover, a refused action."""
+"""Why nothing is offered, as a person reads it: places in the file, words, a hover, a refused
+action."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -30,11 +31,13 @@ from kernel_lsp.records import (
 from kernel_lsp.session import EditorSession
 
 MEMORY = Roof(
-    kind=RoofKind.MEMORY, taken_s=33e-6, least_s=31.2e-6, bytes=134_217_728, flops=0.0, bytes_per_s=4.3e12,
+    kind=RoofKind.MEMORY, taken_s=33e-6, least_s=31.2e-6, bytes=134_217_728, flops=0.0,
+    bytes_per_s=4.3e12,
     device="an H200",
 )  # fmt: skip
 SOFTMAX = NearMiss(
-    op="softmax", missing="a dropout of 0.1 draws random numbers behind softmax", skill="flash-attention",
+    op="softmax", missing="a dropout of 0.1 draws random numbers behind "
+                          "softmax", skill="flash-attention",
     remedy="use the library's", share=0.61, line=14, code="w = torch.softmax(s, -1)",
 )  # fmt: skip
 RELU = NearMiss(op="relu", missing="no skill applies to it here", share=0.2, places=3, roof=MEMORY)
@@ -47,12 +50,14 @@ SILENT = Outcome(qualname="Model", note="no skill applies to this program", miss
 def test_a_terminal_shows_place_share_skill_reason_and_remedy() -> None:
     first, remedy, second = misses.lines(SILENT, "model.py")
     assert first == (
-        "model.py:14: softmax (about 61% of the time): flash-attention: a dropout of 0.1 draws random"
+        "model.py:14: softmax (about 61% of the time): flash-attention: a dropout of 0.1 "
+        "draws random"
         " numbers behind softmax"
     )
     assert remedy == "  -> use the library's"
     assert second == (
-        "model.py: relu in 3 places (about 20% of the time): no skill applies to it here; the first is at"
+        "model.py: relu in 3 places (about 20% of the time): no skill applies to it here; the "
+        "first is at"
         " the memory's roof: 134 MB at 4.3 TB/s of an H200 take 31.2 µs of about 33 µs"
     )
 
@@ -60,13 +65,21 @@ def test_a_terminal_shows_place_share_skill_reason_and_remedy() -> None:
 @pytest.mark.parametrize(
     ("kind", "flops", "words"),
     [
-        (RoofKind.ARITHMETIC, 1.37e11, "137 GFLOP at the library's rate on an H200 take 31.2 µs of about 33"),
+        (
+            RoofKind.ARITHMETIC,
+            1.37e11,
+            "137 GFLOP at the library's rate on an H200 take 31.2 µs of about 33",
+        ),
         (
             RoofKind.LAUNCH,
             0.0,
             "too small: about 33 µs on an H200, most of it to start kernels that move 134",
         ),
-        (RoofKind.NONE, 0.0, "about 33 µs on an H200, of which the 134 MB that it must move take 31.2 µs"),
+        (
+            RoofKind.NONE,
+            0.0,
+            "about 33 µs on an H200, of which the 134 MB that it must move take 31.2 µs",
+        ),
     ],
 )
 def test_roofs_in_words(kind: RoofKind, flops: float, words: str) -> None:
@@ -87,7 +100,8 @@ def test_nothing_is_said_where_something_is_offered() -> None:
 
 def test_a_refused_action_names_the_nearest_skill() -> None:
     assert misses.briefly(SILENT) == (
-        "no skill applies to this program; flash-attention nearly does (line 14): a dropout of 0.1 draws"
+        "no skill applies to this program; flash-attention nearly does (line 14): a dropout of "
+        "0.1 draws"
         " random numbers behind softmax"
     )
     assert misses.briefly(replace(SILENT, misses=(RELU,))) == "no skill applies to this program"
@@ -183,7 +197,9 @@ def test_what_is_not_in_the_file_has_no_line() -> None:
 def test_a_definition_that_is_made_anew_is_the_last_one() -> None:
     text = FILE + "\n\n" + FILE.partition("\n\n\n")[2]
     program = sliced(text)
-    found = place_misses([replace(SOFTMAX, line=line(program, "return helper(x)"))], program, text)[0].line
+    found = place_misses([replace(SOFTMAX, line=line(program, "return helper(x)"))], program, text)[
+        0
+    ].line
     assert found == max(
         at for at, code in enumerate(text.splitlines(), 1) if code == "        return helper(x)"
     )
@@ -258,9 +274,16 @@ def test_a_hover_shows_near_misses_where_they_stand_now() -> None:
         found = session.hover(URI, target_of(text, "Model").name_span.start)
         assert found is not None
         head, empty, first, whole = found[1].split("\n")
-        assert head == "**Model**: nothing is offered; no skill applies to this program" and empty == ""
-        assert first.startswith(f"- line {was + above}, `{code}`: softmax (about 61% of the time): flash-")
-        assert first.endswith("*use the library's*") and whole.startswith("- a whole call: at the memory's")
+        assert (
+            head == "**Model**: nothing is offered; no skill applies to this program"
+            and empty == ""
+        )
+        assert first.startswith(
+            f"- line {was + above}, `{code}`: softmax (about 61% of the time): flash-"
+        )
+        assert first.endswith("*use the library's*") and whole.startswith(
+            "- a whole call: at the memory's"
+        )
 
 
 def test_a_line_that_is_gone_has_no_number() -> None:

@@ -66,7 +66,10 @@ def test_a_recipe_and_what_it_requires_are_read(tmp_path: Path) -> None:
         ("  recipe: []\n", "metadata.recipe"),
         ("  recipe: [fused-norm]\n", "metadata.recipe[0]"),
         ("  recipe: [{skill: Fused Norm}]\n", "metadata.recipe[0].skill"),
-        ("  recipe: [{skill: a, on: [x]}]\n", "metadata.recipe[0].True"),  # YAML 1.1 reads `on` as true
+        (
+            "  recipe: [{skill: a, on: [x]}]\n",
+            "metadata.recipe[0].True",
+        ),  # YAML 1.1 reads `on` as true
         ("  recipe: [{skill: a, covers: linear}]\n", "metadata.recipe[0].covers"),
         ("  recipe: [{skill: a, parameters: {B: [1, 2]}}]\n", "metadata.recipe[0].parameters"),
         ("  recipe: [{skill: a, every: often}]\n", "metadata.recipe[0].every"),
@@ -81,13 +84,18 @@ def test_each_fault_names_its_field(tmp_path: Path, text: str, field: str) -> No
 
 
 def test_a_recipe_beside_a_rewrite_is_refused(tmp_path: Path) -> None:
-    rewrite = "parameters = {}\ndef match(g): ...\ndef preconditions(g, m): ...\ndef apply(g, m, p): ...\n"
+    rewrite = (
+        "parameters = {}\ndef match(g): ...\ndef preconditions(g, m): ...\ndef apply(g, m, "
+        "p): ...\n"
+    )
     found = lint(skill(tmp_path, with_metadata("  recipe: [{skill: a}]\n"), rewrite))
     assert [problem.field for problem in found] == ["metadata.recipe"]
 
 
 X = ArgSpec(name="x", dtype="float32", shape=(64, 128))
-HERE = Surroundings(device="cuda", inputs=(X,), capability="sm_90", torch="2.11.0+cu130", triton="3.6.0")
+HERE = Surroundings(
+    device="cuda", inputs=(X,), capability="sm_90", torch="2.11.0+cu130", triton="3.6.0"
+)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +133,6 @@ def test_what_a_job_lacks(asked: Requirements, said: str | None) -> None:
     ],
 )
 def test_layouts(shape: tuple[int, ...], stride: tuple[int, ...] | None, name: str) -> None:
-    assert conditions.layout(ArgSpec(name=None, dtype="float32", shape=shape, stride=stride)) == name
+    assert (
+        conditions.layout(ArgSpec(name=None, dtype="float32", shape=shape, stride=stride)) == name
+    )

@@ -56,7 +56,9 @@ raise SystemExit("nor import this")
 """
 
 
-def skill(root: Path, text: str = GOOD, rewrite: str | None = None, name: str = "fuse-tail") -> Path:
+def skill(
+    root: Path, text: str = GOOD, rewrite: str | None = None, name: str = "fuse-tail"
+) -> Path:
     folder = root / name
     folder.mkdir()
     (folder / "SKILL.md").write_text(text, encoding="utf-8")
@@ -67,7 +69,12 @@ def skill(root: Path, text: str = GOOD, rewrite: str | None = None, name: str = 
 
 def test_a_good_skill_is_read_whole(tmp_path: Path) -> None:
     found = read(skill(tmp_path), source="user")
-    assert (found.name, found.scope, found.version, found.source) == ("fuse-tail", "graph", 2, "user")
+    assert (found.name, found.scope, found.version, found.source) == (
+        "fuse-tail",
+        "graph",
+        2,
+        "user",
+    )
     assert found.tags == ("pointwise", "channels_last") and not found.executable
     assert found.body.startswith("# Fuse the tail") and found.body.endswith("Broadcasts.\n")
     assert found.path == str(tmp_path / "fuse-tail")
@@ -130,7 +137,9 @@ def test_a_wrong_skill_names_file_field_and_remedy(tmp_path: Path, name: str) ->
     folder = skill(tmp_path, text)
     found = [p for p in lint(folder) if p.field == field]
     assert found, [str(p) for p in lint(folder)]
-    assert found[0].path.endswith("SKILL.md") and cause in found[0].cause and remedy in found[0].remedy
+    assert (
+        found[0].path.endswith("SKILL.md") and cause in found[0].cause and remedy in found[0].remedy
+    )
     with pytest.raises(SkillError) as error:
         read(folder)
     assert error.value.remedy
@@ -226,9 +235,13 @@ def test_no_file_content_makes_linting_fail(
             )
             | st.text(max_size=20)
         )
-    raw = data.draw(st.just("".join(lines).encode("utf-8", "surrogatepass")) | st.binary(max_size=200))
+    raw = data.draw(
+        st.just("".join(lines).encode("utf-8", "surrogatepass")) | st.binary(max_size=200)
+    )
     (folder / "SKILL.md").write_bytes(raw)
-    (folder / "rewrite.py").write_bytes(data.draw(st.binary(max_size=100) | st.just(REWRITE.encode())))
+    (folder / "rewrite.py").write_bytes(
+        data.draw(st.binary(max_size=100) | st.just(REWRITE.encode()))
+    )
     assert all(problem.cause and problem.remedy for problem in lint(folder))
 
 
@@ -251,7 +264,9 @@ BLOCKS = (
 @pytest.mark.parametrize("block", BLOCKS)
 def test_an_import_is_found_in_every_block(tmp_path: Path, block: str) -> None:
     code = REWRITE + block.format("from kernel_lsp import host") + "\n"
-    assert any("imports kernel_lsp" in problem.cause for problem in lint(skill(tmp_path, rewrite=code)))
+    assert any(
+        "imports kernel_lsp" in problem.cause for problem in lint(skill(tmp_path, rewrite=code))
+    )
 
 
 def test_an_edit_counts_at_once_and_nobody_shares_what_was_read(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_the_same_folder_given_twice_is_no_clash(tmp_path: Path) -> None:
     assert load([tmp_path, tmp_path, tmp_path.parent / "link"]).problems == ()
 
 
-def test_the_digest_changes_with_any_file_that_matters_and_with_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_changes_with_any_file_that_matters_and_with_nothing_else(
+    tmp_path: Path,
+) -> None:
     folder = write(tmp_path, "one")
     first = load([tmp_path]).digest
     (folder / "evidence.jsonl").write_text("{}")

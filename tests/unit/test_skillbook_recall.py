@@ -83,7 +83,9 @@ def test_name_description_and_tags_outweigh_a_mention_in_the_body() -> None:
 
 
 def test_matched_words_come_strongest_first() -> None:
-    library = book(skill("a", body="rare common"), skill("b", body="common"), skill("c", body="common"))
+    library = book(
+        skill("a", body="rare common"), skill("b", body="common"), skill("c", body="common")
+    )
     match = library.select("common rare")[0]
     assert match.skill == "a" and match.words == ("rare", "common")
 
@@ -101,7 +103,8 @@ def test_nothing_in_common_is_no_match(query: str | list[str]) -> None:
 
 def test_the_limit_keeps_the_best_and_ties_go_by_name() -> None:
     library = book(
-        *(skill(f"s{i}", body="exp and filler filler") for i in (3, 1, 2)), skill("best", body="exp " * 6)
+        *(skill(f"s{i}", body="exp and filler filler") for i in (3, 1, 2)),
+        skill("best", body="exp " * 6),
     )
     assert [m.skill for m in library.select("exp", limit=3)] == ["best", "s1", "s2"]
 
@@ -120,14 +123,27 @@ def by_formula(skills: tuple[Skill, ...], query: str) -> dict[str, dict[str, flo
     return shares
 
 
-VOCABULARY = ["softmax", "matmul", "sum", "exp", "norm", "relu", "fuse", "kernel", "layer_norm", "tile"]
+VOCABULARY = [
+    "softmax",
+    "matmul",
+    "sum",
+    "exp",
+    "norm",
+    "relu",
+    "fuse",
+    "kernel",
+    "layer_norm",
+    "tile",
+]
 texts = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join)
 
 
 @settings(deadline=None)
 @given(st.lists(texts, min_size=1, max_size=12), texts, st.integers(1, 12))
 def test_the_index_answers_as_the_formula_does(bodies: list[str], query: str, limit: int) -> None:
-    skills = tuple(skill(f"s-{i}", description=body[:20], body=body) for i, body in enumerate(bodies))
+    skills = tuple(
+        skill(f"s-{i}", description=body[:20], body=body) for i, body in enumerate(bodies)
+    )
     found, expected = book(*skills).select(query, limit), by_formula(skills, query)
     totals = sorted((sum(shares.values()) for shares in expected.values()), reverse=True)
     assert [match.score for match in found] == pytest.approx(totals[:limit])
@@ -140,7 +156,10 @@ def test_a_library_of_5000_skills_is_no_burden() -> None:
     """The bar, in CPU time, once the words are known."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     own = [f"word{one}{two}" for one in letters for two in letters]
-    skills = [skill(f"s-{i}", body=" ".join([*VOCABULARY[i % 7 :], own[i % len(own)]])) for i in range(5000)]
+    skills = [
+        skill(f"s-{i}", body=" ".join([*VOCABULARY[i % 7 :], own[i % len(own)]]))
+        for i in range(5000)
+    ]
     library = book(*skills)
     library.select("warm up")
     start = time.process_time()

@@ -1,11 +1,20 @@
-"""What `skills` and `sessions` print: everything a person needs, in a line each; the same as JSON."""
+"""What `skills` and `sessions` print: everything a person needs, in a line each; the same as
+JSON."""
 
 import json
 import math
 from dataclasses import replace
 
 from kernel_lsp.presenter import library, sessions
-from kernel_lsp.records import ArmStats, Bottleneck, Event, EventKind, SessionSummary, Skill, SkillProblem
+from kernel_lsp.records import (
+    ArmStats,
+    Bottleneck,
+    Event,
+    EventKind,
+    SessionSummary,
+    Skill,
+    SkillProblem,
+)
 
 FUSE = Skill(
     name="fuse-tail",
@@ -45,7 +54,11 @@ def test_the_list_of_skills_is_aligned_and_ends_with_what_was_left_out() -> None
     header, row, *rest = text.splitlines()
     assert header.index("description") == row.index("Fuse a chain.")
     assert row.split()[:5] == ["fuse-tail", "graph", "rewrites", "2", "built-in"]
-    assert rest == ["", "left out because of 1 problem:", "/s/x/SKILL.md: name: missing (add `name:`)"]
+    assert rest == [
+        "",
+        "left out because of 1 problem:",
+        "/s/x/SKILL.md: name: missing (add `name:`)",
+    ]
 
 
 def test_json_of_skills_has_a_schema_version_and_no_bodies_in_lists() -> None:
@@ -57,7 +70,9 @@ def test_json_of_skills_has_a_schema_version_and_no_bodies_in_lists() -> None:
 
 def test_a_skill_is_shown_whole() -> None:
     text = library.skill_text(FUSE)
-    assert text.startswith("# fuse-tail\n\nFuse a chain.") and text.endswith("## Motivation\nMemory.")
+    assert text.startswith("# fuse-tail\n\nFuse a chain.") and text.endswith(
+        "## Motivation\nMemory."
+    )
     assert "version 2" in text and "/skills/fuse-tail" in text and "pointwise, fusion" in text
 
 
@@ -101,15 +116,21 @@ def test_a_session_shows_its_events_with_what_is_worth_knowing() -> None:
     assert all(note in line for note, line in zip(notes, lines, strict=True))
     assert "not ended" in text and "src/net.py::Net" in text
     assert sessions.session_text(unread, []).endswith("no events")
-    assert len(json.loads(sessions.session_json(SESSION, [event(EventKind.OFFERED)]))["events"]) == 1
+    assert (
+        len(json.loads(sessions.session_json(SESSION, [event(EventKind.OFFERED)]))["events"]) == 1
+    )
 
 
 def test_forgetting_says_how_much() -> None:
     assert sessions.forgotten_text(sessions=1, events=2, proposals=3, files=0, recordings=0) == (
         "removed: 2 events, 3 proposals, 1 sessions"
     )
-    assert "4 files" in sessions.forgotten_text(sessions=1, events=2, proposals=3, files=4, recordings=1)
-    told = json.loads(sessions.forgotten_json(sessions=1, events=2, proposals=3, files=4, recordings=1))
+    assert "4 files" in sessions.forgotten_text(
+        sessions=1, events=2, proposals=3, files=4, recordings=1
+    )
+    told = json.loads(
+        sessions.forgotten_json(sessions=1, events=2, proposals=3, files=4, recordings=1)
+    )
     assert told["forgotten"]["events"] == 2
 
 
@@ -126,5 +147,8 @@ def test_what_searches_have_learned_of_a_skill_is_in_its_row() -> None:
     row = dict(zip(library.COLUMNS, library.skill_row(FUSE, [memory, other]), strict=True))
     assert (row["tries"], row["wins"], row["mean gain"]) == ("6", "1", "1.41x")  # 8 ** (1 / 6)
     (listed,) = json.loads(library.skills_json([FUSE], (), [memory, other]))["skills"]
-    assert [(arm["bottleneck"], arm["wins"]) for arm in listed["learned"]] == [("memory", 1), ("launch", 0)]
+    assert [(arm["bottleneck"], arm["wins"]) for arm in listed["learned"]] == [
+        ("memory", 1),
+        ("launch", 0),
+    ]
     assert library.skill_row(FUSE)[5:8] == ("0", "0", "-")

@@ -1,4 +1,5 @@
-"""The skills that kernel-lsp ships: each is well formed, and is recalled by the words of code it fits."""
+"""The skills that kernel-lsp ships: each is well formed, and is recalled by the words of code it
+fits."""
 
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def book() -> Skillbook:
     return load([SKILLS])
 
 
-@pytest.mark.parametrize("folder", sorted(p for p in SKILLS.iterdir() if p.is_dir()), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "folder", sorted(p for p in SKILLS.iterdir() if p.is_dir()), ids=lambda p: p.name
+)
 def test_a_built_in_skill_is_well_formed(folder: Path) -> None:
     assert lint(folder) == ()
 
@@ -118,4 +121,6 @@ QUERIES = {
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_description_is_found_by_the_words_of_its_code(book: Skillbook, query: str) -> None:
     matches = book.select(query)
-    assert QUERIES[query] in [match.skill for match in matches[:3]], [(m.skill, m.words) for m in matches[:5]]
+    assert QUERIES[query] in [match.skill for match in matches[:3]], [
+        (m.skill, m.words) for m in matches[:5]
+    ]

@@ -1,4 +1,5 @@
-"""``kernel-lsp skills`` on a learned library: what is printed, what scripts read, what is refused and why."""
+"""``kernel-lsp skills`` on a learned library: what is printed, what scripts read, what is refused
+and why."""
 
 import json
 from pathlib import Path
@@ -48,10 +49,16 @@ def test_without_anything_learned_it_is_said_how_that_comes(home: Path) -> None:
     assert "no draft to verify" in run("verify", "--tasks", ".", code=2)
 
 
-def test_a_draft_is_listed_shown_and_promoted_only_on_ones_own_account(home: Path, name: str) -> None:
+def test_a_draft_is_listed_shown_and_promoted_only_on_ones_own_account(
+    home: Path, name: str
+) -> None:
     assert any(line.startswith(name) and " staged " in line for line in run("list").splitlines())
     shown = run("show", name)
-    assert "a recipe of executable skills" in shown and "standing: staged" in shown and "## Pitfalls" in shown
+    assert (
+        "a recipe of executable skills" in shown
+        and "standing: staged" in shown
+        and "## Pitfalls" in shown
+    )
     assert data("show", name)["papers"]["standing"] == "staged"
     refused = run("promote", name, code=2)
     assert "nothing has shown" in refused and "skills verify" in refused
@@ -94,7 +101,17 @@ def test_verification_says_what_is_missing(home: Path, name: str) -> None:
 
 
 def test_every_command_has_help(home: Path) -> None:
-    for command in ("list", "show", "lint", "learn", "verify", "promote", "retire", "rollback", "history"):
+    for command in (
+        "list",
+        "show",
+        "lint",
+        "learn",
+        "verify",
+        "promote",
+        "retire",
+        "rollback",
+        "history",
+    ):
         assert "Usage" in run(command, "--help")
 
 

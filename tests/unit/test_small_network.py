@@ -1,4 +1,5 @@
-"""The shipped policy's runtime against transformers, and against files that are not what they should be."""
+"""The shipped policy's runtime against transformers, and against files that are not what they
+should be."""
 
 import json
 import sys
@@ -56,7 +57,9 @@ def test_a_talk_read_in_pieces_is_the_same_talk(network: Network) -> None:
     pieces = [network(part, cache) for part in tokens.split([500, 1, 150, 49])]
     torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-4, atol=1e-4)
     cache.keep(200)
-    torch.testing.assert_close(network(tokens[200:230], cache), whole[200:230], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        network(tokens[200:230], cache), whole[200:230], rtol=1e-4, atol=1e-4
+    )
 
 
 def test_the_tokenizer_that_transformers_makes_reads_every_word(folder: Path) -> None:
@@ -75,7 +78,9 @@ def test_greedy_takes_the_likeliest_valid_word_and_forced_ones_are_free(network:
     ))  # fmt: skip
     tokens = talk(40, seed=2).tolist()
     said = Decoder(network).reply(tokens, grammar.table(start, TOKENS))
-    logits = network(torch.tensor([*tokens, TOKENS["apply_skill"]]), KeyValueCache(network.shape))[-1]
+    logits = network(torch.tensor([*tokens, TOKENS["apply_skill"]]), KeyValueCache(network.shape))[
+        -1
+    ]
     known = torch.log_softmax(logits[[TOKENS["@0"], TOKENS["@1"]]], dim=0)
     best = ("@0", "@1")[int(known.argmax())]
     assert start.accepts([WORDS[token] for token in said.tokens])
@@ -87,7 +92,9 @@ def test_greedy_takes_the_likeliest_valid_word_and_forced_ones_are_free(network:
 
 
 def test_another_talk_does_not_hear_the_one_before(network: Network) -> None:
-    table = grammar.table(grammar.either(*(grammar.chain([f"K{n}", "."]) for n in range(9))), TOKENS)
+    table = grammar.table(
+        grammar.either(*(grammar.chain([f"K{n}", "."]) for n in range(9))), TOKENS
+    )
     decoder, one, other = Decoder(network), talk(60, 3).tolist(), talk(45, 4).tolist()
     first = decoder.reply(one, table)
     decoder.reply([*one[:20], *other], table)
@@ -99,8 +106,12 @@ def test_another_talk_does_not_hear_the_one_before(network: Network) -> None:
 def test_sampling_repeats_with_its_seed_and_follows_the_probabilities(network: Network) -> None:
     start = grammar.either(*(grammar.chain([f"K{n}", "."]) for n in range(4)))
     table, tokens, decoder = grammar.table(start, TOKENS), talk(30, 5).tolist(), Decoder(network)
-    drawn = [decoder.reply(tokens, table, temperature=1.0, seed=seed).tokens[0] for seed in range(400)]
-    assert drawn[:20] == [decoder.reply(tokens, table, temperature=1.0, seed=s).tokens[0] for s in range(20)]
+    drawn = [
+        decoder.reply(tokens, table, temperature=1.0, seed=seed).tokens[0] for seed in range(400)
+    ]
+    assert drawn[:20] == [
+        decoder.reply(tokens, table, temperature=1.0, seed=s).tokens[0] for s in range(20)
+    ]
     for token, logprob in decoder.reply(tokens, table).choices[0]:
         share = float(torch.tensor(logprob).exp())
         assert abs(drawn.count(token) / 400 - share) < 4 * (share * (1 - share) / 400) ** 0.5 + 1e-9
@@ -163,7 +174,10 @@ def test_the_shipped_shape_fits_the_wheel() -> None:
     made = shape.NetworkShape()
     assert made.parameters * 2 <= 60e6
     weights = tiny_policy.random_weights(shape.NetworkShape(**tiny_policy.TINY), 0)
-    assert sum(w.numel() for w in weights.values()) == shape.NetworkShape(**tiny_policy.TINY).parameters
+    assert (
+        sum(w.numel() for w in weights.values())
+        == shape.NetworkShape(**tiny_policy.TINY).parameters
+    )
 
 
 def test_files_of_the_tokenizer_belong_to_this_version(folder: Path) -> None:

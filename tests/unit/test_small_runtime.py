@@ -1,4 +1,5 @@
-"""The policy's child, seen from the parent: real processes, valid replies, reasons where it fails."""
+"""The policy's child, seen from the parent: real processes, valid replies, reasons where it
+fails."""
 
 import json
 import sys
@@ -34,7 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_end(folder: Path) -> None:
+async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_end(
+    folder: Path,
+) -> None:
     here = Decoder(Network(shape.read(folder), tensors.load(folder / "model.safetensors")))
     runtime = Runtime(folder, sys.executable, reply_s=60.0)
     try:
@@ -51,8 +54,12 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
                 assert sum(torch.tensor(choice.logprobs).exp()) == pytest.approx(1.0, abs=1e-4)
         sampled = [await runtime.reply(talk, temperature=1.0, seed=7) for _ in range(2)]
         assert sampled[0].words == sampled[1].words
-        plan = value_model.plan([], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3))
-        asked = value_model.PlanQuestion(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
+        plan = value_model.plan(
+            [], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3)
+        )
+        asked = value_model.PlanQuestion(
+            situation=talk.situation, before=plan.cost, rule=plan, course=plan
+        )
         (choice,) = (await runtime.reply(asked)).choices
         assert (
             choice.words == value_model.GAINS
@@ -66,7 +73,9 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         with pytest.raises(BackboneError, match="gave no answer"):  # too slow
             await runtime.reply(talks.spoken(1))
         runtime._reply_s = 60.0
-        with pytest.raises(BackboneError, match="gave no answer"):  # and so it is left alone for a while
+        with pytest.raises(
+            BackboneError, match="gave no answer"
+        ):  # and so it is left alone for a while
             await runtime.reply(talks.spoken(1))
         runtime._lost_at -= 301.0
         runtime.python = "/nowhere/python"
@@ -76,11 +85,15 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         await runtime.close()
 
 
-async def test_a_model_that_gives_no_number_is_given_up_with_its_reason(folder: Path, tmp_path: Path) -> None:
+async def test_a_model_that_gives_no_number_is_given_up_with_its_reason(
+    folder: Path, tmp_path: Path
+) -> None:
     from safetensors.torch import save_file
 
     weights = tensors.load(folder / "model.safetensors")
-    weights["model.norm.weight"].fill_(3e38)  # finite, and so its check passes, but its logits are not
+    weights["model.norm.weight"].fill_(
+        3e38
+    )  # finite, and so its check passes, but its logits are not
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     save_file(weights, tmp_path / "model.safetensors")
     runtime, talk = Runtime(tmp_path, sys.executable, reply_s=60.0), talks.spoken(3)
@@ -117,7 +130,8 @@ async def test_a_talk_that_is_too_long_is_refused_and_the_model_kept(folder: Pat
 
 
 def test_the_child_needs_torch_alone(folder: Path) -> None:
-    """A user's project has nothing else: no transformers, tokenizers, safetensors or numpy of ours."""
+    """A user's project has nothing else: no transformers, tokenizers, safetensors or numpy of
+    ours."""
     import subprocess
 
     code = (

@@ -1,4 +1,5 @@
-"""What a recorded call may hold: kept inside of the program, opened again with the same structure."""
+"""What a recorded call may hold: kept inside of the program, opened again with the same
+structure."""
 
 import dataclasses
 import enum
@@ -142,7 +143,10 @@ def test_hooks_are_kept(opened: Any) -> None:
     handle = nn.Linear(4, 4)
     handle.register_forward_hook(lambda module, args, result: result * 0)
     outer = Outer(
-        lambda self, x: self.handle(self.linear(self.layer(x))), linear=linear, layer=layer, handle=handle
+        lambda self, x: self.handle(self.linear(self.layer(x))),
+        linear=linear,
+        layer=layer,
+        handle=handle,
     )
     outer(torch.randn(2, 4))  # what hooks compute has a history
     call = opened(outer, torch.randn(2, 4))
@@ -175,7 +179,9 @@ def test_nested_quantized_and_subclassed_tensors(opened: Any) -> None:
     tagged = torch.ones(3).as_subclass(Tagged)
     tagged.label = "me"
     outer = Outer(
-        lambda self, a, b: (a * 2, b * 2, self.q.dequantize(), self.tagged), q=quantized, tagged=tagged
+        lambda self, a, b: (a * 2, b * 2, self.q.dequantize(), self.tagged),
+        q=quantized,
+        tagged=tagged,
     )
     call = opened(outer, jagged, torch.nested.nested_tensor(parts))
     a, b, numbers, found = called(call)
@@ -185,7 +191,9 @@ def test_nested_quantized_and_subclassed_tensors(opened: Any) -> None:
     assert type(found).__name__ == "Tagged" and found.label == "me"
 
 
-def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(opened: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(
+    opened: Any, tmp_path: Path
+) -> None:
     connection = socket.socket()
     with (tmp_path / "log").open("w") as log:
         held = {

@@ -1,4 +1,5 @@
-"""Running a suite: shards, several at once, the time box, resuming, merging. The pipeline is a stand-in."""
+"""Running a suite: shards, several at once, the time box, resuming, merging. The pipeline is a
+stand-in."""
 
 from __future__ import annotations
 
@@ -58,7 +59,11 @@ class Stand:
         await asyncio.sleep(self.seconds)
         self.now -= 1
         if name == self.broken:
-            raise EvaluationError("the device was lost") if self.seconds else ZeroDivisionError("a bug")
+            raise (
+                EvaluationError("the device was lost")
+                if self.seconds
+                else ZeroDivisionError("a bug")
+            )
         return Outcome(qualname="Model", note="no skill applies to this program")
 
     async def close(self) -> None:
@@ -106,7 +111,9 @@ async def test_rows_are_on_the_disk_and_are_not_made_again(root: Path, tmp_path:
     again = Stand()
     await runs(root, again, suites.load(path)).all()
     assert again.asked == []
-    assert len(json.loads(path.read_text())["runs"]) == 1  # a run that adds nothing is no part of the file
+    assert (
+        len(json.loads(path.read_text())["runs"]) == 1
+    )  # a run that adds nothing is no part of the file
 
 
 async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> None:
@@ -134,7 +141,9 @@ async def test_jobs_run_at_the_same_time(root: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01], ids=["a bug", "an error of ours"])
-async def test_a_broken_task_is_a_row_and_is_tried_again(root: Path, tmp_path: Path, seconds: float) -> None:
+async def test_a_broken_task_is_a_row_and_is_tried_again(
+    root: Path, tmp_path: Path, seconds: float
+) -> None:
     path = tmp_path / "r.json"
     await runs(root, Stand(broken="b.py", seconds=seconds), suites.load(path)).all()
     failed = suites.load(path).rows["operators/b.py"]
@@ -232,7 +241,9 @@ def judged(name: str, speedup: float, verdict: Verdict, **more: Any) -> Proposal
         **more,
     )
     step = Step(skill="fused-norm", site="layer_norm", parameters={"num_warps": 8})
-    candidate = Candidate(id=name, edit=None, program="", entry="Model", steps=(step,), summary=name)
+    candidate = Candidate(
+        id=name, edit=None, program="", entry="Model", steps=(step,), summary=name
+    )
     workload = Workload(name="w", origin=WorkloadOrigin.GET_INPUTS)
     return Proposal(
         id=name,
@@ -249,9 +260,14 @@ def judged(name: str, speedup: float, verdict: Verdict, **more: Any) -> Proposal
 
 def test_a_row_keeps_what_was_offered_and_why_the_others_lost() -> None:
     won = judged("one pass", 2.0, Verdict.FASTER, peak_bytes={"eager": 8, "candidate": 4})
-    lost = judged("wrong", 3.0, Verdict.REJECTED, status=EvalStatus.WRONG_RESULT, detail="off by one")
+    lost = judged(
+        "wrong", 3.0, Verdict.REJECTED, status=EvalStatus.WRONG_RESULT, detail="off by one"
+    )
     outcome = Outcome(
-        qualname="Model", proposals=(won, lost), read_bytes=1_200_000_000, written_bytes=1_200_000_000
+        qualname="Model",
+        proposals=(won, lost),
+        read_bytes=1_200_000_000,
+        written_bytes=1_200_000_000,
     )
     row = json.loads(json.dumps(rows.of_outcome(outcome)))
     assert row["status"] == "offered" and row["ms"] == {"eager": 2.0, "candidate": 1.0}
@@ -260,7 +276,9 @@ def test_a_row_keeps_what_was_offered_and_why_the_others_lost() -> None:
         {"skill": "fused-norm", "site": "layer_norm", "parameters": {"num_warps": 8}}
     ]
     assert row["least_ms"] == pytest.approx(0.5)  # 2.4 GB at 4800 GB/s
-    assert [(item["status"], item["detail"]) for item in row["rejected"]] == [("wrong_result", "off by one")]
+    assert [(item["status"], item["detail"]) for item in row["rejected"]] == [
+        ("wrong_result", "off by one")
+    ]
 
 
 def test_what_is_right_but_not_faster_is_silence_with_its_reason() -> None:
@@ -306,7 +324,9 @@ async def test_a_row_says_where_the_time_went(root: Path) -> None:
     results = suites.Results(path=None)
     await runs(root, Measured(seconds=0.02), results, filter=r"/[ab]\.py", jobs=2).all()
     spent = [row["phases_s"] for row in results.rows.values()]
-    assert len(spent) == 2 and all(list(one) == ["capture"] and one["capture"] >= 0.02 for one in spent)
+    assert len(spent) == 2 and all(
+        list(one) == ["capture"] and one["capture"] >= 0.02 for one in spent
+    )
 
 
 @pytest.mark.torch

@@ -24,17 +24,23 @@ from kernel_lsp.skillbook.format import read
         ("x", ()),
     ],
 )
-def test_of_a_site_its_operations_that_are_not_pointwise_stay(site: str, operations: tuple[str, ...]) -> None:
+def test_of_a_site_its_operations_that_are_not_pointwise_stay(
+    site: str, operations: tuple[str, ...]
+) -> None:
     assert summary_rule.anchors(site) == operations
 
 
 def test_the_same_at_the_next_place_becomes_one_step_and_semantics_stay_out() -> None:
     told = {"plan": "tiles", "precision": "tf32", "nonfinite": "fast"}
-    steps = [Step(skill="fused-matmul", site=f"linear_{n}+relu_{n}", parameters=told) for n in range(3)]
+    steps = [
+        Step(skill="fused-matmul", site=f"linear_{n}+relu_{n}", parameters=told) for n in range(3)
+    ]
     steps += [Step(skill="cuda-graph", site="x")]
     steps += [Step(skill="fused-matmul", site="linear_9", parameters={"plan": "parts"})]
     assert list(summary_rule.generalize_steps(steps)) == [
-        RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "tiles"}, every=True),
+        RecipeStep(
+            skill="fused-matmul", covers=("linear",), parameters={"plan": "tiles"}, every=True
+        ),
         RecipeStep(skill="cuda-graph"),
         RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "parts"}),
     ]
@@ -43,18 +49,26 @@ def test_the_same_at_the_next_place_becomes_one_step_and_semantics_stay_out() ->
 def test_parameters_alone_are_those_on_which_all_sites_of_a_kind_agree() -> None:
     steps = [
         Step(
-            skill="fused-matmul", site="linear", parameters={"plan": "tiles", "precision": "tf32", "warps": 8}
+            skill="fused-matmul",
+            site="linear",
+            parameters={"plan": "tiles", "precision": "tf32", "warps": 8},
         ),
         Step(skill="fused-norm", site="layer_norm", parameters={"warps": 4}),
         Step(skill="fused-matmul", site="linear_1+relu", parameters={"plan": "parts", "warps": 8}),
         Step(skill="cuda-graph", site="x"),
     ]
-    matmul = RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"warps": 8}, planned=True)
-    norm = RecipeStep(skill="fused-norm", covers=("layer_norm",), parameters={"warps": 4}, planned=True)
+    matmul = RecipeStep(
+        skill="fused-matmul", covers=("linear",), parameters={"warps": 8}, planned=True
+    )
+    norm = RecipeStep(
+        skill="fused-norm", covers=("layer_norm",), parameters={"warps": 4}, planned=True
+    )
     assert list(summary_rule.tune_steps(steps)) == [matmul, norm]
     before = [Step(skill="fused-norm", site="layer_norm", parameters={"warps": 4, "rows": 1})]
     assert list(summary_rule.tune_steps(steps, before)) == [matmul]
-    assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [(matmul,)]
+    assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [
+        (matmul,)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -75,16 +89,24 @@ def test_names_tell_which_built_in_skills_are_of_kernels() -> None:
     book = skillbook.load([skillbook.built_in_folder()])
     for skill in book.skills:
         if skill.executable:
-            assert skill.name.startswith(summary_rule.OF_KERNELS) == (skill.scope == "triton"), skill.name
+            assert skill.name.startswith(summary_rule.OF_KERNELS) == (skill.scope == "triton"), (
+                skill.name
+            )
 
 
 def test_an_order_is_for_where_what_it_lacks_is_planned(tmp_path: Path) -> None:
     """It was shown instead of that, and has one more step."""
     steps = [Step(skill="fused-norm", site="layer_norm"), Step(skill="cuda-graph", site="x")]
-    before = [Step(skill="fused-norm", site="layer_norm"), Step(skill="fused-matmul", site="linear")]
+    before = [
+        Step(skill="fused-norm", site="layer_norm"),
+        Step(skill="fused-matmul", site="linear"),
+    ]
     (draft,) = summary_rule.drafts(steps, seen(ROWS), before)
     asked = draft.requires
-    assert asked is not None and (asked.planned, asked.unplanned) == (("fused-matmul",), ("cuda-graph",))
+    assert asked is not None and (asked.planned, asked.unplanned) == (
+        ("fused-matmul",),
+        ("cuda-graph",),
+    )
     assert draft.description.endswith("instead of fused-matmul")
     (tmp_path / draft.name).mkdir()
     (tmp_path / draft.name / "SKILL.md").write_text(learned.text_of(draft))
@@ -112,7 +134,9 @@ def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["ordered", "tuned"])
-def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(tmp_path: Path, number: int) -> None:
+def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(
+    tmp_path: Path, number: int
+) -> None:
     told = {"plan": "tiles 128x128x64 warps 8", "deep": True, "share": 0.5}
     steps = [Step(skill="fused-matmul", site="linear+relu", parameters=told)]
     draft = summary_rule.drafts(steps, seen(ROWS))[number]
@@ -133,7 +157,12 @@ def test_nothing_comes_of_no_steps() -> None:
 
 
 def test_many_steps_have_a_name_and_a_description_that_fit(tmp_path: Path) -> None:
-    names = ["reassociate-linear-reduction", "value-range-collapse", "fused-row-softmax", "batch-norm-train"]
+    names = [
+        "reassociate-linear-reduction",
+        "value-range-collapse",
+        "fused-row-softmax",
+        "batch-norm-train",
+    ]
     steps = [Step(skill=name, site="scaled_dot_product_attention+log_softmax") for name in names]
     draft = summary_rule.draft(steps, seen())
     assert draft is not None and len(draft.name) <= 64 and len(draft.description) <= 120

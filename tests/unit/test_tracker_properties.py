@@ -66,7 +66,10 @@ class Editor(RuleBasedStateMachine):
         self.take(self.tracker.chosen(offer, self.now))
         self.tracker.client_said(offer.proposal, answer)
 
-    @rule(offer=st.sampled_from(OFFERS), scope=st.sampled_from(["proposal", "skill", "file", "folder"]))
+    @rule(
+        offer=st.sampled_from(OFFERS),
+        scope=st.sampled_from(["proposal", "skill", "file", "folder"]),
+    )
     def dismiss(self, offer: Offer, scope: str) -> None:
         self.take(self.tracker.dismissed(offer.proposal, scope, "wrong", self.now))
 

@@ -72,13 +72,15 @@ ROWS: dict[str, tuple[list[Act], str]] = {
     "redo": ([*TAKEN, see("A"), see("B")], "offered chosen accepted reverted accepted"),
     "comment or formatting": ([*TAKEN, see("B"), see("B")], "offered chosen accepted"),
     "broken syntax": ([*TAKEN, see(None), see("B")], "offered chosen accepted"),
-    "edited by hand, key by key": ([*TAKEN, see("x"), see("y")], "offered chosen accepted modified"),
+    "edited by hand, key by key": ([*TAKEN, see("x"), see("y")], "offered chosen accepted "
+                                                                 "modified"),
     "edited, then saved in another shape": (
         [*TAKEN, see("x"), see("y"), see("y", "save"), see("y", "save")],
         "offered chosen accepted modified modified",
     ),
     "edited back": ([*TAKEN, see("x"), see("B")], "offered chosen accepted modified accepted"),
-    "edited, then undone whole": ([*TAKEN, see("x"), see("A")], "offered chosen accepted modified reverted"),
+    "edited, then undone whole": ([*TAKEN, see("x"), see("A")], "offered chosen accepted modified "
+                                                                "reverted"),
     "deleted once": ([*TAKEN, see(GONE), see(GONE)], "offered chosen accepted deleted"),
     "cut and pasted": ([*TAKEN, see(GONE), see("B")], "offered chosen accepted deleted accepted"),
     "git checkout after save": (
@@ -87,7 +89,8 @@ ROWS: dict[str, tuple[list[Act], str]] = {
     ),
     "closed without saving": ([*TAKEN, see("A", "close")], "offered chosen accepted reverted"),
     "unsaved buffer, old file on disk": ([*TAKEN, see("A", "disk")], "offered chosen accepted"),
-    "a client that never says didSave": ([*TAKEN, see("B", "disk")], "offered chosen accepted kept"),
+    "a client that never says "
+    "didSave": ([*TAKEN, see("B", "disk")], "offered chosen accepted kept"),
     "proof never came": ([choose(), wait(5)], "offered chosen refused"),
     "proof still awaited": ([choose(), wait(4.8)], "offered chosen"),
     "proof came late": ([choose(), wait(5), see("B")], "offered chosen refused accepted"),
@@ -107,7 +110,8 @@ ROWS: dict[str, tuple[list[Act], str]] = {
     ),
     "stacked: the lower one is modified by the upper": (
         [*TAKEN, choose(NEXT), see("C"), see("B"), see("A")],
-        "offered chosen accepted p2:offered p2:chosen modified p2:accepted accepted p2:reverted reverted",
+        "offered chosen accepted p2:offered p2:chosen modified p2:accepted accepted p2:reverted "
+        "reverted",
     ),
     "stacked: one checkout takes both back": (
         [*TAKEN, choose(NEXT), see("C"), see("A")],
@@ -124,9 +128,16 @@ def test_row_of_the_state_machine(name: str) -> None:
 
 def test_an_event_says_who_what_where_and_when() -> None:
     event = run(*TAKEN)[-1]
-    assert (event.folder, event.path, event.qualname, event.client) == ("/work", "net.py", "Net", "test 1.0")
+    assert (event.folder, event.path, event.qualname, event.client) == (
+        "/work",
+        "net.py",
+        "Net",
+        "test 1.0",
+    )
     assert event.time == "2023-11-14T22:13:20.200+00:00"
-    assert event.data["before"] == "A" and event.data["after"] == "B" and event.data["how"] == "change"
+    assert (
+        event.data["before"] == "A" and event.data["after"] == "B" and event.data["how"] == "change"
+    )
     assert event.data["waited_s"] == pytest.approx(0.1, abs=1e-3)
 
 
@@ -160,7 +171,9 @@ def reopened(*acts: Act) -> Tracker:
     tracker = Tracker("s1")
     run(*acts, tracker=tracker)
 
-    return Tracker.restore(json.loads(json.dumps(tracker.export())), session="s2", client="test 2.0")
+    return Tracker.restore(
+        json.loads(json.dumps(tracker.export())), session="s2", client="test 2.0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,11 +198,15 @@ def test_a_day_later_in_the_same_session_confirms() -> None:
     run(*TAKEN, see("B", "save"), tracker=tracker)
     assert tracker.observed(NET, "B", "save", T0 + DAY_S / 2) == []
     (event,) = tracker.observed(NET, "B", "save", T0 + DAY_S + 1)
-    assert event.kind.value == "kept_committed" and event.data["because"] == "still there a day later"
+    assert (
+        event.kind.value == "kept_committed" and event.data["because"] == "still there a day later"
+    )
     assert tracker.observed(NET, "B", "save", T0 + 3 * DAY_S) == []
 
 
-@pytest.mark.parametrize(("fingerprint", "expected"), [("B", "kept kept_committed"), ("A", ""), ("x", "")])
+@pytest.mark.parametrize(
+    ("fingerprint", "expected"), [("B", "kept kept_committed"), ("A", ""), ("x", "")]
+)
 def test_version_control_confirms_only_the_same_code(fingerprint: str, expected: str) -> None:
     tracker = Tracker("s1")
     run(*TAKEN, tracker=tracker)
@@ -211,21 +228,29 @@ def test_an_unreadable_state_loses_only_the_unreadable_rows() -> None:
 def test_only_targets_with_an_open_fate_are_looked_at_again() -> None:
     tracker = Tracker("s1")
     other = Offer(
-        proposal="q", identity=Identity(folder="/work", path="b.py", qualname="F"), before="1", after="2"
+        proposal="q",
+        identity=Identity(folder="/work", path="b.py", qualname="F"),
+        before="1",
+        after="2",
     )
     run(*TAKEN, offer(other), tracker=tracker)
     assert tracker.watched("/work") == (NET,)
     assert tracker.watched("/elsewhere") == ()
 
 
-def test_memory_is_bounded_and_what_was_accepted_is_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_what_was_accepted_is_forgotten_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kernel_lsp.journal.tracker.MAX_TRACKED", 10)
     tracker = Tracker("s1")
     run(*TAKEN, tracker=tracker)
     for i in range(50):
         tracker.offered(Offer(proposal=f"n{i}", identity=NET, before="A", after=f"Z{i}"), T0)
     assert [tracker.phase(f"n{i}") is None for i in (40, 41)] == [True, False]
-    assert tracker.phase("p1") is AcceptancePhase.ACCEPTED and tracker.phase("n49") is AcceptancePhase.OFFERED
+    assert (
+        tracker.phase("p1") is AcceptancePhase.ACCEPTED
+        and tracker.phase("n49") is AcceptancePhase.OFFERED
+    )
 
 
 def test_an_edit_without_effect_cannot_be_tracked() -> None:
@@ -234,7 +259,13 @@ def test_an_edit_without_effect_cannot_be_tracked() -> None:
 
 
 NO = Dismissal(
-    scope="proposal", reason="slower", time=T0, path="net.py", fingerprint="A", skills=("fuse",), speedup=1.5
+    scope="proposal",
+    reason="slower",
+    time=T0,
+    path="net.py",
+    fingerprint="A",
+    skills=("fuse",),
+    speedup=1.5,
 )
 
 
@@ -243,7 +274,12 @@ NO = Dismissal(
     [
         (NO, OFFER, 0, True),
         (NO, OFFER, 100 * DAY_S, True),
-        (wire.from_json(Dismissal, {**wire.to_json(NO), "reason": "later"}), OFFER, DAY_S / 2, True),
+        (
+            wire.from_json(Dismissal, {**wire.to_json(NO), "reason": "later"}),
+            OFFER,
+            DAY_S / 2,
+            True,
+        ),
         (wire.from_json(Dismissal, {**wire.to_json(NO), "reason": "later"}), OFFER, DAY_S, False),
         (NO, wire.from_json(Offer, {**wire.to_json(OFFER), "before": "changed"}), 0, False),
         (NO, wire.from_json(Offer, {**wire.to_json(OFFER), "skills": ["hoist"]}), 0, False),
@@ -267,12 +303,19 @@ def test_adopting_an_older_state_keeps_what_this_session_has_seen() -> None:
     run(offer(), choose(NEXT), tracker=older)
     run(*TAKEN, tracker=tracker)
     tracker.adopt(older.export())
-    assert tracker.phase("p1") is AcceptancePhase.ACCEPTED and tracker.phase("p2") is AcceptancePhase.CHOSEN
-    assert words(tracker.offered(OFFER, T0 + 9)) == "", "counted once per session, also after adopting"
+    assert (
+        tracker.phase("p1") is AcceptancePhase.ACCEPTED
+        and tracker.phase("p2") is AcceptancePhase.CHOSEN
+    )
+    assert words(tracker.offered(OFFER, T0 + 9)) == "", (
+        "counted once per session, also after adopting"
+    )
 
 
 def test_a_copy_of_a_class_in_another_file_is_tracked_on_its_own() -> None:
-    copy = wire.from_json(Offer, wire.to_json(OFFER) | {"identity": {**wire.to_json(NET), "path": "copy.py"}})
+    copy = wire.from_json(
+        Offer, wire.to_json(OFFER) | {"identity": {**wire.to_json(NET), "path": "copy.py"}}
+    )
     tracker = Tracker("s1")
     run(*TAKEN, tracker=tracker)
     assert words(tracker.chosen(copy, T0 + 1)) == "offered chosen"

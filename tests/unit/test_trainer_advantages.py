@@ -11,16 +11,21 @@ from trainer.advantages import ADVANTAGES, AdvantageRow
 from trainer.records import Agent
 
 
-def policy(rollout: str, *rewards: float, task: str = "t", final: float | None = None) -> list[AdvantageRow]:
+def policy(
+    rollout: str, *rewards: float, task: str = "t", final: float | None = None
+) -> list[AdvantageRow]:
     return [
-        AdvantageRow(agent=Agent.POLICY, task=task, rollout=rollout, step=step, reward=reward, final=final)
+        AdvantageRow(
+            agent=Agent.POLICY, task=task, rollout=rollout, step=step, reward=reward, final=final
+        )
         for step, reward in enumerate(rewards)
     ]
 
 
 def other(agent: Agent, *rewards: float, task: str = "t") -> list[AdvantageRow]:
     return [
-        AdvantageRow(agent=agent, task=task, rollout=f"{agent}{i}", reward=r) for i, r in enumerate(rewards)
+        AdvantageRow(agent=agent, task=task, rollout=f"{agent}{i}", reward=r)
+        for i, r in enumerate(rewards)
     ]
 
 
@@ -59,7 +64,9 @@ def test_a_selection_alone_teaches_nothing() -> None:
 
 
 def test_grpo_has_the_row_itself_in_its_mean() -> None:
-    rows = [row for name, reward in zip("abc", (1, 2, 3), strict=True) for row in policy(name, reward)]
+    rows = [
+        row for name, reward in zip("abc", (1, 2, 3), strict=True) for row in policy(name, reward)
+    ]
     assert advantages.grpo(rows) == pytest.approx([-1, 0, 1], abs=1e-5)
 
 
@@ -67,7 +74,9 @@ def test_kevin_scores_all_turns_of_all_rollouts_together() -> None:
     rows = [*policy("a", 1.0, 0.0), *policy("b", 0.0, 2.0)]
     returns = [1.0, 0.0, 0.8, 2.0]  # gamma 0.4
     mean, deviation = 0.95, math.sqrt(sum((r - 0.95) ** 2 for r in returns) / 3)
-    assert advantages.kevin(rows) == pytest.approx([(r - mean) / deviation for r in returns], abs=1e-5)
+    assert advantages.kevin(rows) == pytest.approx(
+        [(r - mean) / deviation for r in returns], abs=1e-5
+    )
 
 
 def test_shared_credits_every_agent_of_a_rollout_alike() -> None:

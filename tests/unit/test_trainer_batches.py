@@ -11,7 +11,9 @@ from trainer.records import Tally
 
 pytestmark = pytest.mark.torch
 FREE = Example(prompt=(1, 2, 3), reply=(4, 5), sampled=(-0.5, -0.25), advantage=2.0)
-HELD = Example(prompt=(1,), reply=(6, 7, 8), allowed=((6,), (7, 9, 10), None), sampled=(0.0, -1.0, -2.0))
+HELD = Example(
+    prompt=(1,), reply=(6, 7, 8), allowed=((6,), (7, 9, 10), None), sampled=(0.0, -1.0, -2.0)
+)
 
 
 def test_only_tokens_of_replies_that_were_chosen_count() -> None:
@@ -28,7 +30,9 @@ def test_only_tokens_of_replies_that_were_chosen_count() -> None:
 
 
 def test_a_row_of_several_turns_has_an_advantage_for_each_token() -> None:
-    talk = Example(prompt=(1,), reply=(2, 3, 4), allowed=((2, 5), (3,), (4, 6)), advantages=(0.5, -1.0))
+    talk = Example(
+        prompt=(1,), reply=(2, 3, 4), allowed=((2, 5), (3,), (4, 6)), advantages=(0.5, -1.0)
+    )
     assert batches.collate([talk, FREE], pad=0).advantages.tolist() == [[0.5, -1.0], [2.0, 2.0]]
 
 
@@ -48,7 +52,10 @@ def test_what_cannot_be_used_is_counted_with_its_reason() -> None:
     forced = Example(prompt=(1,), reply=(2,), allowed=((2,),))
     assert batches.usable([FREE, HELD, forced], 4, tally) == [HELD]
     assert tally.read == 3 and tally.kept == 1
-    assert {one.reason: one.count for one in tally.skipped} == {batches.TOO_LONG: 1, batches.EMPTY: 1}
+    assert {one.reason: one.count for one in tally.skipped} == {
+        batches.TOO_LONG: 1,
+        batches.EMPTY: 1,
+    }
 
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)

@@ -1,4 +1,5 @@
-"""Checkpoints under faults: full disks, changed files, other tokenizers, NaN, half-written folders."""
+"""Checkpoints under faults: full disks, changed files, other tokenizers, NaN, half-written
+folders."""
 
 import json
 import resource
@@ -13,7 +14,9 @@ from trainer.checkpoints import CheckpointError, TrainingState
 from trainer.config import ModelConfig, Recipe, Rl
 
 pytestmark = pytest.mark.torch
-SHAPE = ModelConfig(hidden=32, layers=1, heads=2, key_heads=1, head=16, inner=32, vocabulary=300, context=64)
+SHAPE = ModelConfig(
+    hidden=32, layers=1, heads=2, key_heads=1, head=16, inner=32, vocabulary=300, context=64
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +35,16 @@ def state(step: int, **tensors: torch.Tensor) -> TrainingState:
     )
 
 
-def save(root: Path, made: tuple[Any, Any], step: int, keep: int = 9, **changed: torch.Tensor) -> Path:
+def save(
+    root: Path, made: tuple[Any, Any], step: int, keep: int = 9, **changed: torch.Tensor
+) -> Path:
     weights = {k: v.detach() for k, v in made[0].state_dict().items()} | changed
     return checkpoints.save(root, *made, weights, state(step), keep)
 
 
-def test_what_is_saved_comes_back_and_transformers_loads_it(tmp_path: Path, made: tuple[Any, Any]) -> None:
+def test_what_is_saved_comes_back_and_transformers_loads_it(
+    tmp_path: Path, made: tuple[Any, Any]
+) -> None:
     import transformers
 
     place = save(tmp_path, made, 4)
@@ -47,7 +54,11 @@ def test_what_is_saved_comes_back_and_transformers_loads_it(tmp_path: Path, made
     place = save(tmp_path, made, 5)
     torch.rand(7)
     found = checkpoints.restore(place, "rl-x", made[1])
-    assert found.step == 5 and found.position == {"step": 5} and found.optimizer == {"param_groups.w.lr": 0.5}
+    assert (
+        found.step == 5
+        and found.position == {"step": 5}
+        and found.optimizer == {"param_groups.w.lr": 0.5}
+    )
     assert found.tensors["state.w.exp_avg"].tolist() == [1, 1, 1]
     assert torch.equal(torch.rand(2), expected)  # the generator too
     loaded = transformers.AutoModelForCausalLM.from_pretrained(str(place), local_files_only=True)
@@ -68,7 +79,9 @@ def test_the_newest_are_kept(tmp_path: Path, made: tuple[Any, Any]) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000030"]
 
 
-def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path, made: tuple[Any, Any]) -> None:
+def test_a_folder_without_a_manifest_is_no_checkpoint(
+    tmp_path: Path, made: tuple[Any, Any]
+) -> None:
     """A kill between the rename and the manifest; repeated, the step is saved all the same."""
     first = save(tmp_path, made, 1)
     second = save(tmp_path, made, 2)
@@ -76,12 +89,16 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path, made: tupl
     assert checkpoints.find_checkpoints(tmp_path) == [first]
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         checkpoints.check(second)
-    assert save(tmp_path, made, 2) == second and checkpoints.find_checkpoints(tmp_path) == [second, first]
+    assert save(tmp_path, made, 2) == second and checkpoints.find_checkpoints(tmp_path) == [
+        second,
+        first,
+    ]
 
 
 @pytest.mark.parametrize("limit", [100, 3_000, 20_000])
 def test_a_full_disk_loses_nothing(tmp_path: Path, made: tuple[Any, Any], limit: int) -> None:
-    """The kernel refuses writes beyond ``limit`` bytes of a file, in config, tokenizer or weights."""
+    """The kernel refuses writes beyond ``limit`` bytes of a file, in config, tokenizer or
+    weights."""
     first = save(tmp_path, made, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
@@ -95,9 +112,13 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, made: tuple[Any, Any], limit:
     assert save(tmp_path, made, 2, keep=1).name == "step-00000002"
 
 
-def test_another_tokenizer_is_refused_with_both_hashes(tmp_path: Path, made: tuple[Any, Any]) -> None:
+def test_another_tokenizer_is_refused_with_both_hashes(
+    tmp_path: Path, made: tuple[Any, Any]
+) -> None:
     place, other = save(tmp_path, made, 1), models.make_tokenizer(["other words entirely"], 300, 64)
-    with pytest.raises(CheckpointError, match=f"another tokenizer.*{models.vocabulary_hash(other)}"):
+    with pytest.raises(
+        CheckpointError, match=f"another tokenizer.*{models.vocabulary_hash(other)}"
+    ):
         checkpoints.restore(place, "rl-x", other)
 
 
@@ -116,8 +137,12 @@ def test_another_recipe_is_refused(tmp_path: Path, made: tuple[Any, Any]) -> Non
         checkpoints.restore(save(tmp_path, made, 1), "rl-y", made[1])
 
 
-@pytest.mark.parametrize("name", [checkpoints.WEIGHTS, checkpoints.STATE, checkpoints.TENSORS, "config.json"])
-def test_a_file_that_was_changed_or_cut_is_noticed(tmp_path: Path, made: tuple[Any, Any], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [checkpoints.WEIGHTS, checkpoints.STATE, checkpoints.TENSORS, "config.json"]
+)
+def test_a_file_that_was_changed_or_cut_is_noticed(
+    tmp_path: Path, made: tuple[Any, Any], name: str
+) -> None:
     place = save(tmp_path, made, 1)
     content = (place / name).read_bytes()
     (place / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

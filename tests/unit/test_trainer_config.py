@@ -35,10 +35,16 @@ def test_what_is_left_out_has_a_default() -> None:
         ({"rl": {"steps": "3"}}, "rl.steps is '3' and should be a whole number"),
         ({"rl": {"steps": True}}, "rl.steps is True and should be a whole number"),
         ({"rl": {"steps": 0}}, "rl.steps is 0 and should be from 1 to 1000000"),
-        ({"rl": {"reward": "speed"}}, "rl.reward is 'speed' and should be one of davinci, dr_kernel"),
+        (
+            {"rl": {"reward": "speed"}},
+            "rl.reward is 'speed' and should be one of davinci, dr_kernel",
+        ),
         ({"rl": 3}, "rl is 3 and should be a table: [rl]"),
         ({"world": {"tables": "x.json"}}, "world.tables is 'x.json' and should be a list of texts"),
-        ({"optimizer": {"rate": float("nan")}}, "optimizer.rate is nan and should be from 0.0 to 1.0"),
+        (
+            {"optimizer": {"rate": float("nan")}},
+            "optimizer.rate is nan and should be from 0.0 to 1.0",
+        ),
         ({"model": {"heads": 4, "key_heads": 3}}, "model.key_heads (3) does not divide"),
         ({"rl": {"schemes": 0, "null": False}}, "there is nothing to roll out"),
         ({"rl": {"schemes": 0, "rollouts": 1}}, "one rollout per task"),

@@ -13,7 +13,9 @@ from trainer.records import Tally
 
 pytestmark = pytest.mark.torch
 
-PROLOG = "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+PROLOG = (
+    "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+)
 
 
 def some(count: int, seed: int, **options: object) -> list[generated.GeneratedTask]:
@@ -43,7 +45,11 @@ def test_one_seed_gives_one_suite_and_another_seed_another() -> None:
 def test_sizes_for_a_cpu_are_smaller() -> None:
     def numbers(source: str) -> int:
         inputs = source.split("def get_inputs")[1]
-        return sum(int(word) for word in inputs.replace("(", " ").replace(",", " ").split() if word.isdigit())
+        return sum(
+            int(word)
+            for word in inputs.replace("(", " ").replace(",", " ").split()
+            if word.isdigit()
+        )
 
     assert sum(numbers(build(1, n, large=False)) for n in range(30)) * 3 < sum(
         numbers(build(1, n)) for n in range(30)
@@ -61,13 +67,17 @@ def test_sizes_for_a_cpu_are_smaller() -> None:
 )
 def test_a_task_that_teaches_nothing_is_refused(line: str, problem: str | None) -> None:
     found = with_values(
-        f"{PROLOG}{line}\ndef get_inputs(): return [torch.randn(5, 4)]\ndef get_init_inputs(): return []"
+        f"{PROLOG}{line}\ndef get_inputs(): return [torch.randn(5, 4)]\ndef get_init_inputs(): "
+        f"return []"
     )
     assert found is None if problem is None else problem in str(found)
 
 
 def test_a_task_that_would_fill_the_memory_is_refused_without_using_any() -> None:
-    tail = "\ndef get_inputs(): return [torch.randn(1 << 16, 1 << 10)]\ndef get_init_inputs(): return []"
+    tail = (
+        "\ndef get_inputs(): return [torch.randn(1 << 16, 1 << 10)]\ndef get_init_inputs(): "
+        "return []"
+    )
     assert on_meta(f"{PROLOG}        return x @ x.T{tail}") == "needs too much memory"
     assert on_meta(f"{PROLOG}        return x * 2{tail}") is None
 
@@ -90,7 +100,9 @@ def test_at_most_so_many_tasks_have_the_same_operators() -> None:
     assert len(alike) == len(set(alike))
 
 
-def test_the_command_writes_a_suite_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_suite_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "suite"
     arguments = ["--out", str(out), "--count", "5", "--seed", "1", "--sizes", "cpu", "--json"]
     assert main(arguments) == 0
@@ -98,11 +110,18 @@ def test_the_command_writes_a_suite_once(tmp_path: Path, capsys: pytest.CaptureF
     assert summary["tasks"] == 5 and len(list(out.glob("*.py"))) == 5
     assert json.loads((out / tasks.MANIFEST).read_text())["seed"] == 1
     assert main(arguments) == 2 and "is not empty" in capsys.readouterr().err
-    assert main([*arguments[:1], str(tmp_path / "x"), *arguments[2:], "--without", str(tmp_path / "no")]) == 2
+    assert (
+        main(
+            [*arguments[:1], str(tmp_path / "x"), *arguments[2:], "--without", str(tmp_path / "no")]
+        )
+        == 2
+    )
 
 
 def test_fewer_than_wanted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "build", lambda *a, **k: "class Model: pass\ndef get_inputs(): pass")
+    monkeypatch.setattr(
+        generated, "build", lambda *a, **k: "class Model: pass\ndef get_inputs(): pass"
+    )
     tally = Tally()
     assert some(3, 1, tally=tally) == [] and tally.kept == 0
     assert tally.count("nothing is computed") == 3 * generated.TRIES

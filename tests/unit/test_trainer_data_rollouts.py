@@ -1,4 +1,5 @@
-"""What journals, archives and tables become, what is left out, and that nothing leaves without permission."""
+"""What journals, archives and tables become, what is left out, and that nothing leaves without
+permission."""
 
 import json
 import shutil
@@ -37,7 +38,7 @@ def read(*journals: Path, own: bool = False, **more: Any) -> Corpus:
     return rollouts.read(journals=journals, grant=Grant(own=own), **more)
 
 
-# --- journals --------------------------------------------------------------------------------------
+# --- journals -------------------------------------------------------------------------------------
 
 
 def test_a_logged_chain_becomes_one_trajectory_with_what_its_user_did(path: Path) -> None:
@@ -54,14 +55,24 @@ def test_a_logged_chain_becomes_one_trajectory_with_what_its_user_did(path: Path
         TrajectorySource.JOURNAL,
         Human.KEPT,
     )
-    assert one.family == "matmul>pointwise" and one.versions.torch == "2.13.0" and one.device == "cpu"
+    assert (
+        one.family == "matmul>pointwise" and one.versions.torch == "2.13.0" and one.device == "cpu"
+    )
     first, second, third = one.turns
-    assert [t.number for t in one.turns] == [0, 1, 2] and {t.agent for t in one.turns} == {Agent.POLICY}
+    assert [t.number for t in one.turns] == [0, 1, 2] and {t.agent for t in one.turns} == {
+        Agent.POLICY
+    }
     assert (second.parent, second.step, second.human) == (0, 1, Human.KEPT)
-    assert second.parent_outcome == first.outcome and [c.arguments["skill"] for c in second.calls] == ["tile"]
+    assert second.parent_outcome == first.outcome and [
+        c.arguments["skill"] for c in second.calls
+    ] == ["tile"]
     assert second.outcome.speedup is not None and second.outcome.speedup.mid == 1.8
     assert second.outcome.lower_bound == pytest.approx(1.71) and one.best == second
-    assert (third.outcome.status, third.outcome.correct, third.step) == (TurnStatus.RUNTIME_ERROR, False, 0)
+    assert (third.outcome.status, third.outcome.correct, third.step) == (
+        TurnStatus.RUNTIME_ERROR,
+        False,
+        0,
+    )
     assert all(turn.messages is None and turn.reply is None for turn in one.turns)
     assert wire.from_json(Trajectory, json.loads(wire.dumps(one))) == one
 
@@ -109,7 +120,11 @@ def test_where_source_was_not_kept_no_text_leaves_at_all(path: Path) -> None:
         save(journal, proposal("a", None, status="wrong_result"), keep_source=False)
         save(journal, proposal("bb", steps=()), keep_source=False)
     (one,) = read(path).trajectories
-    assert (one.program, one.family, one.task_name) == (None, None, None) and not one.permission.source
+    assert (one.program, one.family, one.task_name) == (
+        None,
+        None,
+        None,
+    ) and not one.permission.source
     assert one.turns[0].outcome.complaint == "" and one.turns[1].calls == ()
     told = wire.dumps(one)
     assert KEY not in told and "class Model" not in told and "ada" not in told
@@ -122,7 +137,11 @@ def test_secrets_and_paths_are_replaced_where_source_was_kept(path: Path) -> Non
     (one,) = read(path).trajectories
     told = wire.dumps(one)
     assert KEY not in told and "/home/ada" not in told and one.permission.redacted
-    assert one.program is not None and "__REDACTED_1__" in one.program and ".../weights.pt" in one.program
+    assert (
+        one.program is not None
+        and "__REDACTED_1__" in one.program
+        and ".../weights.pt" in one.program
+    )
     assert "torch.relu(self.layer(x)) / (1)/x.shape[0]" in one.program  # a division is no path
     assert "__REDACTED_1__" in one.turns[0].calls[0].arguments["code"]
 
@@ -134,7 +153,9 @@ def test_half_written_rows_cost_only_themselves(path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("UPDATE proposals SET body = substr(body, 1, 200) WHERE id = 'a'")
         database.execute("UPDATE proposals SET body = '{}' WHERE id = 'bb'")
-        database.execute("UPDATE proposals SET body = json_set(body, '$.verdict', 'superb') WHERE id = 'ccc'")
+        database.execute(
+            "UPDATE proposals SET body = json_set(body, '$.verdict', 'superb') WHERE id = 'ccc'"
+        )
     database.close()
     corpus = read(path)
     assert corpus.reasons == {UNREADABLE: 3}
@@ -173,7 +194,9 @@ def test_the_same_rows_from_two_journals_count_once(path: Path, tmp_path: Path) 
     assert [one.human for one in corpus.trajectories] == [Human.REVERTED]
 
 
-def test_a_proposal_for_a_suites_file_as_it_was_before_is_left_out(path: Path, tmp_path: Path) -> None:
+def test_a_proposal_for_a_suites_file_as_it_was_before_is_left_out(
+    path: Path, tmp_path: Path
+) -> None:
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite" / "net.py").write_text(REFERENCE)
     suite = tasks.load(tmp_path / "suite")
@@ -188,7 +211,7 @@ def test_a_proposal_for_a_suites_file_as_it_was_before_is_left_out(path: Path, t
     assert mine.task == suite.tasks[0].id and mine.family == suite.tasks[0].family
 
 
-# --- archives --------------------------------------------------------------------------------------
+# --- archives -------------------------------------------------------------------------------------
 
 
 def archive(path: Path, **more: Any) -> Corpus:
@@ -203,7 +226,8 @@ def test_a_rollout_keeps_its_turns_agents_prompts_and_tokens(tmp_path: Path) -> 
     assert (rollout.rollout, tree.rollout) == (f"{name}/rollout0", f"{name}/tree0")
     assert rollout.scheme == "fuse" and tree.scheme is None and rollout.task == tree.task
     assert [(t.agent.value, t.step, t.parent) for t in rollout.turns] == [
-        ("selection", 0, None), ("policy", 0, None), ("policy", 0, None), ("policy", 1, 2), ("policy", 1, 2),
+        ("selection", 0, None), ("policy", 0, None), ("policy", 0, None), ("policy", 1, 2),
+        ("policy", 1, 2),
         ("summary", 2, None),
     ]  # fmt: skip
     repair, first, second, third = rollout.policy_turns
@@ -213,7 +237,11 @@ def test_a_rollout_keeps_its_turns_agents_prompts_and_tokens(tmp_path: Path) -> 
     )
     assert first.outcome.correct and first.skills == ("fuse",) and first.reply == "first"
     assert (second.outcome.status, second.outcome.complaint) == (TurnStatus.REFUSED, "no such site")
-    assert third.parent_outcome == first.outcome and third.steps == (FUSE, TILE) and rollout.best == third
+    assert (
+        third.parent_outcome == first.outcome
+        and third.steps == (FUSE, TILE)
+        and rollout.best == third
+    )
     assert first.messages is not None and "__REDACTED" in first.messages[1].text
     assert first.reply_ids == first.logprobs is None  # they could spell out what was hidden
     assert [(t.step, t.parent, t.messages) for t in tree.turns] == [(0, None, None), (1, 0, None)]
@@ -223,11 +251,17 @@ def test_a_rollout_keeps_its_turns_agents_prompts_and_tokens(tmp_path: Path) -> 
     )
 
 
-def test_tokens_stay_where_nothing_was_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_stay_where_nothing_was_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     searched(tmp_path / "s.db")
     monkeypatch.setattr(reading.Redaction, "hide", lambda self, text: text)
     rollout = next(one for one in archive(tmp_path / "s.db").trajectories if one.scheme)
-    assert rollout.turns[2].reply_ids == (5, 6, 7) and rollout.turns[2].logprobs == (-0.1, -0.1, -0.1)
+    assert rollout.turns[2].reply_ids == (5, 6, 7) and rollout.turns[2].logprobs == (
+        -0.1,
+        -0.1,
+        -0.1,
+    )
 
 
 def test_an_archive_needs_consent_from_its_journal_or_its_owner(tmp_path: Path) -> None:
@@ -253,7 +287,9 @@ def test_a_search_in_journal_and_archive_is_told_once_from_both(
     assert (rollout.program is None) is (rollout.turns[2].messages is None) is (not keep_source)
 
 
-def test_a_no_in_the_journal_holds_for_the_archive_whoever_exports(tmp_path: Path, path: Path) -> None:
+def test_a_no_in_the_journal_holds_for_the_archive_whoever_exports(
+    tmp_path: Path, path: Path
+) -> None:
     name = searched(tmp_path / "s.db")
     with Journal.open(path) as journal:
         save(journal, proposal("one", search=f"{name}#1"), training=False)
@@ -271,7 +307,8 @@ def test_damaged_rows_of_an_archive_cost_only_themselves(tmp_path: Path) -> None
     database.close()
     corpus = archive(tmp_path / "s.db")
     assert corpus.reasons == {
-        UNREADABLE: 1, UNFINISHED: 1, "a prompt or reply cannot be read: its attempt is left out": 1,
+        UNREADABLE: 1, UNFINISHED: 1, "a prompt or reply cannot be read: its attempt is "
+                                      "left out": 1,
     }  # fmt: skip
     assert sorted(len(one.turns) for one in corpus.trajectories) == [1, 5]
 
@@ -284,20 +321,24 @@ def test_archives_of_another_schema_and_other_files(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute("PRAGMA user_version = 7")
     database.close()
-    assert archive(tmp_path / "s.db").reasons == {"the archive has schema 7, and this kernel-lsp reads 1": 6}
+    assert archive(tmp_path / "s.db").reasons == {
+        "the archive has schema 7, and this kernel-lsp reads 1": 6
+    }
     (tmp_path / "list").write_text("milk")
     for name in ("list", "nothing"):
         with pytest.raises(ArchiveError):
             archive(tmp_path / name)
 
 
-# --- tables ----------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def table(tmp_path: Path, **tasks_: Any) -> Path:
     path = tmp_path / "table.json"
     about = {"device": "cuda", "device_name": "NVIDIA H200", "versions": {"torch": "2.11"}}
-    path.write_text(json.dumps({"schema_version": 1, "kind": "evaluations", **about, "tasks": tasks_}))
+    path.write_text(
+        json.dumps({"schema_version": 1, "kind": "evaluations", **about, "tasks": tasks_})
+    )
     return path
 
 
@@ -339,7 +380,9 @@ def test_recorded_evaluations_are_used_only_for_the_task_that_was_measured(tmp_p
         and one.task == suite.by_name["same"].id
     )
     loose = rollouts.read(tables=[path], suites=[suite], grant=Grant(unchanged=True))
-    assert {t.task_name for t in loose.trajectories} == {"same", "unhashed"} and loose.reasons[CHANGED] == 3
+    assert {t.task_name for t in loose.trajectories} == {"same", "unhashed"} and loose.reasons[
+        CHANGED
+    ] == 3
 
 
 def test_the_forms_that_benchmarks_write_are_read(tmp_path: Path) -> None:
@@ -351,7 +394,8 @@ def test_the_forms_that_benchmarks_write_are_read(tmp_path: Path) -> None:
         tmp_path,
         **{
             "searched.py": {
-                "speedups": {"eager": interval, "compile": interval}, "ms": {"eager": 2.0, "candidate": 1.5},
+                "speedups": {"eager": interval, "compile": interval},
+                "ms": {"eager": 2.0, "candidate": 1.5},
                 "offered": {"steps": [wire.to_json(FUSE)], "proposer": "plan/2"},
                 "rejected": [{"steps": [], "status": "runtime_error", "detail": "", "speedups": {}}],
             },

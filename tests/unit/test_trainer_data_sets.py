@@ -36,29 +36,43 @@ OURS = Permission(training=True, source=True, redacted=True, because="test")
 
 
 def outcome(speed: float | None = 1.5, correct: bool | None = True, **more: Any) -> TurnOutcome:
-    found = {} if speed is None else {"eager": Interval(low=speed * 0.9, mid=speed, high=speed * 1.1)}
+    found = (
+        {} if speed is None else {"eager": Interval(low=speed * 0.9, mid=speed, high=speed * 1.1)}
+    )
     status = (
-        TurnStatus.PASSED if correct else TurnStatus.NOT_RUN if correct is None else TurnStatus.WRONG_RESULT
+        TurnStatus.PASSED
+        if correct
+        else TurnStatus.NOT_RUN
+        if correct is None
+        else TurnStatus.WRONG_RESULT
     )
     return TurnOutcome(status=status, correct=correct, speedups=found, **more)
 
 
 def turn(found: TurnOutcome | None = None, number: int = 0, **more: Any) -> ModelTurn:
-    call = ToolCall(name="apply_skill", arguments={"skill": "fuse", "site": "s", "parameters": {"B": number}})
-    fields = {"agent": Agent.POLICY, "calls": (call,), "outcome": found or outcome(), "number": number} | more
+    call = ToolCall(
+        name="apply_skill", arguments={"skill": "fuse", "site": "s", "parameters": {"B": number}}
+    )
+    fields = {
+        "agent": Agent.POLICY,
+        "calls": (call,),
+        "outcome": found or outcome(),
+        "number": number,
+    } | more
     return ModelTurn(**fields)
 
 
 def trajectory(*turns: ModelTurn, name: str = "t", **more: Any) -> Trajectory:
     fields = {
-        "id": name, "task": name, "family": "matmul", "device": "cpu", "source": TrajectorySource.ARCHIVE,
+        "id": name, "task": name, "family": "matmul", "device": "cpu",
+        "source": TrajectorySource.ARCHIVE,
         "origin": name, "rollout": name, "turns": turns, "permission": OURS,
         "program": REFERENCE.replace("sk-live", "x"),
     }  # fmt: skip
     return Trajectory(**(fields | more))
 
 
-# --- the dual filter -------------------------------------------------------------------------------
+# --- the dual filter ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -73,10 +87,17 @@ def trajectory(*turns: ModelTurn, name: str = "t", **more: Any) -> Trajectory:
         (1, outcome(1.1), outcome(None, correct=False), None),
         (1, outcome(None, correct=False), outcome(1.5), "later step: not correct"),
         (1, outcome(1.6), None, "later step: its parent's outcome is unknown"),
-        (1, outcome(None), outcome(None), "later step: its speed cannot be compared with its parent's"),
+        (
+            1,
+            outcome(None),
+            outcome(None),
+            "later step: its speed cannot be compared with its parent's",
+        ),
     ],
 )
-def test_the_dual_filter(step: int, mine: TurnOutcome, parent: TurnOutcome | None, kept: str | None) -> None:
+def test_the_dual_filter(
+    step: int, mine: TurnOutcome, parent: TurnOutcome | None, kept: str | None
+) -> None:
     made = turn(mine, step=step, parent_outcome=parent)
     assert unfit(trajectory(made), made) == kept
 
@@ -86,9 +107,13 @@ def test_gain_over_a_parent_is_the_smallest_over_what_both_were_timed_against() 
         found = {name: Interval(low=mid, mid=mid, high=mid) for name, mid in mids.items()}
         return TurnOutcome(status=TurnStatus.PASSED, correct=True, speedups=found)
 
-    assert gain(speeds(eager=3.0, compile=1.2), speeds(eager=2.0, compile=1.0)) == pytest.approx(1.2)
+    assert gain(speeds(eager=3.0, compile=1.2), speeds(eager=2.0, compile=1.0)) == pytest.approx(
+        1.2
+    )
     assert gain(speeds(eager=3.0), speeds(eager=2.0, compile=1.0)) == pytest.approx(1.5)
-    assert gain(outcome(None, candidate_ms=2.0), outcome(None, candidate_ms=3.0)) == pytest.approx(1.5)
+    assert gain(outcome(None, candidate_ms=2.0), outcome(None, candidate_ms=3.0)) == pytest.approx(
+        1.5
+    )
     assert gain(outcome(), outcome(None, correct=False)) == math.inf
     assert gain(speeds(eager=3.0), speeds(compile=2.0)) is None
 
@@ -104,7 +129,9 @@ def test_selections_and_summaries_are_examples_when_they_paid() -> None:
     nothing = TurnOutcome(status=TurnStatus.NONE)
     chosen = turn(nothing, agent=Agent.SELECTION)
     assert unfit(trajectory(chosen, turn(outcome(1.5), 1)), chosen) is None
-    assert unfit(trajectory(chosen, turn(outcome(1.05), 1)), chosen) is not None  # its lower bound is 0.945
+    assert (
+        unfit(trajectory(chosen, turn(outcome(1.05), 1)), chosen) is not None
+    )  # its lower bound is 0.945
     wrote = ToolCall(name="update_skill_library", arguments={"new_skills": [{"name": "x"}]})
     assert unfit(trajectory(), turn(nothing, agent=Agent.SUMMARY, calls=(wrote,))) is None
     empty = ToolCall(name="update_skill_library", arguments={"new_skills": []})
@@ -117,11 +144,13 @@ def test_selections_and_summaries_are_examples_when_they_paid() -> None:
 
 def test_the_same_answer_to_the_same_question_counts_once() -> None:
     first, second = trajectory(turn(), name="a", task="t"), trajectory(turn(), name="b", task="t")
-    rows = datasets.rows([first, second, trajectory(turn(), name="c")], DataPart.TRAIN, ExampleChoice())
+    rows = datasets.rows(
+        [first, second, trajectory(turn(), name="c")], DataPart.TRAIN, ExampleChoice()
+    )
     assert [row.left_out for row in rows] == [None, "the same answer to the same question", None]
 
 
-# --- diversity and mix -----------------------------------------------------------------------------
+# --- diversity and mix ----------------------------------------------------------------------------
 
 
 def test_a_cluster_is_cut_to_its_size_and_its_tasks_take_turns() -> None:
@@ -145,16 +174,23 @@ def test_clusters_do_not_depend_on_the_order_of_the_sources() -> None:
         )
         for n, f in enumerate(["a", "b", "a", "c", "b", "a"])
     ]
-    names = {frozenset(rows[place].trajectory.id for place in found) for found in datasets.clusters(rows)}
+    names = {
+        frozenset(rows[place].trajectory.id for place in found) for found in datasets.clusters(rows)
+    }
     turned = rows[::-1]
-    again = {frozenset(turned[place].trajectory.id for place in found) for found in datasets.clusters(turned)}
+    again = {
+        frozenset(turned[place].trajectory.id for place in found)
+        for found in datasets.clusters(turned)
+    }
     assert names == again == {frozenset("025"), frozenset("14"), frozenset("3")}
     assert np.linalg.norm(datasets.features(rows[0])) == pytest.approx(1.0)
 
 
 @given(
     counts=st.fixed_dictionaries({agent: st.integers(0, 500) for agent in datasets.AGENTS}),
-    shares=st.fixed_dictionaries({agent: st.sampled_from([0.0, 0.1, 0.3, 1.0]) for agent in datasets.AGENTS}),
+    shares=st.fixed_dictionaries(
+        {agent: st.sampled_from([0.0, 0.1, 0.3, 1.0]) for agent in datasets.AGENTS}
+    ),
 )
 def test_quotas_keep_the_shares_and_repeat_nothing(
     counts: dict[Agent, int], shares: dict[Agent, float]
@@ -179,7 +215,7 @@ def test_a_mix_leaves_out_of_what_there_is_too_much() -> None:
     assert {r.left_out for r in rows} == {None, "the mix has enough of policy"}
 
 
-# --- dealing ---------------------------------------------------------------------------------------
+# --- dealing --------------------------------------------------------------------------------------
 
 
 def test_what_could_leak_is_left_out_and_counted() -> None:
@@ -189,7 +225,9 @@ def test_what_could_leak_is_left_out_and_counted() -> None:
     good = trajectory(turn(), name="d", program=REFERENCE.replace("relu", "cumsum"), family="conv")
     found = mark(REFERENCE)
     assert found is not None
-    parts, left = datasets.deal_parts([unknown, copied, hidden, good], FamilySplit(), Likeness([found]))
+    parts, left = datasets.deal_parts(
+        [unknown, copied, hidden, good], FamilySplit(), Likeness([found])
+    )
     assert sorted(one.id for mine in parts.values() for one in mine) == ["d"]
     assert sum(one.count for one in left) == 3 and len(left) == 3
 
@@ -202,10 +240,12 @@ def test_no_family_is_in_two_parts(families: list[str], seed: int) -> None:
     many = [trajectory(turn(), name=str(n), family=family) for n, family in enumerate(families)]
     parts, _ = datasets.deal_parts(many, FamilySplit(seed=seed, test=0.4, validation=0.3))
     where = [{one.family for one in mine} for mine in parts.values()]
-    assert sum(map(len, where)) == len(set(families)) and sum(map(len, parts.values())) == len(families)
+    assert sum(map(len, where)) == len(set(families)) and sum(map(len, parts.values())) == len(
+        families
+    )
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def written(folder: Path, *made: Trajectory, **more: Any) -> dict[str, Any]:
@@ -226,14 +266,28 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert manifest["files"]["turns-train.parquet"]["rows"] == 3
     assert list(parquet.trajectories(tmp_path / "d", DataPart.TRAIN)) == [made]
     first, second, third = parquet.turns(tmp_path / "d", DataPart.TRAIN)
-    assert (first["speedup_low"], first["speedup_mid"], first["baseline_ms"]) == (1.35, 1.5, {"eager": 0.75})
+    assert (first["speedup_low"], first["speedup_mid"], first["baseline_ms"]) == (
+        1.35,
+        1.5,
+        {"eager": 0.75},
+    )
     assert (first["prompt_ids"], first["reply_ids"], first["logprobs"]) == ([1, 2], [3], [-0.5])
-    assert first["messages"] == [] and first["human"] == "kept" and first["calls"][0]["name"] == "apply_skill"
+    assert (
+        first["messages"] == []
+        and first["human"] == "kept"
+        and first["calls"][0]["name"] == "apply_skill"
+    )
     assert [wire.from_json(Step, step) for step in second["steps_before"]] == [FUSE]
-    assert second["parent_outcome"]["speedups"]["eager"]["mid"] == 1.5 and second["messages"] is None
+    assert (
+        second["parent_outcome"]["speedups"]["eager"]["mid"] == 1.5 and second["messages"] is None
+    )
     assert (third["example"], third["left_out"]) == (False, "first step: not correct")
-    assert [row["number"] for row in parquet.turns(tmp_path / "d", DataPart.TRAIN, examples=True)] == [0, 1]
-    assert {row["allowed_because"] for row in (first, second, third)} == {"test"} and first["redacted"]
+    assert [
+        row["number"] for row in parquet.turns(tmp_path / "d", DataPart.TRAIN, examples=True)
+    ] == [0, 1]
+    assert {row["allowed_because"] for row in (first, second, third)} == {"test"} and first[
+        "redacted"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +300,9 @@ def test_what_was_not_allowed_is_never_written(tmp_path: Path, permission: Permi
     assert not (tmp_path / "d" / parquet.MANIFEST).exists()
 
 
-def test_a_data_set_that_is_unfinished_damaged_or_of_another_schema_is_refused(tmp_path: Path) -> None:
+def test_a_data_set_that_is_unfinished_damaged_or_of_another_schema_is_refused(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "d"
     written(folder, trajectory(turn()))
     with pytest.raises(ConfigError, match="is not empty"):
@@ -274,12 +330,13 @@ def test_a_full_disk_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "d" / parquet.MANIFEST).exists()
 
 
-# --- the command -----------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> list[str]:
-    """A journal and the archive of a search that is in it, with rows that may not be used among them."""
+    """A journal and the archive of a search that is in it, with rows that may not be used among
+    them."""
     name = searched(tmp_path / "searches" / "s.db")
     with Journal.open(tmp_path / "journal.db") as journal:
         save(journal, proposal("three", 2.0, search=f"{name}#3"))
@@ -298,11 +355,18 @@ def test_the_command_writes_a_data_set_and_says_what_it_left_out(
     assert export.main([*sources, "--out", str(out), "--json"]) == 0
     told = capsys.readouterr()
     summary = json.loads(told.out)
-    assert "journal 1 of 1" in told.err and "archive 1 of 1" in told.err and "writing train" in told.err
+    assert (
+        "journal 1 of 1" in told.err
+        and "archive 1 of 1" in told.err
+        and "writing train" in told.err
+    )
     assert summary["turns"] == 9 == sum(part["turns"] for part in summary["parts"].values())
     assert summary["parts"]["train"]["agents"] == {"policy": 4, "selection": 1, "summary": 1}
     left = {
-        one["reason"]: one["count"] for key in summary if key.endswith("left_out") for one in summary[key]
+        one["reason"]: one["count"]
+        for key in summary
+        if key.endswith("left_out")
+        for one in summary[key]
     }
     assert left == {
         "told in full by its search's archive, which was read": 1,
@@ -310,7 +374,10 @@ def test_the_command_writes_a_data_set_and_says_what_it_left_out(
         "begun, and its verdict was never noted": 1,
         "its program was not kept, so its family is unknown and could leak": 1,
     }
-    assert sum(one["count"] for one in summary["turns_that_are_no_examples"]) == 9 - summary["examples"]
+    assert (
+        sum(one["count"] for one in summary["turns_that_are_no_examples"])
+        == 9 - summary["examples"]
+    )
     everything = b"".join(file.read_bytes() for file in out.iterdir())
     assert KEY.encode() not in everything and b"/home/ada" not in everything
     kept = [one.human for one in parquet.trajectories(out, DataPart.TRAIN) if one.human]
@@ -367,7 +434,12 @@ def test_a_mix_that_is_none_is_refused(mix: str, capsys: pytest.CaptureFixture[s
 def test_families_of_a_held_out_suite_go_to_test(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.db") as journal:
         save(journal, proposal("a"))
-        save(journal, proposal("bb"), path="b.py", reference=REFERENCE.replace("torch.relu", "torch.cumsum"))
+        save(
+            journal,
+            proposal("bb"),
+            path="b.py",
+            reference=REFERENCE.replace("torch.relu", "torch.cumsum"),
+        )
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "x.py").write_text(REFERENCE.replace("relu", "tanh").replace("32", "99"))
     out = tmp_path / "out"
@@ -375,7 +447,8 @@ def test_families_of_a_held_out_suite_go_to_test(tmp_path: Path) -> None:
     assert export.main([*arguments, "--held-out", str(tmp_path / "held"), "--out", str(out)]) == 0
     families = {part: {row["family"] for row in parquet.turns(out, part)} for part in DataPart}
     assert families == {
-        DataPart.TEST: {"matmul>pointwise"}, DataPart.VALIDATION: set(), DataPart.TRAIN: {"matmul>scan>pointwise"},
+        DataPart.TEST: {"matmul>pointwise"}, DataPart.VALIDATION: set(),
+        DataPart.TRAIN: {"matmul>scan>pointwise"},
     }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Families come from structure, splits keep them whole, likeness sees through renaming, suites count."""
+"""Families come from structure, splits keep them whole, likeness sees through renaming, suites
+count."""
 
 import json
 from pathlib import Path
@@ -33,7 +34,8 @@ def get_inputs():
 def model(forward: str, init: str = "pass", helpers: str = "") -> str:
     return (
         f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n{helpers}\n"
-        f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        "
+        f"{init}\n"
         f"    def forward(self, x):\n        {forward}\n"
     )
 
@@ -51,14 +53,17 @@ def ops(forward: str, init: str = "pass", helpers: str = "") -> tuple[str, ...]:
         ("return x.relu()", "pass", ("relu",)),
         ("return nn.ReLU()(x)", "pass", ("relu",)),
         ("return self.act(x)", "self.act = nn.ReLU()", ("relu",)),
-        ("return self.net(x)", "self.net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())", ("linear", "relu")),
-        ("return self.a(self.b(x))", "self.a, self.b = nn.Tanh(), nn.Linear(4, 4)", ("linear", "tanh")),
+        ("return self.net(x)", "self.net = nn.Sequential(nn.Linear(4, 4), "
+                               "nn.ReLU())", ("linear", "relu")),
+        ("return self.a(self.b(x))", "self.a, self.b = nn.Tanh(), "
+                                     "nn.Linear(4, 4)", ("linear", "tanh")),
         ("return self.drop(x)", "self.drop = nn.Dropout(0.1).eval()", ("dropout",)),
         ("return x @ self.w.T + 1", "self.w = nn.Parameter(torch.randn(4, 4))", ("matmul", "add")),
         ("return x.view(x.shape[0] * 2, -1).transpose(0, 1)", "pass", ()),
         ("for layer in self.all:\n            x = layer(x)\n        return x",
          "self.all = nn.ModuleList([nn.Linear(4, 4), nn.Tanh()])", ("linear", "tanh")),
-        ("for step in x:\n            x = torch.exp(step)\n        return x", "pass", ("loop", "exp")),
+        ("for step in x:\n            x = torch.exp(step)\n        "
+         "return x", "pass", ("loop", "exp")),
         ("return torch.stack([torch.sin(row) for row in x])", "pass",
          ("loop", "sin", "stack")),
     ],
@@ -73,7 +78,8 @@ def test_helpers_are_followed_where_they_are_called() -> None:
     helper = (
         "def gate(x):\n    return torch.sigmoid(x) * x\n"
         "class Block(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.inner = nn.Linear(4, 4)\n    def forward(self, x): return gate(self.inner(x))\n"
+        "        self.inner = nn.Linear(4, 4)\n    def forward(self, x): return "
+        "gate(self.inner(x))\n"
     )
     assert ops("return self.block(x).sum()", "self.block = Block()", helper) == (
         "linear", "sigmoid", "mul", "sum",
@@ -87,7 +93,18 @@ def test_a_helper_that_calls_itself_ends() -> None:
 
 def test_repeats_are_folded_and_long_networks_told_by_their_kinds() -> None:
     assert _fold_repeats(list("aabbababc")) == ("a", "b", "c")
-    kinds = ("conv", "norm", "pointwise", "pool", "matmul", "softmax", "reduce", "scan", "index", "loss")
+    kinds = (
+        "conv",
+        "norm",
+        "pointwise",
+        "pool",
+        "matmul",
+        "softmax",
+        "reduce",
+        "scan",
+        "index",
+        "loss",
+    )
     assert TaskStructure(ops=(), kinds=kinds).family.startswith("net:conv+")
     assert structure(PLAIN).family == "matmul>pointwise>reduce"  # type: ignore[union-attr]
 
@@ -112,7 +129,7 @@ def test_sizes_dtypes_and_names_do_not_change_a_family(number: int, seed: int) -
     assert len(families) == 1
 
 
-# --- splits ----------------------------------------------------------------------------------------
+# --- splits ---------------------------------------------------------------------------------------
 
 FAMILY = st.text(alphabet="abcdefgh>", min_size=1, max_size=12)
 
@@ -130,7 +147,9 @@ def test_a_family_is_in_one_part_and_stays_there_whatever_comes_later(
     first = FamilySplit(seed=seed, test=test, validation=validation)
     held = FamilySplit(seed=seed, test=test, validation=validation, held_out=frozenset(later))
     for family in families:
-        assert first.part(family) is FamilySplit(seed=seed, test=test, validation=validation).part(family)
+        assert first.part(family) is FamilySplit(seed=seed, test=test, validation=validation).part(
+            family
+        )
         assert held.part(family) is (DataPart.TEST if family in later else first.part(family))
 
 
@@ -146,7 +165,7 @@ def test_shares_that_leave_nothing_to_train_on_are_refused(shares: tuple[float, 
         FamilySplit(validation=shares[0], test=shares[1])
 
 
-# --- likeness --------------------------------------------------------------------------------------
+# --- likeness -------------------------------------------------------------------------------------
 
 
 def likeness(*texts: str) -> Likeness:
@@ -159,12 +178,17 @@ def test_a_renamed_and_resized_copy_is_recognized() -> None:
 
 
 def test_the_same_operators_spelled_otherwise_are_recognized() -> None:
-    other = model("h = F.linear(x, self.w)\n        h = h.relu()\n        return h.sum(1)", "self.w = x")
+    other = model(
+        "h = F.linear(x, self.w)\n        h = h.relu()\n        return h.sum(1)", "self.w = x"
+    )
     assert likeness(PLAIN).why(other) == "the same operators in the same order"
 
 
 def test_a_copy_with_one_more_operator_shares_most_of_its_text() -> None:
-    lines = "h = torch.relu(x)\n        h = torch.tanh(h) * 3\n        h = F.gelu(h) + torch.exp(h)\n        "
+    lines = (
+        "h = torch.relu(x)\n        h = torch.tanh(h) * 3\n        h = F.gelu(h) + torch.exp(h)\n "
+        "       "
+    )
     original, longer = model(lines * 3 + "return h"), model(lines * 3 + "return torch.abs(h)")
     assert likeness(original).why(longer) == "most of its text"
     assert likeness(PLAIN).why(PLAIN.replace("torch.relu", "torch.cumsum")) is None
@@ -176,7 +200,7 @@ def test_marks_hold_no_text() -> None:
     assert found is not None and "SecretLayer" not in repr(found)
 
 
-# --- suites ----------------------------------------------------------------------------------------
+# --- suites ---------------------------------------------------------------------------------------
 
 
 def test_a_suite_counts_what_is_no_task_and_what_it_has_twice(tmp_path: Path) -> None:
@@ -213,7 +237,9 @@ def test_a_task_that_changed_since_its_suite_was_written_is_left_out(tmp_path: P
     (tmp_path / "two.py").write_text(PLAIN.replace("32", "56"))
     suite = tasks.load(tmp_path)
     assert list(suite.by_name) == ["one"]
-    assert [s.reason for s in suite.skipped] == ["its reference changed since the suite was written"]
+    assert [s.reason for s in suite.skipped] == [
+        "its reference changed since the suite was written"
+    ]
     (tmp_path / tasks.MANIFEST).write_text("{")
     with pytest.raises(ConfigError, match="cannot be read"):
         tasks.load(tmp_path)

@@ -1,4 +1,5 @@
-"""Rollouts on a table, with scripted replies: who is asked what, what counts, and the published faults."""
+"""Rollouts on a table, with scripted replies: who is asked what, what counts, and the published
+faults."""
 
 import asyncio
 import json
@@ -36,7 +37,10 @@ pytestmark = pytest.mark.torch
 
 def space(name: str = "t/linear_relu", dropped: bool = False) -> RecordedSpace:
     steps = (Step(skill="tile", site="a"), Step(skill="fuse", site="b"))
-    axes = (RecordedAxis(step=0, name="M", choices=(32, 64)), RecordedAxis(step=1, name="W", choices=(1, 4)))
+    axes = (
+        RecordedAxis(step=0, name="M", choices=(32, 64)),
+        RecordedAxis(step=1, name="W", choices=(1, 4)),
+    )
     times = {(0, 0): 1.0, (1, 0): 0.8, (0, 1): 0.5, (1, 1): 0.25}
     lost = {(1, 1): "out of resource: shared memory"} if dropped else {}
     return RecordedSpace(
@@ -71,7 +75,12 @@ class Scripted:
     def _one(text: str) -> Sampled:
         allowed = ((1, 2), (3,))
         return Sampled(
-            text=text, prompt_ids=(7,), reply_ids=(1, 3), logprobs=(-0.7, 0.0), allowed=allowed, version=0
+            text=text,
+            prompt_ids=(7,),
+            reply_ids=(1, 3),
+            logprobs=(-0.7, 0.0),
+            allowed=allowed,
+            version=0,
         )
 
 
@@ -107,7 +116,9 @@ def test_every_rollout_has_its_own_id_and_every_turn_is_judged() -> None:
     found, learned, tally = rolled(Scripted(picks('"tile"', '"name":"fuse"', '"M":64')), RL)
     assert len({one.id for one in found.rollouts}) == len(found.rollouts) == 3 * 2
     assert tally.read == tally.kept == 6 * 2
-    assert len(learned.examples) == 2 + 6 * 2  # selections, and policy turns; nobody selected the null scheme
+    assert (
+        len(learned.examples) == 2 + 6 * 2
+    )  # selections, and policy turns; nobody selected the null scheme
 
 
 def test_a_turn_goes_on_from_the_best_and_is_told_what_was_tried() -> None:
@@ -115,7 +126,10 @@ def test_a_turn_goes_on_from_the_best_and_is_told_what_was_tried() -> None:
     found, _, _ = rolled(sampler, Rl(schemes=0, null=True, rollouts=2, turns=2, summaries=0))
     first, second = (ask for ask in sampler.asked[::2])
     assert "tried" not in first.messages[1].text
-    assert "tried M 32 W 4: 2.00x" in second.messages[1].text and "now M 32 W 4" in second.messages[1].text
+    assert (
+        "tried M 32 W 4: 2.00x" in second.messages[1].text
+        and "now M 32 W 4" in second.messages[1].text
+    )
     turns = found.rollouts[0].turns
     assert [turn.step for turn in turns] == [0, 1] and turns[1].parent == 0
 
@@ -134,7 +148,8 @@ def test_skills_that_do_not_apply_leave_nothing_to_say_and_cost_the_selection() 
         one.trajectory: one.advantage for one in learned.examples if one.agent is Agent.SELECTION
     }
     useless, useful = (by_trajectory[f"selection/t/linear_relu/{scheme}"] for scheme in ("0", "1"))
-    # Rewards: nothing 0, chosen 0.5 + ln(2 / 1.03) in the better turn, null the same (0.3 of the difference).
+    # Rewards: nothing 0, chosen 0.5 + ln(2 / 1.03) in the better turn, null the same (0.3 of the
+    # difference).
     gain = 0.5 + math.log(max(one.state.speedup or 0 for one in found.rollouts) / 1.03)
     assert useless == pytest.approx(0.3 * -gain, abs=1e-6) and useful == pytest.approx(
         0.3 * gain / 2, abs=1e-6
@@ -159,7 +174,8 @@ def test_what_does_not_run_fails_and_what_was_never_recorded_is_no_row() -> None
     _, learned, _ = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, lost)
     assert learned.metrics["turns/correct"] < 1.0
     unknown = RecordedSpace(
-        **{name: getattr(space(), name) for name in RecordedSpace.__slots__} | {"times": {(0, 0): 1.0}}
+        **{name: getattr(space(), name) for name in RecordedSpace.__slots__}
+        | {"times": {(0, 0): 1.0}}
     )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, unknown)
     assert tally.count(earned.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
@@ -188,10 +204,16 @@ def test_a_summary_is_measured_on_other_tasks_than_its_source() -> None:
 @pytest.mark.parametrize("scheme", ["trloo", "grpo", "kevin", "shared"])
 @pytest.mark.parametrize("reward", sorted(rewards.REWARDS))
 def test_every_reward_goes_with_every_advantage(scheme: str, reward: str) -> None:
-    rl = Rl(schemes=1, rollouts=2, turns=2, summaries=1, reward=reward, advantage=scheme, scaled=True)
+    rl = Rl(
+        schemes=1, rollouts=2, turns=2, summaries=1, reward=reward, advantage=scheme, scaled=True
+    )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[place % 2]), rl)
     assert all(math.isfinite(one.advantage) for one in learned.examples)
-    asks_for_more = reward in ("davinci", "dr_kernel", "milestone")  # coverage, torch.compile: not in a table
+    asks_for_more = reward in (
+        "davinci",
+        "dr_kernel",
+        "milestone",
+    )  # coverage, torch.compile: not in a table
     assert bool(tally.count(earned.UNKNOWN)) == asks_for_more
 
 
@@ -204,7 +226,7 @@ def test_rollouts_become_records_with_permission() -> None:
     assert first.best is not None and first.turns[1].calls[0].name == "apply_skill"
 
 
-# --- tables ------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def test_a_recording_is_read_and_what_is_broken_in_it_is_counted(tmp_path: Path) -> None:
@@ -247,7 +269,7 @@ def test_the_rule_tries_defaults_then_one_change_at_a_time() -> None:
     assert evaluate.share(space(), None) == pytest.approx(math.log(1 / 4))
 
 
-# --- judges ------------------------------------------------------------------------------------------
+# --- judges ---------------------------------------------------------------------------------------
 
 PROGRAM = Program(
     kind=TargetKind.MODULE,
@@ -291,18 +313,32 @@ def test_the_local_pool_asks_the_products_gate_and_keeps_the_order() -> None:
             await pool.close()
 
     found = asyncio.run(judged())
-    assert found == [TurnStatus.PASSED, TurnStatus.WRONG_RESULT, TurnStatus.REFUSED, TurnStatus.PASSED]
+    assert found == [
+        TurnStatus.PASSED,
+        TurnStatus.WRONG_RESULT,
+        TurnStatus.REFUSED,
+        TurnStatus.PASSED,
+    ]
 
 
 def test_a_verdict_becomes_an_outcome_without_guessing() -> None:
-    timing = Timing(provider="candidate", median_ms=0.5, p20_ms=0.4, p80_ms=0.6, num_reps=9, cold_cache=True)
+    timing = Timing(
+        provider="candidate", median_ms=0.5, p20_ms=0.4, p80_ms=0.6, num_reps=9, cold_cache=True
+    )
     speedups = {"eager": Interval(low=1.1, mid=1.2, high=1.3)}
-    passed = Evaluation(status=EvalStatus.PASSED, device="cpu", timings=(timing,), speedups=speedups)
+    passed = Evaluation(
+        status=EvalStatus.PASSED, device="cpu", timings=(timing,), speedups=speedups
+    )
     found = outcome_of(passed, complete=True)
     assert (
-        found.lower_bound == 1.1 and found.candidate_ms == 0.5 and found.complete and found.coverage is None
+        found.lower_bound == 1.1
+        and found.candidate_ms == 0.5
+        and found.complete
+        and found.coverage is None
     )
-    lost = outcome_of(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
+    lost = outcome_of(
+        Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True
+    )
     assert lost.correct is None and lost.status is TurnStatus.NOT_RUN and lost.complaint == "busy"
     cheated = Evaluation(status=EvalStatus.CHEATED, device="cpu", speedups=speedups)
     assert outcome_of(cheated, complete=True).speedups == {}

@@ -36,7 +36,9 @@ def tasks(task: Shown) -> list[Shown]:  # noqa: F811
             )
             for plan in task.plans
         )
-        made.append(dataclasses.replace(task, name=f"t{number}", family=f"f{number % 3}", plans=plans))
+        made.append(
+            dataclasses.replace(task, name=f"t{number}", family=f"f{number % 3}", plans=plans)
+        )
     return made
 
 
@@ -95,7 +97,9 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
     tasks, gains = torch.tensor([4, 4, 4, 9, 9]), torch.tensor([0.0, -0.5, -0.1, -1.0, 0.0])
     found = exact.expected_reward(scores, tasks, gains)
     one, two = torch.softmax(scores[:3], 0), torch.softmax(scores[3:], 0)
-    assert found.item() == pytest.approx(((one * gains[:3]).sum() + (two * gains[3:]).sum()).item() / 2)
+    assert found.item() == pytest.approx(
+        ((one * gains[:3]).sum() + (two * gains[3:]).sum()).item() / 2
+    )
     found.backward()
     # sum over plans of p (r - mean r) d log p: for a softmax p (r - mean r)
     hand = torch.cat(
@@ -104,7 +108,9 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
     assert scores.grad is not None and torch.allclose(scores.grad, hand.detach() / 2, atol=1e-6)
 
 
-def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(tasks: list[Shown]) -> None:
+def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(
+    tasks: list[Shown],
+) -> None:
     known = lesson(tasks, "talk", 2)
     told = exact.Schedule(form="talk", rl_steps=5, tasks=3)
     for chosen in exact.reinforced_batches(known, told, range(6), 0):
@@ -112,7 +118,9 @@ def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(tasks: 
         for number in np.unique(rows.tasks[chosen]):
             own = chosen[rows.tasks[chosen] == number]
             assert sorted(rows.plans[own].tolist()) == list(range(len(tasks[number].plans)))
-            assert len({*zip(rows.kinds[own].tolist(), rows.orders[own].tolist(), strict=True)}) == 1
+            assert (
+                len({*zip(rows.kinds[own].tolist(), rows.orders[own].tolist(), strict=True)}) == 1
+            )
 
 
 def lesson(tasks: list[Shown], form: str, orders: int = 0) -> exact.FormLesson:
@@ -157,9 +165,13 @@ def model() -> Any:
     from trainer.config import ModelConfig
 
     torch.manual_seed(3)
-    shape = ModelConfig(words="compact", hidden=32, layers=1, heads=1, key_heads=1, head=32, inner=64)
+    shape = ModelConfig(
+        words="compact", hidden=32, layers=1, heads=1, key_heads=1, head=32, inner=64
+    )
     size = models.compact_shape.NetworkShape().vocabulary
-    return models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, models.compact_tokenizer()))
+    return models.transformers.Qwen3ForCausalLM(
+        models.make_config(shape, size, models.compact_tokenizer())
+    )
 
 
 def test_a_weighing_scores_as_the_product_reads_it(tasks: list[Shown]) -> None:

@@ -1,4 +1,5 @@
-"""Generated kernels compute what they say, are the same for one seed, and are tasks like any other."""
+"""Generated kernels compute what they say, are the same for one seed, and are tasks like any
+other."""
 
 import os
 import subprocess
@@ -40,7 +41,11 @@ for make in FORMS:
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Triton has to know before it is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     return subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
     )
@@ -93,7 +98,10 @@ def test_one_seed_gives_one_suite_and_every_form_comes_up() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda text: text.replace("# kernel-lsp: workload", "# once:"), "its launcher has no workload"),
+        (
+            lambda text: text.replace("# kernel-lsp: workload", "# once:"),
+            "its launcher has no workload",
+        ),
         (lambda text: text.replace("kernel[grid]", "print"), "no single kernel"),
     ],
 )

@@ -15,7 +15,9 @@ from trainer.generation import Ask, LocalSampler, tree
 from trainer.training import merge_adapters
 
 pytestmark = pytest.mark.torch
-SHAPE = ModelConfig(hidden=32, layers=2, heads=2, key_heads=1, head=16, inner=48, vocabulary=320, context=256)
+SHAPE = ModelConfig(
+    hidden=32, layers=2, heads=2, key_heads=1, head=16, inner=48, vocabulary=320, context=256
+)
 TEXTS = ["apply BLOCK 128 256 512 WARPS 1 2 4", "select fuse-rows split-reduction"]
 CALLS = ("BLOCK 128 WARPS 1", "BLOCK 128 WARPS 4", "BLOCK 512 WARPS 1", "none")
 
@@ -33,8 +35,12 @@ def test_a_tree_of_replies() -> None:
     assert tree([[1, 2], [1, 3], [4]]) == {1: {2: {}, 3: {}}, 4: {}}
 
 
-def test_every_reply_is_one_of_the_choices_and_its_forced_tokens_are_certain(made: tuple[Any, Any]) -> None:
-    found = LocalSampler(*made).generate([ask("a"), ask("what now, a longer one"), ask("b")], seed=1)
+def test_every_reply_is_one_of_the_choices_and_its_forced_tokens_are_certain(
+    made: tuple[Any, Any],
+) -> None:
+    found = LocalSampler(*made).generate(
+        [ask("a"), ask("what now, a longer one"), ask("b")], seed=1
+    )
     for one in found:
         assert one.text in CALLS and one.allowed is not None and one.logprobs is not None
         assert one.reply_ids[-1] == made[1].eos_token_id
@@ -43,12 +49,14 @@ def test_every_reply_is_one_of_the_choices_and_its_forced_tokens_are_certain(mad
 
 
 def test_the_scorer_finds_the_probabilities_that_the_sampler_told(made: tuple[Any, Any]) -> None:
-    """Rows of different lengths, read in pieces with padding on the left, against one pass without any."""
+    """Rows of different lengths, read in pieces with padding on the left, against one pass without
+    any."""
     model, tokenizer = made
     asks = [ask("a"), ask("much longer " * 9), ask("b c", None), ask("d", ("none",))]
     found = LocalSampler(model, tokenizer, max_tokens=7, temperature=0.7).generate(asks, seed=3)
     examples = [
-        Example(prompt=s.prompt_ids, reply=s.reply_ids, allowed=s.allowed, sampled=s.logprobs) for s in found
+        Example(prompt=s.prompt_ids, reply=s.reply_ids, allowed=s.allowed, sampled=s.logprobs)
+        for s in found
     ]
     batch = batches.collate(examples, tokenizer.pad_token_id)
     with torch.no_grad():
@@ -58,7 +66,8 @@ def test_the_scorer_finds_the_probabilities_that_the_sampler_told(made: tuple[An
 
 
 def test_choices_are_drawn_as_often_as_their_probability(made: tuple[Any, Any]) -> None:
-    """The product over a reply's branches is a distribution over replies, and sampling follows it."""
+    """The product over a reply's branches is a distribution over replies, and sampling follows
+    it."""
     sampler, count = LocalSampler(*made), 600
     drawn = sampler.generate([ask("x")] * count, seed=5)
     chances = {one.text: math.exp(sum(one.logprobs or ())) for one in drawn}
@@ -83,7 +92,9 @@ def test_a_question_without_a_valid_reply_is_refused(made: tuple[Any, Any]) -> N
         LocalSampler(*made).generate([ask("x", ())], seed=0)
 
 
-def test_gradients_are_finite_where_only_some_rows_are_held_to_a_list(made: tuple[Any, Any]) -> None:
+def test_gradients_are_finite_where_only_some_rows_are_held_to_a_list(
+    made: tuple[Any, Any],
+) -> None:
     model, tokenizer = made
     held = Example(prompt=(5, 6), reply=(7, 8), allowed=((7, 9), (8, 9, 10)))
     batch = batches.collate([held, Example(prompt=(5,), reply=(6, 7))], tokenizer.pad_token_id)
@@ -101,7 +112,9 @@ def test_the_vocabulary_knows_every_byte(made: tuple[Any, Any]) -> None:
 def test_another_vocabulary_has_another_hash(made: tuple[Any, Any]) -> None:
     other = models.make_tokenizer(["entirely other words here"], 320, 256)
     assert models.vocabulary_hash(made[1]) != models.vocabulary_hash(other)
-    assert models.vocabulary_hash(made[1]) == models.vocabulary_hash(models.make_tokenizer(TEXTS, 320, 256))
+    assert models.vocabulary_hash(made[1]) == models.vocabulary_hash(
+        models.make_tokenizer(TEXTS, 320, 256)
+    )
 
 
 def test_a_merged_adapter_answers_like_the_model_with_the_adapter() -> None:

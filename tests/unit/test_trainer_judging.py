@@ -58,7 +58,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Recipe:
     return config.load(tmp_path / "recipe.toml")
 
 
-def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(recipe: config.Recipe) -> None:
+def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(
+    recipe: config.Recipe,
+) -> None:
     world, _ = evaluate.worlds_of(recipe, Tally())
     pool = evaluate.pool_of(recipe, world)
     (space,) = world.spaces.values()
@@ -68,15 +70,23 @@ def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(r
     async def batch(chosen: list[Case]) -> list[Any]:
         return await pool.judge(chosen)
 
-    first = asyncio.run(batch(cases))  # two batches, each in a loop of its own, as between two steps
+    first = asyncio.run(
+        batch(cases)
+    )  # two batches, each in a loop of its own, as between two steps
     again = asyncio.run(batch(cases[:1]))
     asyncio.run(pool.close())
-    assert [one.status for one in first] == [TurnStatus.PASSED, TurnStatus.REFUSED, TurnStatus.REFUSED]
+    assert [one.status for one in first] == [
+        TurnStatus.PASSED,
+        TurnStatus.REFUSED,
+        TurnStatus.REFUSED,
+    ]
     assert first[0].correct and first[0].speedups == {}  # without a GPU a kernel is right, not fast
     assert "nowhere" in first[1].complaint and again == first[:1]
 
 
-def test_recipes_whose_pool_has_nothing_to_run_are_refused(tmp_path: Path, recipe: config.Recipe) -> None:
+def test_recipes_whose_pool_has_nothing_to_run_are_refused(
+    tmp_path: Path, recipe: config.Recipe
+) -> None:
     (tmp_path / "tasks" / "steps.py").rename(tmp_path / "tasks" / "other.py")
     with pytest.raises(ConfigError, match="lacks 1 of 1 tasks, such as steps"):
         evaluate.pool_of(recipe, evaluate.worlds_of(recipe, Tally())[0])
@@ -102,7 +112,9 @@ def test_where_the_cluster_is_does_not_make_another_run(recipe: config.Recipe) -
     assert at(address="a:1") == at(address="local") != at(timeout_s=1.0)
 
 
-def test_a_dry_run_says_what_live_judges_lack(recipe: config.Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_says_what_live_judges_lack(
+    recipe: config.Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not planning.plan(recipe, "rl").problems
     monkeypatch.setitem(sys.modules, "ray", None)
     lacking = replace(recipe, judging=replace(recipe.judging, tasks="gone", pool="cluster"))

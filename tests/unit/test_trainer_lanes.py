@@ -1,4 +1,5 @@
-"""Work in lanes: side by side, until nothing is left or the time is over; and the file that it fills."""
+"""Work in lanes: side by side, until nothing is left or the time is over; and the file that it
+fills."""
 
 import asyncio
 import json
@@ -34,7 +35,9 @@ async def test_at_the_end_nothing_is_begun_and_what_runs_is_given_up() -> None:
 
     now = time.monotonic()
     assert await lanes.share(lanes.until(now, range(7)), hangs, 2) and begun == []
-    assert not await lanes.share(lanes.until(math.inf, range(7)), hangs, 2, now + 0.01) and begun == [0, 1]
+    assert not await lanes.share(
+        lanes.until(math.inf, range(7)), hangs, 2, now + 0.01
+    ) and begun == [0, 1]
 
 
 async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_the_file(
@@ -65,5 +68,7 @@ async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_
 
 def test_a_task_that_would_probably_not_end_in_time_is_late(tmp_path: Path) -> None:
     limit = time.monotonic() + 3600
-    made = lanes.TableRecording(out=tmp_path / "x", about={}, limit=limit, expected_s=7200, breaks=", ")
+    made = lanes.TableRecording(
+        out=tmp_path / "x", about={}, limit=limit, expected_s=7200, breaks=", "
+    )
     assert made.late

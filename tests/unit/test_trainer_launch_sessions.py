@@ -68,7 +68,8 @@ def get_inputs():
     return [torch.randn(64, 64)]
 """
 Said = Sequence[tuple[Step, float | None, EventKind | None]]
-"""A plan's step, its milliseconds (as it is 1; None: wrong values; 0: not timed), what a person did."""
+"""A plan's step, its milliseconds (as it is 1; None: wrong values; 0: not timed), what a person
+did."""
 
 
 def proposed(made: PreparedJob, number: int, step: Step, ms: float | None) -> Proposal:
@@ -79,7 +80,9 @@ def proposed(made: PreparedJob, number: int, step: Step, ms: float | None) -> Pr
         device="cuda",
         device_name="NVIDIA H200",
         timings=tuple(
-            Timing(provider=name, median_ms=one, p20_ms=one, p80_ms=one, num_reps=9, cold_cache=True)
+            Timing(
+                provider=name, median_ms=one, p20_ms=one, p80_ms=one, num_reps=9, cold_cache=True
+            )
             for name, one in times
             if one
         ),
@@ -91,7 +94,12 @@ def proposed(made: PreparedJob, number: int, step: Step, ms: float | None) -> Pr
         qualname=made.target.qualname,
         workload=made.workload,
         candidate=Candidate(
-            id=f"c{number}", edit=None, program="", entry=made.program.entry, steps=(step,), proposer="plan/2"
+            id=f"c{number}",
+            edit=None,
+            program="",
+            entry=made.program.entry,
+            steps=(step,),
+            proposer="plan/2",
         ),
         evaluation=evaluation,
         verdict=Verdict.FASTER if passed else Verdict.REJECTED,
@@ -99,7 +107,9 @@ def proposed(made: PreparedJob, number: int, step: Step, ms: float | None) -> Pr
     )
 
 
-def worked(path: Path, text: str, qualname: str, said: Said, *, keep_source: bool = True) -> PreparedJob:
+def worked(
+    path: Path, text: str, qualname: str, said: Said, *, keep_source: bool = True
+) -> PreparedJob:
     """A journal with one session."""
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=qualname, device="cuda"))
     assert isinstance(made, PreparedJob), made
@@ -121,7 +131,13 @@ def worked(path: Path, text: str, qualname: str, said: Said, *, keep_source: boo
 
 
 def read(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> list[Launches]:
-    command = ["launches", "--journal", str(folder / "journal.db"), "--out", str(folder / "out.json.xz")]
+    command = [
+        "launches",
+        "--journal",
+        str(folder / "journal.db"),
+        "--out",
+        str(folder / "out.json.xz"),
+    ]
     monkeypatch.setattr("sys.argv", [*command, "--jobs", "1", *more])
     return launches.load(folder / "out.json.xz") if launches.main() == 0 else []
 
@@ -142,7 +158,11 @@ def test_what_a_session_judged_is_told_as_launches(
     worked(tmp_path / "journal.db", text, "double_kernel", SESSION)
     (one,) = read(monkeypatch, tmp_path)
     told = {plan.view.options["num_warps"]: plan for plan in one.plans}
-    assert {count: plan.speedup for count, plan in told.items()} == {8: pytest.approx(2.25), 2: 0.5, 1: None}
+    assert {count: plan.speedup for count, plan in told.items()} == {
+        8: pytest.approx(2.25),
+        2: 0.5,
+        1: None,
+    }
     assert told[8].liking == pytest.approx((0.25 - 0.1) / 2) and told[2].liking == 0.0
     assert one.family == "other:program_id>pointwise>other:load>pointwise>other:store"
     assert one.device_name == "NVIDIA H200"
@@ -171,7 +191,9 @@ def test_a_session_on_a_model_is_left_out_with_a_reason(
     assert logged_kernels.NO_KERNEL in capsys.readouterr().out
 
 
-def test_something_measured_has_to_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_something_measured_has_to_be_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("sys.argv", ["launches", "--out", str(tmp_path / "out.json.xz")])
     with pytest.raises(SystemExit):
         launches.main()
@@ -186,7 +208,9 @@ def test_what_people_did_changes_what_a_plan_is_worth_and_not_how_fast_it_is_sai
     told = launch_policy.lesson([liked], "cpu", 0)
     assert told.targets.tolist() == pytest.approx([math.log(2.0), math.log(1.9)])
     assert told.gains.tolist() == pytest.approx([math.log(2.0) - math.log(1.9) - 0.25, 0.0])
-    assert launch_policy.lesson([one], "cpu", 0).gains.tolist() == pytest.approx([0.0, math.log(0.95)])
+    assert launch_policy.lesson([one], "cpu", 0).gains.tolist() == pytest.approx(
+        [0.0, math.log(0.95)]
+    )
 
 
 def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
@@ -202,8 +226,17 @@ def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
 def gone_on(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int, start: str) -> Path:
     made = [measured(f"k{n}", (2.0, 1.0, 0.9, 0.5), f"f{n % 3}") for n in range(count)]
     launches.save([wire.to_json(one) for one in made], folder / "sessions.json.xz")
-    command = ["launch_sessions", "--launches", str(folder / "sessions.json.xz"), "--tiny", "--version", "2"]
-    monkeypatch.setattr("sys.argv", [*command, "--start", str(SHIPPED / start), "--out", str(folder / "out")])
+    command = [
+        "launch_sessions",
+        "--launches",
+        str(folder / "sessions.json.xz"),
+        "--tiny",
+        "--version",
+        "2",
+    ]
+    monkeypatch.setattr(
+        "sys.argv", [*command, "--start", str(SHIPPED / start), "--out", str(folder / "out")]
+    )
     assert launch_sessions.main() == 0
     return folder / "out"
 
@@ -214,7 +247,12 @@ def test_the_shipped_policy_goes_on_and_is_packed_with_a_check(
     out = gone_on(monkeypatch, tmp_path, 24, "launch-small-1")
     told: Any = json.loads((out / "sessions.json").read_text())
     made = manifest.read(out / "launch-small")
-    assert (made.id, made.targets, made.weighs, made.unasked) == ("launch-small@2", ("kernel",), True, False)
+    assert (made.id, made.targets, made.weighs, made.unasked) == (
+        "launch-small@2",
+        ("kernel",),
+        True,
+        False,
+    )
     assert made.devices == ("cuda:sm_90",)
     assert made.held_out is not None and made.held_out.tasks == told["held out"] > 0
     assert made.held_out.value == told["after"]["first_over_best"][1]
@@ -227,14 +265,20 @@ def test_the_shipped_policy_goes_on_and_is_packed_with_a_check(
 def test_numbers_of_several_gpus_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     devices = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", None)
     every = [
-        replace(measured(f"k{place}", (2.0, 1.0)), device_name=name) for place, name in enumerate(devices)
+        replace(measured(f"k{place}", (2.0, 1.0)), device_name=name)
+        for place, name in enumerate(devices)
     ]
     assert launch_sessions.of_one_device(every, None) == [every[0], every[2]]
     assert launch_sessions.of_one_device(every, "NVIDIA A100") == [every[1]]
-    assert "left out: 1 kernels that an unknown device measured, not NVIDIA H200" in capsys.readouterr().err
+    assert (
+        "left out: 1 kernels that an unknown device measured, not NVIDIA H200"
+        in capsys.readouterr().err
+    )
 
 
-def test_one_that_became_worse_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_became_worse_is_not_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mean = iter((0.9, 0.8))  # before, after
     report: Any = launch_sessions.report
 

@@ -77,7 +77,8 @@ def test_importance_weights_are_truncated_and_constant() -> None:
 
 
 def test_the_band_is_of_whole_trajectories() -> None:
-    """One turn strays by +0.2 %, its trajectory's other turn makes up for it; by token, not by row."""
+    """One turn strays by +0.2 %, its trajectory's other turn makes up for it; by token, not by
+    row."""
     trained = torch.tensor([[0.004, 0.0, 9.0], [-0.004, 9.0, 9.0], [0.002, 0.002, 9.0]])
     mask = torch.tensor([[True, True, False], [True, False, False], [True, True, False]])
     sampled = torch.zeros(3, 3)
@@ -86,7 +87,9 @@ def test_the_band_is_of_whole_trajectories() -> None:
 
 
 def test_a_trajectory_whose_tokens_are_all_masked_stays() -> None:
-    keep = losses.in_band(torch.ones(1, 2), torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), [0])
+    keep = losses.in_band(
+        torch.ones(1, 2), torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), [0]
+    )
     assert keep.tolist() == [True]
 
 
@@ -105,7 +108,8 @@ def test_profiling_keeps_failures_and_decoys_and_thins_out_lazy_ones() -> None:
 
 
 def test_a_rejected_row_still_counts_in_its_group() -> None:
-    """The order of arXiv 2602.05885: masks hide tokens, they do not change the others' advantages."""
+    """The order of arXiv 2602.05885: masks hide tokens, they do not change the others'
+    advantages."""
     rows = [
         AdvantageRow(agent=Agent.POLICY, task="t", rollout=name, reward=reward)
         for name, reward in (("a", 0.0), ("b", 2.0), ("c", 4.0))
@@ -113,7 +117,9 @@ def test_a_rejected_row_still_counts_in_its_group() -> None:
     found = torch.tensor(advantages.trloo(rows))
     mask = torch.tensor([[True], [True], [False]])  # c was rejected
     logprobs = torch.zeros(3, 1, requires_grad=True)
-    loss = 1000 * losses.sum_rows(losses.clipped_loss(logprobs, torch.zeros(3, 1), found).loss, mask, mask)
+    loss = 1000 * losses.sum_rows(
+        losses.clipped_loss(logprobs, torch.zeros(3, 1), found).loss, mask, mask
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     assert found.tolist() == [-3.0, 0.0, 3.0]  # not (-2, 2), which is what a and b alone would get
     assert logprobs.grad is not None and logprobs.grad.flatten().tolist() == [1.5, 0.0, 0.0]

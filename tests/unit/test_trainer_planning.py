@@ -16,7 +16,9 @@ from trainer.config import Hardware, Lora, ModelConfig, Recipe, Rl
 
 pytestmark = pytest.mark.torch
 RECIPES = Path(__file__).resolve().parents[2] / "trainer" / "recipes"
-SHAPE = ModelConfig(hidden=64, layers=2, heads=2, key_heads=1, head=32, inner=96, vocabulary=500, context=128)
+SHAPE = ModelConfig(
+    hidden=64, layers=2, heads=2, key_heads=1, head=32, inner=96, vocabulary=500, context=128
+)
 
 
 def test_parameters_are_counted_as_transformers_makes_them() -> None:
@@ -26,7 +28,9 @@ def test_parameters_are_counted_as_transformers_makes_them() -> None:
 
 def test_lora_parameters_are_counted_as_peft_makes_them() -> None:
     recipe = Recipe(name="t", model=SHAPE, rl=Rl(), lora=Lora(rank=4))
-    adapted = models.with_lora(transformers.Qwen3ForCausalLM(models.make_config(SHAPE, 500)), Lora(rank=4))
+    adapted = models.with_lora(
+        transformers.Qwen3ForCausalLM(models.make_config(SHAPE, 500)), Lora(rank=4)
+    )
     trained = sum(one.numel() for one in adapted.parameters() if one.requires_grad)
     assert planning.lora_parameters(SHAPE, recipe) == trained
 

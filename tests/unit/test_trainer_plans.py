@@ -1,4 +1,5 @@
-"""Measured plans in the compact form: which are proposed, what is told, rollouts, rewards, ranking."""
+"""Measured plans in the compact form: which are proposed, what is told, rollouts, rewards,
+ranking."""
 
 import asyncio
 import json
@@ -73,7 +74,9 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     folder = tmp_path_factory.mktemp("suite")
     (folder / "one.py").write_text(PROGRAM)
     task = tasks.load(folder).tasks[0]
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    executable = [
+        skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
+    ]
     session = EngineSession(task.program, task.workload, "cuda", executable)
     engine: Any = InProcess(session)
     plans = Plans(engine, session.capture().sites, random.Random(1), triton=True)
@@ -107,12 +110,17 @@ def apart(one: Course, other: Course) -> int | None:
     if [(s.skill, s.site) for s in one.steps] != [(s.skill, s.site) for s in other.steps]:
         return None
     pairs = zip(one.steps, other.steps, strict=True)
-    return sum(one.parameters[name] != its.parameters[name] for one, its in pairs for name in one.parameters)
+    return sum(
+        one.parameters[name] != its.parameters[name]
+        for one, its in pairs
+        for name in one.parameters
+    )
 
 
 @pytest.fixture(scope="module")
 def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """Through a table, a session and a file; the second plan is the fastest, the last one failed."""
+    """Through a table, a session and a file; the second plan is the fastest, the last one
+    failed."""
     folder, first, _ = proposed
     times = [1.0, 0.25, *(0.5 + 0.1 * place for place in range(len(first) - 3))]
     rows = [
@@ -130,7 +138,9 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     ]
     entry = {"reference": digest(PROGRAM), "baseline_ms": {"eager": 1.0}, "rows": rows}
     path = tmp_path_factory.mktemp("table") / "plans.json"
-    path.write_text(json.dumps({"device": "cuda", "device_name": "NVIDIA X", "tasks": {"one": entry}}))
+    path.write_text(
+        json.dumps({"device": "cuda", "device_name": "NVIDIA X", "tasks": {"one": entry}})
+    )
     suite = tasks.load(folder)
     (trajectory,) = tables.read(path, [suite], Grant(own=True), Tally())
     made, tally = shown.make(trajectory, str(trajectory.program), "sm_90")
@@ -142,7 +152,9 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 def test_a_measured_plan_is_told_as_it_was_measured(task: Shown) -> None:
     assert task.plans[0].speedup == 1.0 and task.best == 4.0 and task.plans[0].rule
-    assert task.plans[-1].speedup is None and task.plans[-1].outcome.status is TurnStatus.RUNTIME_ERROR
+    assert (
+        task.plans[-1].speedup is None and task.plans[-1].outcome.status is TurnStatus.RUNTIME_ERROR
+    )
     for plan in task.plans:
         for skip in (False, True):
             talk = shown.encode_plan(task, plan, skip=skip)
@@ -167,10 +179,14 @@ def walked(line: lines.Line, draw: random.Random) -> lines.Line:
 
 def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
     for seed in range(10):
-        line = walked(lines.Line(task, Dialog(task.situation), len(task.plans) + 1), random.Random(seed))
+        line = walked(
+            lines.Line(task, Dialog(task.situation), len(task.plans) + 1), random.Random(seed)
+        )
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
         assert len(line.cuts) == 1 + len(line.tried)
-        assert line.talk.words.count("got") == len(line.tried)  # of the rule's turn, and of all but the last
+        assert line.talk.words.count("got") == len(
+            line.tried
+        )  # of the rule's turn, and of all but the last
     selection = walked(lines.Line(task, Dialog(task.situation), 0), random.Random(0))
     assert (
         selection.tried == []
@@ -186,7 +202,9 @@ def test_the_rules_suggestion_is_read_and_not_learned(task: Shown) -> None:
     assert talk.words[-3:] == ["got", "right", "g-"] and not any(talk.sample().said)
     first = " ".join(talk.words[opening:])
     for step in task.plans[0].steps:
-        assert f"apply_skill @{[site.key for site in task.situation.sites].index(key(step))}" in first
+        assert (
+            f"apply_skill @{[site.key for site in task.situation.sites].index(key(step))}" in first
+        )
 
 
 def key(step: Step) -> str:
@@ -212,7 +230,9 @@ def rolled(task: Shown) -> list[rounds.Rolled]:
     alone = Dialog(task.situation, skip=True)
     return [
         rounds.Rolled(
-            id=f"one/{scheme}/{n}", scheme=scheme, line=walked(lines.Line(task, talk.copy(), 2), draw)
+            id=f"one/{scheme}/{n}",
+            scheme=scheme,
+            line=walked(lines.Line(task, talk.copy(), 2), draw),
         )
         for scheme, talk in (("0", begun), (rounds.NULL, alone))
         for n in range(2)
@@ -220,10 +240,13 @@ def rolled(task: Shown) -> list[rounds.Rolled]:
 
 
 def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
-    """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a selection
+    """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a
+    selection
     0.3 times its scheme's worth against the null scheme's, in equal parts in its two rollouts."""
     every = rolled(task)
-    found = rounds.make_examples(every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally())
+    found = rounds.make_examples(
+        every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally()
+    )
 
     def reward(plan: shown.MeasuredPlan) -> float:
         if plan.speedup is None:
@@ -250,11 +273,15 @@ def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
     assert len(found) == 2 * len(task.plans)
     more = imitation.examples([task], orders=2)
     assert more[: len(found)] == found and len(more) == 2 * len(found)
-    assert sorted(map(len, more[len(found) :])) == sorted(map(len, found))  # the same words in another order
+    assert sorted(map(len, more[len(found) :])) == sorted(
+        map(len, found)
+    )  # the same words in another order
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     mean = sum(known) / len(known)
     best, failed = found[1], found[-1]
-    assert best.best and best.advantages == pytest.approx([math.log(4.0) - mean] * len(best.counted))
+    assert best.best and best.advantages == pytest.approx(
+        [math.log(4.0) - mean] * len(best.counted)
+    )
     assert not failed.best and failed.advantages is not None
     assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
 
@@ -270,9 +297,13 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
     assert len(found) == 40 * len(task.plans) and found == weighing.rows([task], 40)
     own = [WORDS[row.reply[-1]] for row in found[1 :: len(task.plans)]]
     assert all(len(row.counted) == 1 and row.advantages == (0.0,) for row in found)
-    assert 15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1  # 4x is the last word
+    assert (
+        15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1
+    )  # 4x is the last word
     told = [weighing.encode_plan(task, plan) for plan in task.plans]
-    assert [one.skills for one in told] == [tuple(s.skill for s in plan.steps) for plan in task.plans]
+    assert [one.skills for one in told] == [
+        tuple(s.skill for s in plan.steps) for plan in task.plans
+    ]
     assert task.before is not None and min(one.cost.launches for one in told) < task.before.launches
     assert weighing.rows([replace(task, plans=task.plans[-1:])], 1) == []  # nothing of it runs
     with pytest.raises(ConfigError, match="no estimates"):
@@ -284,7 +315,9 @@ def test_plans_are_ordered_by_the_answers(task: Shown) -> None:
     (ranked,) = weighing.rank_plans([task], model, pad)
     assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
     rows = weighing.rows([task], 1)
-    values = dict(zip([plan.keys for plan in task.plans], weighing.answers(model, pad, rows), strict=True))
+    values = dict(
+        zip([plan.keys for plan in task.plans], weighing.answers(model, pad, rows), strict=True)
+    )
     order = [values[plan.keys] for plan in ranked.plans]
     assert order == sorted(order, reverse=True)
 
@@ -308,13 +341,19 @@ def test_numbers_begin_beside_their_neighbors() -> None:
     assert torch.equal(weights[TOKENS["relu"]], other)
 
 
-def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(task: Shown) -> None:
+def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(
+    task: Shown,
+) -> None:
     (rule,) = ranking.rule([task])
     assert rule.plans[0] is task.plans[0] and rule.first == pytest.approx(math.log(1 / 4))
     assert rule.plans[rule.needed - 1].speedup == 4.0
-    perfect = ranking.Ranked(task=task, plans=tuple(sorted(task.plans, key=lambda p: -(p.speedup or 0))))
+    perfect = ranking.Ranked(
+        task=task, plans=tuple(sorted(task.plans, key=lambda p: -(p.speedup or 0)))
+    )
     told = ranking.report([perfect], [rule])
-    assert told["first_over_best"]["mean"] == 1.0 and told["first_over_rules"]["low"] == pytest.approx(4.0)
+    assert told["first_over_best"]["mean"] == 1.0 and told["first_over_rules"][
+        "low"
+    ] == pytest.approx(4.0)
     assert told["evaluations_to_95"]["mean"] == 1 and told["at_once"] == 1.0
 
 
@@ -326,7 +365,9 @@ def tiny() -> tuple[Any, int]:
     from trainer.config import ModelConfig
 
     torch.manual_seed(3)
-    shape = ModelConfig(words="compact", hidden=16, layers=1, heads=2, key_heads=1, head=8, inner=32)
+    shape = ModelConfig(
+        words="compact", hidden=16, layers=1, heads=2, key_heads=1, head=8, inner=32
+    )
     tokenizer = models.compact_tokenizer()
     size = models.compact_shape.NetworkShape().vocabulary
     model = models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, tokenizer))
@@ -337,7 +378,9 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
     model, pad = tiny()
     for skip in (False, True):
         (ranked,) = ranking.policy([task], model, pad, skip=skip)
-        assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
+        assert sorted(plan.keys for plan in ranked.plans) == sorted(
+            plan.keys for plan in task.plans
+        )
         (again,) = ranking.policy([task], model, pad, skip=skip)
         assert [plan.keys for plan in again.plans] == [plan.keys for plan in ranked.plans]
         rows = [imitation.example(task, plan, skip=True) for plan in ranked.plans[1:]]
@@ -345,5 +388,7 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
         assert not skip or scores == sorted(scores, reverse=True)
     writer = lines.LineWriter(model, pad)
     rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
-    texts = [[one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)]
+    texts = [
+        [one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)
+    ]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6

@@ -1,4 +1,5 @@
-"""Two processes with gloo learn what one does, and go on from a checkpoint with the same numbers."""
+"""Two processes with gloo learn what one does, and go on from a checkpoint with the same
+numbers."""
 
 import json
 import os
@@ -47,7 +48,9 @@ def ranks(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_two_processes_have_the_losses_of_one_and_go_on_with_the_same_numbers(tmp_path: Path) -> None:
+def test_two_processes_have_the_losses_of_one_and_go_on_with_the_same_numbers(
+    tmp_path: Path,
+) -> None:
     found = ranks(recipe(tmp_path, output="two"))
     expected = trainer_ranks.losses(config.load(recipe(tmp_path, output="one")))
     assert len(expected) == trainer_ranks.STEPS

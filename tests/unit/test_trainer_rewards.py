@@ -11,14 +11,22 @@ from trainer.rewards import JudgedTurn, RewardedRollout
 
 FAILED = JudgedTurn(correct=False)
 GOOD = JudgedTurn(
-    correct=True, speedup=2.0, lower=1.5, over_eager=1.9, over_compile=1.2, coverage=0.6, parent=1.25
+    correct=True,
+    speedup=2.0,
+    lower=1.5,
+    over_eager=1.9,
+    over_compile=1.2,
+    coverage=0.6,
+    parent=1.25,
 )
 
 
 def turn(
     status: TurnStatus, correct: bool | None = True, human: Human | None = None, **speedups: float
 ) -> ModelTurn:
-    intervals = {name: Interval(low=mid * 0.9, mid=mid, high=mid * 1.1) for name, mid in speedups.items()}
+    intervals = {
+        name: Interval(low=mid * 0.9, mid=mid, high=mid * 1.1) for name, mid in speedups.items()
+    }
     outcome = TurnOutcome(status=status, correct=correct, speedups=intervals, coverage=0.5)
     return ModelTurn(number=0, agent=Agent.POLICY, outcome=outcome, human=human)
 
@@ -79,7 +87,8 @@ def test_a_milestone_that_was_not_measured_is_unknown() -> None:
 @pytest.mark.parametrize("correct", [True, False])
 def test_the_human_outcome_is_a_named_term(correct: bool) -> None:
     found = {
-        human: rewards.bound(JudgedTurn(correct=correct, lower=1.0, human=human)) for human in (*Human, None)
+        human: rewards.bound(JudgedTurn(correct=correct, lower=1.0, human=human))
+        for human in (*Human, None)
     }
     assert found[None] is not None and "human" not in found[None]
     ranked = [Human.KEPT, Human.ACCEPTED, Human.DISMISSED, Human.REVERTED]

@@ -72,7 +72,9 @@ def losses_of(folder: Path) -> list[tuple[float, float]]:
     return [(row["step"], row["loss"]) for row in training.curve(folder) if "loss" in row]
 
 
-def test_a_run_that_is_killed_at_any_point_has_the_losses_of_one_that_never_stopped(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_at_any_point_has_the_losses_of_one_that_never_stopped(
+    tmp_path: Path,
+) -> None:
     """Killed while a step is said, in its save, in the next rollouts or the update."""
     names = ("whole", "killed")
     recipes = [recipe(tmp_path, 4, name) for name in names]
@@ -114,7 +116,8 @@ def test_a_checkpoint_is_evaluated_on_held_out_families(tmp_path: Path, capsys: 
     assert evaluate.run(config.load(path), options) == 0
     found = json.loads(out.read_text())
     assert (
-        found["tasks"] >= 1 and 0 < found["first_over_best"]["low"] <= found["first_over_best"]["high"] <= 1.2
+        found["tasks"] >= 1
+        and 0 < found["first_over_best"]["low"] <= found["first_over_best"]["high"] <= 1.2
     )
 
 
@@ -124,7 +127,10 @@ def test_logged_sessions_train_offline(tmp_path: Path, loss: str) -> None:
     told = f'data = ["turns-*.parquet"]\nloss = "{loss}"\npreference = 0.5'
     trained(recipe(tmp_path, sft=told))
     curve = training.curve(tmp_path / "out/out/sft")
-    assert all(row["preference"] > 0 for row in curve) and curve[-1]["preference"] < curve[0]["preference"]
+    assert (
+        all(row["preference"] > 0 for row in curve)
+        and curve[-1]["preference"] < curve[0]["preference"]
+    )
 
 
 def exported(path: Path, **changed: Any) -> None:
@@ -152,7 +158,12 @@ def exported(path: Path, **changed: Any) -> None:
             "allowed_source": True,
         } | changed
 
-    rows = [row(0, 2.0, "kept"), row(1, 0.7, "reverted"), row(2, 1.5, None), row(3, 3.0, "accepted")]
+    rows = [
+        row(0, 2.0, "kept"),
+        row(1, 0.7, "reverted"),
+        row(2, 1.5, None),
+        row(3, 3.0, "accepted"),
+    ]
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
@@ -176,10 +187,19 @@ def test_rows_that_must_not_be_learned_from_are_counted(
 
 
 def test_talks_are_rows_that_know_what_was_offered(tmp_path: Path) -> None:
-    whole = {"tokens": [1, 5, 6, 7], "said": [False, True, False, True], "offered": [[], [5, 6], [], [7, 8]]}
+    whole = {
+        "tokens": [1, 5, 6, 7],
+        "said": [False, True, False, True],
+        "offered": [[], [5, 6], [], [7, 8]],
+    }
     broken = {**whole, "offered": [[], [6, 8], [], [7, 8]]}
     path = tmp_path / "talks.jsonl"
-    bad = [broken, {**whole, "advantages": [1.0]}, {**whole, "advantages": [1.0, float("nan")]}, "x"]
+    bad = [
+        broken,
+        {**whole, "advantages": [1.0]},
+        {**whole, "advantages": [1.0, float("nan")]},
+        "x",
+    ]
     path.write_text("\n".join(map(json.dumps, [whole, *bad])))
     tally = Tally()
     (found,) = sources.talks(path, tally)
@@ -218,7 +238,9 @@ def test_how_a_step_is_cut_changes_nothing(tmp_path: Path) -> None:
     found = []
     for tokens in (100_000, 300):
         model, tokenizer = training_model(told, world)
-        run = training.TrainingRun(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
+        run = training.TrainingRun(
+            recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3
+        )
         rows = list(sources.demonstrations(world, tokenizer))[:6]
         metrics = sft.learn(run, config.Sft(tokens=tokens), rows, [], [])
         found.append((metrics["loss"], [parameter.detach() for parameter in model.parameters()]))
@@ -237,7 +259,9 @@ def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
     def row(number: int) -> str:
         words = [3, 20 + number, 30, 40 + number % 3, 50]
         said, offered = [False, False, True, True, False], [[], [], [30, 31], [40, 41, 42], []]
-        return json.dumps({"tokens": words, "said": said, "offered": offered, "example": number != 5})
+        return json.dumps(
+            {"tokens": words, "said": said, "offered": offered, "example": number != 5}
+        )
 
     (tmp_path / "talks.jsonl").write_text("\n".join(row(number) for number in range(9)))
     told = recipe(tmp_path, sft='data = ["talks.jsonl"]')
@@ -253,4 +277,6 @@ def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
         example = batches.Example(prompt=(3, 25, 30), reply=(41,), allowed=((40, 41, 42),))
         ours = models.logprobs(model, batches.collate([example], 0))
     assert ours.item() == pytest.approx(float(logits[[40, 41, 42]].log_softmax(0)[1]), abs=1e-4)
-    assert len(training.curve(tmp_path / "out/out/sft")) == 2 * 2  # the eighth is no example: 8 rows by 4
+    assert (
+        len(training.curve(tmp_path / "out/out/sft")) == 2 * 2
+    )  # the eighth is no example: 8 rows by 4

@@ -18,7 +18,9 @@ from kernel_lsp.errors import ConfigError  # noqa: E402
 from kernel_lsp.models import HeldOut, PolicyStore, manifest  # noqa: E402
 from trainer import shipping  # noqa: E402
 
-CHECK = HeldOut(metric="first/best", tasks=9, value=0.9, low=0.8, high=0.95, rule=0.8, device="H200")
+CHECK = HeldOut(
+    metric="first/best", tasks=9, value=0.9, low=0.8, high=0.95, rule=0.8, device="H200"
+)
 
 
 def test_a_checkpoint_is_packed_sealed_and_taken(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""How runs start, go on and stop: adapters, from supervised weights, from weights that must not be used."""
+"""How runs start, go on and stop: adapters, from supervised weights, from weights that must not be
+used."""
 
 import shutil
 import sys
@@ -32,7 +33,9 @@ def first_weights(told: config.Recipe) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactly(tmp_path: Path) -> None:
+def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactly(
+    tmp_path: Path,
+) -> None:
     told = supervised(recipe(tmp_path, output="whole"), LORA)
     before = first_weights(told)
     whole = tmp_path / "whole" / "whole" / "sft"
@@ -43,7 +46,9 @@ def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactl
     assert learned and all("lora_" in name for name in learned)
 
     # What is saved is the model below, with what the adapters add to the layers that they adapt.
-    saved = transformers.AutoModelForCausalLM.from_pretrained(str(last), local_files_only=True).state_dict()
+    saved = transformers.AutoModelForCausalLM.from_pretrained(
+        str(last), local_files_only=True
+    ).state_dict()
     for name, tensor in before.items():
         if "lora_" in name:
             continue
@@ -59,7 +64,9 @@ def test_adapters_are_trained_alone_merged_where_they_are_saved_and_go_on_exactl
     assert losses_of(folder) == curve[-1:]
     again = checkpoints.load_file(checkpoints.find_checkpoints(folder)[0] / checkpoints.TENSORS)
     assert all(torch.equal(again[name], state[name]) for name in learned)
-    assert {name for name in again if "adapter/" in name} == {name for name in state if "adapter/" in name}
+    assert {name for name in again if "adapter/" in name} == {
+        name for name in state if "adapter/" in name
+    }
 
 
 def test_reinforcement_learning_begins_with_the_supervised_weights(tmp_path: Path) -> None:
@@ -76,8 +83,13 @@ def test_reinforcement_learning_begins_with_the_supervised_weights(tmp_path: Pat
     assert theirs and all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     assert rl.train(told, told.rl) == 0 and losses_of(tmp_path / "out/out/rl")
     (begun, *_) = checkpoints.find_checkpoints(tmp_path / "out/out/rl")
-    moved = [(checkpoints.weights_of(begun)[name] - tensor).abs().max() for name, tensor in theirs.items()]
-    assert 0 < max(moved) < 0.01  # two steps of at most 3e-3 from there, and not from random weights
+    moved = [
+        (checkpoints.weights_of(begun)[name] - tensor).abs().max()
+        for name, tensor in theirs.items()
+    ]
+    assert (
+        0 < max(moved) < 0.01
+    )  # two steps of at most 3e-3 from there, and not from random weights
 
 
 def spoiled(place: Path, told: config.Recipe, factor: float) -> None:
@@ -104,7 +116,9 @@ def test_a_run_does_not_begin_or_go_on_with_weights_that_are_not_finite(tmp_path
 def test_a_run_does_not_go_on_with_another_tokenizers_checkpoint(tmp_path: Path) -> None:
     told = supervised(recipe(tmp_path))
     (place, *_) = checkpoints.find_checkpoints(tmp_path / "out/out/sft")
-    model, tokenizer = models.load(config.read({"model": {"path": str(place)}, "sft": {}}, place), ())
+    model, tokenizer = models.load(
+        config.read({"model": {"path": str(place)}, "sft": {}}, place), ()
+    )
     other = models.make_tokenizer(["entirely other words"], 400, 640)
     state = checkpoints.restore(place, f"sft-{told.fingerprint}", tokenizer)
     checkpoints.save(place.parent, model, other, checkpoints.weights_of(place), state, 9)

@@ -1,4 +1,5 @@
-"""Train-mode batch norm in the interpreter: results, gradients and running statistics as in eager."""
+"""Train-mode batch norm in the interpreter: results, gradients and running statistics as in
+eager."""
 
 import pytest
 from codegen_helpers import program
@@ -14,9 +15,21 @@ CASES = {
     "residual": ("torch.relu(self.n(x) + x * 2)", IMAGE, "nn.BatchNorm2d(5)"),
     "alone": ("self.n(x)", IMAGE, "nn.BatchNorm2d(5, momentum=0.25, eps=1e-3)"),
     "no weights": ("F.silu(self.n(x))", IMAGE, "nn.BatchNorm2d(5, affine=False)"),
-    "no running statistics": ("F.gelu(self.n(x))", IMAGE, "nn.BatchNorm2d(5, track_running_stats=False)"),
-    "features": ("F.gelu(self.n(x))", "torch.randn(70, 37, requires_grad=True)", "nn.BatchNorm1d(37)"),
-    "sequences": ("torch.tanh(self.n(x))", "torch.randn(4, 5, 9, requires_grad=True)", "nn.BatchNorm1d(5)"),
+    "no running statistics": (
+        "F.gelu(self.n(x))",
+        IMAGE,
+        "nn.BatchNorm2d(5, track_running_stats=False)",
+    ),
+    "features": (
+        "F.gelu(self.n(x))",
+        "torch.randn(70, 37, requires_grad=True)",
+        "nn.BatchNorm1d(37)",
+    ),
+    "sequences": (
+        "torch.tanh(self.n(x))",
+        "torch.randn(4, 5, 9, requires_grad=True)",
+        "nn.BatchNorm1d(5)",
+    ),
     "volumes": (
         "torch.relu(self.n(x))",
         "torch.randn(2, 3, 2, 3, 4, requires_grad=True)",
@@ -44,7 +57,9 @@ def test_results_gradients_and_running_statistics_are_eager_s(trainer, name) -> 
 
 def test_a_large_mean_cancels_nothing(trainer) -> None:
     inputs = "(torch.randn(9, 5, 40) + 1e4).requires_grad_()"
-    source = program("torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm1d(5)")
+    source = program(
+        "torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm1d(5)"
+    )
     agrees(trainer, source, SKILL)
 
 
@@ -57,7 +72,9 @@ def test_the_backward_takes_two_passes_and_the_residual_shares_the_gradient(trai
 
 
 def test_the_counter_and_the_versions_of_the_statistics_move() -> None:
-    source = program("torch.relu(self.n(x))", IMAGE, arguments="x", init="self.n = nn.BatchNorm2d(5)")
+    source = program(
+        "torch.relu(self.n(x))", IMAGE, arguments="x", init="self.n = nn.BatchNorm2d(5)"
+    )
     text = rewritten(source, SKILL)
     assert "n.num_batches_tracked.add_(1)" in text
     assert "increment_version((running_mean, running_var))" in text
@@ -66,11 +83,21 @@ def test_the_counter_and_the_versions_of_the_statistics_move() -> None:
 RELU, NORM = "torch.relu(self.n(x))", "nn.BatchNorm2d(5)"
 NEAR_MISSES = {
     "eval mode": (RELU, IMAGE, NORM, False),
-    "channels last": (RELU.replace("(x)", "(x.to(memory_format=torch.channels_last))"), IMAGE, NORM, True),
+    "channels last": (
+        RELU.replace("(x)", "(x.to(memory_format=torch.channels_last))"),
+        IMAGE,
+        NORM,
+        True,
+    ),
     "shared statistics": (f"{RELU} + self.n(x * 2)", IMAGE, NORM, True),
     "one channel": (RELU, "torch.randn(9, 1, 4, requires_grad=True)", "nn.BatchNorm1d(1)", True),
     "a batch of one": (RELU, "torch.randn(1, 5, 4, 6, requires_grad=True)", NORM, True),
-    "float64": (RELU, IMAGE.replace("requires", "dtype=torch.float64, requires"), f"{NORM}.double()", True),
+    "float64": (
+        RELU,
+        IMAGE.replace("requires", "dtype=torch.float64, requires"),
+        f"{NORM}.double()",
+        True,
+    ),
 }
 
 
@@ -101,7 +128,9 @@ def test_a_tail_that_trains_a_broadcast_operand_is_left_to_eager() -> None:
 
 def test_where_no_gradient_is_recorded_the_guard_keeps_eager_for_those_who_do() -> None:
     inputs = IMAGE.replace(", requires_grad=True", "")
-    source = program("torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm2d(5)")
+    source = program(
+        "torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm2d(5)"
+    )
     text = rewritten(source, SKILL, training=None)
     assert "autograd.Function" not in text
     assert "not (torch.is_grad_enabled() and" in text

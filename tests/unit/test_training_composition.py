@@ -35,7 +35,9 @@ def test_a_kernel_without_one_composes_or_steps_aside(trainer, mode) -> None:
 
 
 PLAIN = module(
-    "return torch.sum(self.layer(x), dim=1)", "self.layer = nn.Linear(256, 512)", "torch.randn(64, 256)"
+    "return torch.sum(self.layer(x), dim=1)",
+    "self.layer = nn.Linear(256, 512)",
+    "torch.randn(64, 256)",
 )
 
 
@@ -53,6 +55,8 @@ def test_a_plain_rewrite_has_the_gradients_of_the_original() -> None:
     before, after = (instance(text, True, torch.float64) for text in (PLAIN, wide_program))
     after._forward_eager = None  # the fast path it is
     x = torch.randn(64, 256, dtype=torch.float64, requires_grad=True)
-    found = [torch.autograd.grad(m(x).square().sum(), [x, *m.parameters()]) for m in (before, after)]
+    found = [
+        torch.autograd.grad(m(x).square().sum(), [x, *m.parameters()]) for m in (before, after)
+    ]
     for want, got in zip(*found, strict=True):
         torch.testing.assert_close(got, want)

@@ -1,4 +1,5 @@
-"""Backward kernels in Triton's interpreter against float64 torch: every derivative, at its kinks too."""
+"""Backward kernels in Triton's interpreter against float64 torch: every derivative, at its kinks
+too."""
 
 import pytest
 from codegen_helpers import program
@@ -130,14 +131,20 @@ BESIDE = [
 
 
 @pytest.mark.parametrize(("expression", "size", "skill", "stored"), BESIDE)
-def test_what_meets_a_reduction_gets_one_gradient_a_row(trainer, expression, size, skill, stored) -> None:
+def test_what_meets_a_reduction_gets_one_gradient_a_row(
+    trainer, expression, size, skill, stored
+) -> None:
     """Without a reduction in the backward, all elements were stored where a row has one number."""
-    inputs = f"torch.rand(3, 7, 13, requires_grad=True), torch.randn({size or '()'}, requires_grad=True)"
+    inputs = (
+        f"torch.rand(3, 7, 13, requires_grad=True), torch.randn({size or '()'}, requires_grad=True)"
+    )
     after = agrees(trainer, program(expression, inputs), skill)
     assert ("grad_y_ptr" in after) == stored  # else the incoming gradient is what it gets
 
 
-@pytest.mark.parametrize("expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"])
+@pytest.mark.parametrize(
+    "expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"]
+)
 def test_a_norm_of_zeros_has_gradient_zero_and_not_nan(trainer, expression) -> None:
     inputs = "torch.zeros(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"
     agrees(trainer, program(expression, inputs), "fused-reduction")
@@ -148,7 +155,10 @@ def test_tied_maxima_share_the_gradient(trainer) -> None:
     agrees(trainer, program("(x * y).amax(-1) * 2", inputs), "fused-reduction")
 
 
-NARROW = [("F.gelu(x + y) * y", "fused-pointwise"), ("torch.softmax(x + y, -1)", "fused-row-softmax")]
+NARROW = [
+    ("F.gelu(x + y) * y", "fused-pointwise"),
+    ("torch.softmax(x + y, -1)", "fused-row-softmax"),
+]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -160,7 +170,9 @@ def test_16_bit_gradients_are_as_close_as_eager_s(trainer, expression, skill, dt
 
 def test_weights_in_float32_beside_16_bit_activations(trainer) -> None:
     inputs = PAIR.replace("requires_grad", "dtype=torch.bfloat16, requires_grad")
-    source = program("F.silu(x * self.w) * y", inputs, init="self.w = nn.Parameter(torch.randn(13))")
+    source = program(
+        "F.silu(x * self.w) * y", inputs, init="self.w = nn.Parameter(torch.randn(13))"
+    )
     agrees(trainer, source, "fused-pointwise")
 
 
@@ -207,13 +219,16 @@ def test_nothing_is_offered_to_training_without_a_derivative(name) -> None:
 
 HIDDEN = {
     "no_grad": "        with torch.no_grad():\n            h = torch.sigmoid(x)\n",
-    "a checkpoint": "        h = torch.utils.checkpoint.checkpoint(torch.sigmoid, x, use_reentrant=False)\n",
+    "a checkpoint": "        h = torch.utils.checkpoint.checkpoint(torch.sigmoid, x, "
+    "use_reentrant=False)\n",
 }
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_gradients_that_the_graph_does_not_show_keep_kernels_away(name) -> None:
-    source = program("h * 2 + x * y", PAIR).replace("        return", f"{HIDDEN[name]}        return")
+    source = program("h * 2 + x * y", PAIR).replace(
+        "        return", f"{HIDDEN[name]}        return"
+    )
     source = source.replace("import torch\n", "import torch\nimport torch.utils.checkpoint\n", 1)
     opened = session(source, "fused-pointwise")
     assert opened.rewrites["fused-pointwise"].match(opened.graph) == []

@@ -1,4 +1,5 @@
-"""The clock of a workload that records gradients: a call is forward and backward, for every provider."""
+"""The clock of a workload that records gradients: a call is forward and backward, for every
+provider."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Processes that ran before a candidate was loaded (a compiler out of time) are not held against it."""
+"""Processes that ran before a candidate was loaded (a compiler out of time) are not held against
+it."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What a confined child sees: other content at a path, folders it changes for itself, what it was named."""
+"""What a confined child sees: other content at a path, folders it changes for itself, what it was
+named."""
 
 import os
 import sys
@@ -10,7 +11,9 @@ from confined_helpers import AS, confined, folder_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mount namespaces are Linux's")
 PLACES = [
-    place for place in map(Path, ("/home", "/opt", "/mnt", "/root", "/tmp")) if os.access(place, os.W_OK)
+    place
+    for place in map(Path, ("/home", "/opt", "/mnt", "/root", "/tmp"))
+    if os.access(place, os.W_OK)
 ]
 
 
@@ -93,7 +96,9 @@ assert not os.path.exists('/tmp/.overlays')
 """
 
 
-def test_what_is_written_to_an_overlaid_folder_is_thrown_away(who: str, scratch: Path, project: Path) -> None:
+def test_what_is_written_to_an_overlaid_folder_is_thrown_away(
+    who: str, scratch: Path, project: Path
+) -> None:
     code = CHANGES.replace("FOLDER", str(project))
     said = confined(code, scratch, who=who, overlaid=[str(project)])
     if "mounts" not in said.layers["namespaces"]:
@@ -121,7 +126,9 @@ def test_without_overlays_the_folder_is_read_only_and_the_layer_missing(
         assert [path.name for path in project.iterdir()] == ["model.py"]
 
 
-def test_a_file_is_replaced_within_an_overlaid_folder(who: str, scratch: Path, project: Path) -> None:
+def test_a_file_is_replaced_within_an_overlaid_folder(
+    who: str, scratch: Path, project: Path
+) -> None:
     file, edited = project / "model.py", scratch / "edited"
     edited.write_text("edited")
     if "overlays" not in _namespaces(who, scratch):
@@ -155,7 +162,9 @@ def test_what_is_named_is_seen_and_its_neighbor_is_not(
     assert "Error" in writes.error and file.read_text() == "WHOSE = 'project'\n"
 
 
-def test_the_neighbor_is_seen_without_the_layers_that_hide_it(who: str, scratch: Path, project: Path) -> None:
+def test_the_neighbor_is_seen_without_the_layers_that_hide_it(
+    who: str, scratch: Path, project: Path
+) -> None:
     neighbor = project.parent / "neighbor" / "model.py"
     said = confined(f"open('{neighbor}')", scratch, who=who, without=("namespaces", "landlock"))
     assert said.error == ""

@@ -32,7 +32,11 @@ EVALUATION = Evaluation(
     status=EvalStatus.PASSED,
     device="cpu",
     checks=(Check(name="values", passed=None),),
-    timings=(Timing(provider="eager", median_ms=1.5, p20_ms=1.0, p80_ms=2.0, num_reps=10, cold_cache=True),),
+    timings=(
+        Timing(
+            provider="eager", median_ms=1.5, p20_ms=1.0, p80_ms=2.0, num_reps=10, cold_cache=True
+        ),
+    ),
     speedups={"eager": Interval(low=1.0, mid=2.0, high=3.0)},
 )
 
@@ -88,7 +92,13 @@ def test_frames_come_back_in_order(sent: list[tuple[dict[str, object], list[byte
         frame(1, {"n": 1}).replace(b'"n":1', b'"n":2'),
         frame(1, {"n": 1}, b"abc")[:-19] + b"printed" + frame(1, {"n": 1}, b"abc")[-19:],
     ],
-    ids=["another number", "another key", "the other direction", "another header", "pushed in between"],
+    ids=[
+        "another number",
+        "another key",
+        "the other direction",
+        "another header",
+        "pushed in between",
+    ],
 )
 def test_what_is_not_sealed_for_this_place_is_refused(content: bytes) -> None:
     with pytest.raises(wire.Forged):
@@ -110,7 +120,9 @@ def test_claimed_pipes_leave_prints_to_the_log(tmp_path: Path) -> None:
         "wire.write_frame(replies, wire.read_frame(requests)[0])\n"
     )
     root = str(Path(wire.__file__).parent.parent)
-    sent = b"".join(bytes(chunk) for chunk in wire.encode_frame(wire.Seal(KEY, wire.REQUESTS), {"n": 1}))
+    sent = b"".join(
+        bytes(chunk) for chunk in wire.encode_frame(wire.Seal(KEY, wire.REQUESTS), {"n": 1})
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         input=KEY + sent,

@@ -15,7 +15,9 @@ CLASS = "class M(torch.nn.Module):\n    def forward(self, x): return x\n"
 def read(text: str, name: str = "M") -> tuple[tuple[Workload, ...], tuple[Exception, ...]]:
     start = text.index(f"class {name}")
     span = Span(start=start, end=len(text))
-    target = Target(qualname=name, kind=TargetKind.MODULE, name_span=span, span=span, fingerprint="")
+    target = Target(
+        qualname=name, kind=TargetKind.MODULE, name_span=span, span=span, fingerprint=""
+    )
     return workloads_for(Snapshot(uri="m.py", text=text), target, None)
 
 
@@ -111,7 +113,9 @@ def test_a_malformed_comment_names_line_and_remedy(pragma: str, words: str) -> N
 
 
 def test_a_malformed_comment_does_not_hide_its_neighbors() -> None:
-    workloads, problems = read(f"# kernel-lsp: workload x=?\n# kernel-lsp: workload f32[2]\n{CLASS}")
+    workloads, problems = read(
+        f"# kernel-lsp: workload x=?\n# kernel-lsp: workload f32[2]\n{CLASS}"
+    )
     assert len(workloads) == len(problems) == 1
 
 
@@ -133,7 +137,9 @@ def origins(text: str, name: str = "M") -> list[WorkloadOrigin]:
 def test_get_inputs_comes_after_comments_and_leaves_arguments_to_the_program() -> None:
     text = f"# kernel-lsp: workload f32[1]\n{CLASS}{INPUTS}"
     assert origins(text) == [WorkloadOrigin.PRAGMA, WorkloadOrigin.GET_INPUTS]
-    assert read(CLASS + INPUTS)[0] == (Workload(name="get_inputs()", origin=WorkloadOrigin.GET_INPUTS),)
+    assert read(CLASS + INPUTS)[0] == (
+        Workload(name="get_inputs()", origin=WorkloadOrigin.GET_INPUTS),
+    )
 
 
 def test_get_inputs_means_the_outermost_module() -> None:

@@ -1,4 +1,5 @@
-"""Recorded workloads in TOML: the schema, which target they belong to, and what bad ones are told."""
+"""Recorded workloads in TOML: the schema, which target they belong to, and what bad ones are
+told."""
 
 from pathlib import Path
 
@@ -41,7 +42,9 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, uri: str | None = None) -> tuple[tuple[Workload, ...], tuple[Exception, ...]]:
     span = Span(start=0, end=0)
-    target = Target(qualname="Block", kind=TargetKind.MODULE, name_span=span, span=span, fingerprint="")
+    target = Target(
+        qualname="Block", kind=TargetKind.MODULE, name_span=span, span=span, fingerprint=""
+    )
     snapshot = Snapshot(uri=uri or (root / "models" / "block.py").as_uri(), text="")
     return workloads_for(snapshot, target, str(root))
 
@@ -80,7 +83,9 @@ def test_names_have_a_default_and_workloads_toml_comes_first(root: Path) -> None
     assert [w.name for w in read(root)[0]] == ["workloads.toml #1", "b"]
 
 
-def test_files_with_other_contents_and_missing_folders_are_nothing(root: Path, tmp_path: Path) -> None:
+def test_files_with_other_contents_and_missing_folders_are_nothing(
+    root: Path, tmp_path: Path
+) -> None:
     write(root, "[settings]\nx = 1\n", "settings.toml")
     assert read(root) == ((), ())
     assert read(tmp_path / "nowhere") == ((), ())
@@ -101,7 +106,10 @@ def test_files_with_other_contents_and_missing_folders_are_nothing(root: Path, t
         ("{t}\n[[workload.inputs]]\ndtype = 'f32'", "shape is missing"),
         ("{t}\n[[workload.inputs]]\ndtype = 'f32'\nshape = ['n']", "shape is ['n']"),
         ("{t}\n[[workload.inputs]]\ndtype = 'f32'\nshape = [2]\nstride = [1, 1]", "another length"),
-        ("{t}\n[[workload.inputs]]\ndtype = 'f32'\nshape = [2]\ndistribution = 'index:0'", "distribution is"),
+        (
+            "{t}\n[[workload.inputs]]\ndtype = 'f32'\nshape = [2]\ndistribution = 'index:0'",
+            "distribution is",
+        ),
         ("{t}\n[[workload.inputs]]\nname = 3", "name is 3"),
     ],
 )

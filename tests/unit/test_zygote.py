@@ -1,4 +1,5 @@
-"""Zygotes fork children that die with all they started, and are replaced when they die themselves."""
+"""Zygotes fork children that die with all they started, and are replaced when they die
+themselves."""
 
 import asyncio
 import json
@@ -66,7 +67,11 @@ async def run(child: Child, code: str, timeout_s: float = 60) -> str:
     """What running ``code`` raised, as the worker tells it."""
     out = tensors.TensorOutbox()
     init = tensors.encode([(), {}], out)
-    source = "import os, signal, subprocess, time\n" + textwrap.dedent(code) + "\ndef target():\n    pass\n"
+    source = (
+        "import os, signal, subprocess, time\n"
+        + textwrap.dedent(code)
+        + "\ndef target():\n    pass\n"
+    )
     reply, _ = await child.ask(loading(source, init), out.blobs, timeout_s=timeout_s)
     return str(reply.get("error", ""))
 
@@ -140,7 +145,9 @@ async def test_a_death_is_named(code: str, words: str, pool: ZygotePool, tmp_pat
     ],
     ids=["loop", "fork bomb", "fork bomb in sessions", "stray", "deaf"],
 )
-async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: ZygotePool, tmp_path: Path) -> None:
+async def test_what_hangs_is_ended_with_all_it_started(
+    code: str, pool: ZygotePool, tmp_path: Path
+) -> None:
     zygote = await host(pool, tmp_path)
     before = below(zygote)
     child = await start(pool, tmp_path)
@@ -163,7 +170,9 @@ async def test_memory_beyond_the_limit_is_a_memory_error(pool: ZygotePool, tmp_p
     await child.kill()
 
 
-async def test_children_of_one_zygote_do_not_share_random_numbers(pool: ZygotePool, tmp_path: Path) -> None:
+async def test_children_of_one_zygote_do_not_share_random_numbers(
+    pool: ZygotePool, tmp_path: Path
+) -> None:
     code = "import random, numpy\nraise ValueError(f'{random.random()} {numpy.random.rand()}')"
     said = []
     for _ in range(2):
@@ -209,7 +218,14 @@ async def test_a_zygote_that_dies_takes_its_children_along_and_is_replaced(tmp_p
 
 async def test_cancelling_a_start_leaves_no_process(pool: ZygotePool, tmp_path: Path) -> None:
     zygote = await host(pool, tmp_path)
-    for delay_ms in (0, 1, 2, 4, 8, 16):  # a fork takes about 17 ms: one that is quicker is ended here
+    for delay_ms in (
+        0,
+        1,
+        2,
+        4,
+        8,
+        16,
+    ):  # a fork takes about 17 ms: one that is quicker is ended here
         starting = asyncio.create_task(start(pool, tmp_path))
         await asyncio.sleep(delay_ms / 1000)
         starting.cancel()
@@ -243,7 +259,9 @@ async def test_a_branch_that_cannot_be_had_leaves_its_children_forked_and_confin
         await pool.close()
 
 
-async def test_a_child_that_is_not_forked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_is_not_forked_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def unfit(*_: object) -> ZygoteClient:
         raise UnfitInterpreter("importing torch left 2 threads")
 
@@ -290,7 +308,9 @@ async def test_what_a_compiling_child_would_hash_is_hashed_before_it_is_forked(
     assert seen == [("json", "a_hash")] * hashes
 
 
-async def test_where_kernels_are_interpreted_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_kernels_are_interpreted_nothing_is_hashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(zygote, "HASHED", {"json": "a_hash"})
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -299,7 +319,9 @@ async def test_where_kernels_are_interpreted_nothing_is_hashed(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("imports", ["", "compiler"])
-async def test_children_collect_garbage_again(imports: str, pool: ZygotePool, tmp_path: Path) -> None:
+async def test_children_collect_garbage_again(
+    imports: str, pool: ZygotePool, tmp_path: Path
+) -> None:
     child = await start(pool, tmp_path, imports=imports)
     said = await run(child, "import gc\nraise ValueError(gc.isenabled())")
     await child.kill()

@@ -1,8 +1,9 @@
-"""Runs that are killed with SIGKILL at any point: `python trainer_child.py KIND WHOLE KILLED DELAYS`.
+"""Runs that are killed with SIGKILL at any point: `python trainer_child.py KIND WHOLE KILLED
+DELAYS`.
 
-Imports once and forks each run: WHOLE never stops; KILLED is killed the given seconds after each of its
-first said steps, then started again until it ends. A child, because a test's process must not fork threads.
-"""
+Imports once and forks each run: WHOLE never stops; KILLED is killed the given seconds after each
+of its first said steps, then started again until it ends. A child, because a test's process must
+not fork threads."""
 
 import os
 import signal

@@ -59,7 +59,10 @@ def get_inputs():
     return [torch.randn(8, 64)]
 '''
 WORKLOAD = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
-FUSE, TILE = Step(skill="fuse", site="linear+relu"), Step(skill="tile", site="linear", parameters={"B": 64})
+FUSE, TILE = (
+    Step(skill="fuse", site="linear+relu"),
+    Step(skill="tile", site="linear", parameters={"B": 64}),
+)
 APPLY_FUSE = ToolCall(
     name="apply_skill", arguments={"skill": "fuse", "site": "linear+relu", "parameters": {}}
 )
@@ -123,7 +126,9 @@ def save(journal: Journal, made: Proposal, *, path: str = "net.py", **options: A
 def happened(journal: Journal, name: str, *kinds: str, path: str = "net.py") -> None:
     for second, kind in enumerate(kinds):
         time = f"2026-01-02T04:00:{second:02d}+00:00"
-        journal.record([Event(kind=EventKind(kind), proposal=name, time=time, folder=FOLDER, path=path)])
+        journal.record(
+            [Event(kind=EventKind(kind), proposal=name, time=time, folder=FOLDER, path=path)]
+        )
 
 
 def older(path: Path) -> None:
@@ -134,11 +139,15 @@ def older(path: Path) -> None:
     database.close()
 
 
-# --- archives --------------------------------------------------------------------------------------
+# --- archives -------------------------------------------------------------------------------------
 
 
 def exchange(
-    agent: str, text: str = "", *calls: ToolCall, problem: str = "", ids: tuple[int, ...] | None = None
+    agent: str,
+    text: str = "",
+    *calls: ToolCall,
+    problem: str = "",
+    ids: tuple[int, ...] | None = None,
 ) -> Exchange:
     messages = (
         Message(role=Role.SYSTEM, text="You rewrite modules."),
@@ -157,7 +166,9 @@ def exchange(
         ),
         parsed=Parsed(
             calls=calls,
-            problems=(ReplyProblem(where="reply", cause=problem, remedy="call"),) if problem else (),
+            problems=(ReplyProblem(where="reply", cause=problem, remedy="call"),)
+            if problem
+            else (),
         ),
     )
 
@@ -186,14 +197,19 @@ def attempt(number: int, made: Proposal | None = None, **changes: Any) -> Attemp
 
 
 def searched(path: Path) -> str:
-    """A search with a rollout of three turns, a tree of three attempts, and one that was cut off. Its id."""
+    """A search with a rollout of three turns, a tree of three attempts, and one that was cut off.
+    Its id."""
     archive = SqliteArchive.open(path, identity())
     name = archive.id
-    select = ToolCall(name="select_skills", arguments={"think": "", "selected_skills": [{"name": "fuse"}]})
+    select = ToolCall(
+        name="select_skills", arguments={"think": "", "selected_skills": [{"name": "fuse"}]}
+    )
     update = ToolCall(
         name="update_skill_library", arguments={"think": "", "new_skills": [{"name": "learned"}]}
     )
-    archive.add(attempt(0, proposal("seed", 1.2, search=f"{name}#0"), move=Move.SEED, proposer="plan/2"))
+    archive.add(
+        attempt(0, proposal("seed", 1.2, search=f"{name}#0"), move=Move.SEED, proposer="plan/2")
+    )
     archive.add(
         attempt(1, proposal("one", 1.4, search=f"{name}#1", advice=("fuse",)), rollout=0, turn=1),
         [

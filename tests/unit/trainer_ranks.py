@@ -1,10 +1,10 @@
-"""One of several processes of supervised runs: `python trainer_ranks.py RECIPE`, with torchrun's variables.
+"""One of several processes of supervised runs: `python trainer_ranks.py RECIPE`, with torchrun's
+variables.
 
-First plain (DDP), then with divided weights (FSDP): trains to the end, then a second run in the same
-processes goes on from the last checkpoint but one. The main process writes all losses beside the recipe.
-accelerate offers FSDP where there are accelerators alone, so it is told that this machine's cores are one;
-sharding, gathering and gloo are the real ones.
-"""
+First plain (DDP), then with divided weights (FSDP): trains to the end, then a second run in the
+same processes goes on from the last checkpoint but one. The main process writes all losses beside
+the recipe. accelerate offers FSDP where there are accelerators alone, so it is told that this
+machine's cores are one; sharding, gathering and gloo are the real ones."""
 
 import json
 import shutil
@@ -29,7 +29,9 @@ STEPS = 3
 def run_of(recipe: Recipe) -> tuple[training.TrainingRun, list[sources.Example]]:
     world, _ = evaluate.worlds_of(recipe, Tally())
     model, tokenizer = models.load(recipe, world.texts())
-    run = training.TrainingRun(recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=STEPS)
+    run = training.TrainingRun(
+        recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=STEPS
+    )
     return run, list(sources.demonstrations(world, tokenizer))
 
 
@@ -71,7 +73,9 @@ def main() -> None:
             AcceleratorState._reset_state()
             PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
             recipe = replace(recipe, hardware=replace(recipe.hardware, fsdp=True))
-        found[kind] = trained(replace(recipe, name=kind), state.is_main_process, state.wait_for_everyone)
+        found[kind] = trained(
+            replace(recipe, name=kind), state.is_main_process, state.wait_for_everyone
+        )
     if state.is_main_process:
         path.with_suffix(".json").write_text(json.dumps(found))
     state.destroy_process_group()

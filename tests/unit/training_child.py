@@ -44,7 +44,8 @@ def run(request):
 
 
 def gradients(model, inputs, twice):
-    """Outputs, then gradients of inputs and parameters; ``twice``: of the sum of their squares as well."""
+    """Outputs, then gradients of inputs and parameters; ``twice``: of the sum of their squares as
+    well."""
     given = [prepared(item, model) for item in inputs]
     outputs = leaves(model(*given))
     torch.manual_seed(3)
@@ -65,15 +66,18 @@ def prepared(item, model):
 
 
 def compose(request):
-    """Whether the rewritten program agrees with eager where something else changes how it runs, and whether
-    its fast path was taken there."""
+    """Whether the rewritten program agrees with eager where something else changes how it runs,
+    and whether its fast path was taken there."""
     before, after = load(request["before"]), load(request["after"])
     eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
     fused.load_state_dict(eager.state_dict())
     fell_back, original = [], fused._forward_eager
     fused._forward_eager = lambda *args: (fell_back.append(True), original(*args))[1]
     want, got = (MODES[request["mode"]](model, inputs) for model in (eager, fused))
-    alike = [a.dtype == b.dtype and torch.allclose(a, b, atol=1e-5) for a, b in zip(got, want, strict=True)]
+    alike = [
+        a.dtype == b.dtype and torch.allclose(a, b, atol=1e-5)
+        for a, b in zip(got, want, strict=True)
+    ]
     return {"alike": all(alike), "fell_back": bool(fell_back)}
 
 
@@ -88,7 +92,9 @@ def _inference(model, inputs):
 
 
 def _vmap(model, inputs):
-    return leaves(torch.func.vmap(model)(*[torch.stack([item, item * 2]).detach() for item in inputs]))
+    return leaves(
+        torch.func.vmap(model)(*[torch.stack([item, item * 2]).detach() for item in inputs])
+    )
 
 
 def _functional_grad(model, inputs):

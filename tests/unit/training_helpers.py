@@ -1,4 +1,5 @@
-"""What the training tests share: rewrite a trained program, run forward and backward of both forms."""
+"""What the training tests share: rewrite a trained program, run forward and backward of both
+forms."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def rewritten(source: str, skill: str, training: bool | None = True) -> str:
 
 
 def agrees(child: Child, source: str, skill: str, *, twice: bool = False) -> str:
-    """The one door: outputs, gradients and buffers as close to float64 as eager's. Returns the rewrite."""
+    """The one door: outputs, gradients and buffers as close to float64 as eager's. Returns the
+    rewrite."""
     after = rewritten(source, skill)
     assert "torch.autograd.Function" in after
     found = child.ask(before=source, after=after, twice=twice)

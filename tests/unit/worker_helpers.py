@@ -12,4 +12,8 @@ def loading(source: str, init: Any, entry: str = "target") -> dict[str, Any]:
     program = Program(source=source, entry=entry, kind=TargetKind.FUNCTION)
     workload = Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, training=False)
     parts = {"program": program, "reference": program, "workload": workload, "conduct": Conduct()}
-    return {"do": "load", "init": init, **{name: wire.to_json(part) for name, part in parts.items()}}
+    return {
+        "do": "load",
+        "init": init,
+        **{name: wire.to_json(part) for name, part in parts.items()},
+    }

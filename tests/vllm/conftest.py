@@ -1,8 +1,8 @@
 """A real vLLM on the CPU for the tests in this folder, started by the product's own backbone.
 
-The model is random (tests/models/tiny_qwen3.py), so these tests are about the path to a model and back, not
-about what it says. One server serves all tests of a session; it is stopped whatever happens.
-"""
+The model is random (tests/models/tiny_qwen3.py), so these tests are about the path to a model and
+back, not about what it says. One server serves all tests of a session; it is stopped whatever
+happens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT / "tests" / "models"))
 import tiny_qwen3
 
 SMALL_CONTEXT = 4096
-"""Tokens with which only calls of a known length are offered: a random model ends no text by itself."""
+"""Tokens with which only calls of a known length are offered: a random model ends no text by
+itself."""
 
 
 @pytest.fixture(scope="session")
@@ -87,11 +88,15 @@ async def backbone(served: Served) -> AsyncIterator[Backbone]:
 async def _opened(settings: Settings, said: list[str]) -> ModelInfo:
     made = made_for(settings)
     try:
-        return await made.open(lambda progress: said.append(f"{progress.phase}: {progress.message}"))
+        return await made.open(
+            lambda progress: said.append(f"{progress.phase}: {progress.message}")
+        )
     finally:
         await made.close()
 
 
 def _run(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"

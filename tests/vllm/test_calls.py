@@ -1,8 +1,8 @@
 """Two hundred calls that our agents ask of a real vLLM, every one of them well-formed.
 
-Prompts, schemas and sites are those of a search: made by agents/prompts.py from a program that was captured.
-The model's weights are random: what is valid here is valid by construction, not because the model is clever.
-"""
+Prompts, schemas and sites are those of a search: made by agents/prompts.py from a program that was
+captured. The model's weights are random: what is valid here is valid by construction, not because
+the model is clever."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def only(prompt: Prompt, name: str) -> ToolSchema:
     return next(tool for tool in prompt.tools if tool.name == name)
 
 
-async def asked(backbone: Backbone, questions: Sequence[Prompt]) -> list[tuple[Prompt, Reply, Parsed]]:
+async def asked(
+    backbone: Backbone, questions: Sequence[Prompt]
+) -> list[tuple[Prompt, Reply, Parsed]]:
     await backbone.open(silent)
     free = asyncio.Semaphore(AT_ONCE)
 
@@ -125,8 +127,11 @@ async def asked(backbone: Backbone, questions: Sequence[Prompt]) -> list[tuple[P
     return await asyncio.gather(*map(one, questions))
 
 
-def arguments(answers: Sequence[tuple[Prompt, Reply, Parsed]], form: CallForm) -> list[dict[str, object]]:
-    """Of all replies, each of which is one call that needed no mending, by the schema of its tool."""
+def arguments(
+    answers: Sequence[tuple[Prompt, Reply, Parsed]], form: CallForm
+) -> list[dict[str, object]]:
+    """Of all replies, each of which is one call that needed no mending, by the schema of its
+    tool."""
     found = []
     for prompt, reply, parsed in answers:
         assert not parsed.problems, reply.text
@@ -137,7 +142,9 @@ def arguments(answers: Sequence[tuple[Prompt, Reply, Parsed]], form: CallForm) -
     return found
 
 
-async def test_fifty_choices_among_twenty_skills(backbone: Backbone, served: Served, case: Case) -> None:
+async def test_fifty_choices_among_twenty_skills(
+    backbone: Backbone, served: Served, case: Case
+) -> None:
     questions = [of_selection(case, served, seed) for seed in range(MANY)]
     chosen = questions[0].tools[0].parameters["properties"]["selected_skills"]
     assert len(chosen["items"]["properties"]["name"]["enum"]) == 20
@@ -147,7 +154,9 @@ async def test_fifty_choices_among_twenty_skills(backbone: Backbone, served: Ser
     assert len(picked) > 10, "a random model should choose many skills"
 
 
-async def test_fifty_applications_at_captured_sites(backbone: Backbone, served: Served, case: Case) -> None:
+async def test_fifty_applications_at_captured_sites(
+    backbone: Backbone, served: Served, case: Case
+) -> None:
     first = of_policy(case, served, 0)
     places = {(site.skill, site.site): site for site in first.sites}
     assert len(places) >= 4, "the program should have many sites"
@@ -155,7 +164,8 @@ async def test_fifty_applications_at_captured_sites(backbone: Backbone, served: 
     prompts_ = [of_policy(case, served, seed) for seed in range(MANY)]
 
     calls = arguments(
-        await asked(backbone, [offering(one, only(one, tools.APPLY)) for one in prompts_]), CallForm.ENVELOPE
+        await asked(backbone, [offering(one, only(one, tools.APPLY)) for one in prompts_]),
+        CallForm.ENVELOPE,
     )
     for call in calls:
         site = places[str(call["skill"]), str(call["site"])]
@@ -173,10 +183,14 @@ async def test_fifty_wishes_to_read_a_skill(backbone: Backbone, served: Served, 
     assert len({call["name"] for call in calls}) > 5
 
 
-async def test_fifty_calls_of_one_of_three_tools(backbone: Backbone, served: Served, case: Case) -> None:
+async def test_fifty_calls_of_one_of_three_tools(
+    backbone: Backbone, served: Served, case: Case
+) -> None:
     choice = of_selection(case, served, 0).tools[0]
     questions = [of_policy(case, served, seed) for seed in range(MANY)]
-    three = [offering(one, choice, only(one, tools.APPLY), only(one, tools.READ)) for one in questions]
+    three = [
+        offering(one, choice, only(one, tools.APPLY), only(one, tools.READ)) for one in questions
+    ]
 
     calls = arguments(await asked(backbone, three), CallForm.ENVELOPE)
     assert {call["tool"] for call in calls} == {tools.SELECT, tools.APPLY, tools.READ}
@@ -191,7 +205,8 @@ async def test_code_and_drafts_of_skills_parse_or_complain(
     assert len({tool.name for tool in every}) == 5
     short = replace(first.sampling, max_tokens=600)
     questions = [
-        replace(offering(first, *every), sampling=replace(short, seed=seed)) for seed in range(2 * AT_ONCE)
+        replace(offering(first, *every), sampling=replace(short, seed=seed))
+        for seed in range(2 * AT_ONCE)
     ]
 
     answers = await asked(backbone, questions)

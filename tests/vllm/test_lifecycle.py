@@ -1,4 +1,5 @@
-"""A real vLLM from its start to its end, as our backbone keeps it. The last test here ends the server."""
+"""A real vLLM from its start to its end, as our backbone keeps it. The last test here ends the
+server."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from vllm_helpers import AT_ONCE, Served, made_for, silent
 
 from kernel_lsp.agents.backbones import serving
 from kernel_lsp.errors import BackboneError
-from kernel_lsp.records import Backbone, Finish, Message, Prompt, Role, Sampling, Structured, ToolSchema
+from kernel_lsp.records import (
+    Backbone,
+    Finish,
+    Message,
+    Prompt,
+    Role,
+    Sampling,
+    Structured,
+    ToolSchema,
+)
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -42,10 +52,13 @@ PROMPT = Prompt(
     ),
     sampling=Sampling(max_tokens=200, logprobs=True),
 )
-ENDLESS = Prompt(messages=PROMPT.messages, sampling=Sampling(max_tokens=15_000))  # one token in 4096 ends it
+ENDLESS = Prompt(
+    messages=PROMPT.messages, sampling=Sampling(max_tokens=15_000)
+)  # one token in 4096 ends it
 CANCEL_S = 3.0
 TRIES = 3
-"""The best of them counts: other work on these cores is not what is measured. A quiet machine needs 0.2 s."""
+"""The best of them counts: other work on these cores is not what is measured. A quiet machine
+needs 0.2 s."""
 
 
 def test_its_start_is_told_second_by_second(served: Served) -> None:
@@ -57,7 +70,11 @@ def test_its_start_is_told_second_by_second(served: Served) -> None:
 def test_what_it_is_and_how_much_it_takes(served: Served) -> None:
     info = served.info
     assert info.name == "vllm:tiny-qwen3@0.32.0"
-    assert (info.context_tokens, info.structured, info.max_in_flight) == (32_768, Structured.SCHEMA, AT_ONCE)
+    assert (info.context_tokens, info.structured, info.max_in_flight) == (
+        32_768,
+        Structured.SCHEMA,
+        AT_ONCE,
+    )
     assert str(info.origin).startswith("http://127.0.0.1:")
     assert not info.remote
     assert not info.on_measured_gpu
@@ -104,7 +121,9 @@ async def test_a_reply_comes_in_pieces_with_an_id_and_a_log_probability_for_ever
 async def test_a_prompt_that_is_too_long_is_refused_with_a_way_out(backbone: Backbone) -> None:
     await backbone.open(silent)
     long = Prompt(messages=(Message(role=Role.USER, text="x y z " * 20_000),))
-    with pytest.raises(BackboneError, match=r"does not fit the model, which has 32768 tokens: .*longer"):
+    with pytest.raises(
+        BackboneError, match=r"does not fit the model, which has 32768 tokens: .*longer"
+    ):
         await backbone.reply(long)
 
 
@@ -136,10 +155,14 @@ async def test_a_server_that_is_killed_is_an_error_and_leaves_nothing(
     await backbone.open(silent)
     begun = asyncio.Event()
     # Several, for one of random weights may end by itself just before.
-    asking = [asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set())) for _ in range(4)]
+    asking = [
+        asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set())) for _ in range(4)
+    ]
     await begun.wait()
     (server,) = serving._running.values()
-    (keeper,) = {pid for pid, mark in serving._find_marked() if mark == server.mark and is_keeper(pid)}
+    (keeper,) = {
+        pid for pid, mark in serving._find_marked() if mark == server.mark and is_keeper(pid)
+    }
     below = psutil.Process(keeper).children(recursive=True)
     assert len(below) >= 3, "server, engine and worker"
 
@@ -148,9 +171,13 @@ async def test_a_server_that_is_killed_is_an_error_and_leaves_nothing(
 
     replies = await asyncio.gather(*asking, return_exceptions=True)
     lost = [reply for reply in replies if isinstance(reply, BackboneError)]
-    assert lost and not [reply for reply in replies if isinstance(reply, BaseException) and reply not in lost]
+    assert lost and not [
+        reply for reply in replies if isinstance(reply, BaseException) and reply not in lost
+    ]
     assert "vLLM ended in the middle of its work: it was ended by SIGKILL" in str(lost[0])
-    assert f"its log is {served.settings.data_dir}/logs/vllm.log and ends with:\n" in str(lost[0].remedy)
+    assert f"its log is {served.settings.data_dir}/logs/vllm.log and ends with:\n" in str(
+        lost[0].remedy
+    )
     await until(lambda: not any(map(computes, below)))
     with socket.create_server(("127.0.0.1", urlsplit(str(served.info.origin)).port or 0)):
         pass  # its port is free
@@ -172,7 +199,9 @@ def running(served: Served) -> float:
     """Requests that the engine works on."""
     with urllib.request.urlopen(f"{served.info.origin}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running{"))
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running{")
+    )
 
 
 async def until(true: Callable[[], bool], within_s: float = 120.0) -> None:

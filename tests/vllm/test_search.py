@@ -1,8 +1,8 @@
 """From a command to a verified rewrite that a real model has asked for, with nothing replaced.
 
-The program has one place where one skill applies, so a random model that asks for any rewrite asks for the
-right one; what is shown is that its call becomes a candidate, a verdict, an offer and an edit.
-"""
+The program has one place where one skill applies, so a random model that asks for any rewrite asks
+for the right one; what is shown is that its call becomes a candidate, a verdict, an offer and an
+edit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def get_inputs():
     return [torch.rand(512), torch.randn(512, 512)]
 '''
 TOKENS = 20_000
-"""Some six turns: a model that has only one candidate repeats it until nothing better comes any more."""
+"""Some six turns: a model that has only one candidate repeats it until nothing better comes any
+more."""
 PATIENCE_S = 400
 
 
@@ -125,7 +126,9 @@ def check_provenance(evidence: Path, policy: str) -> None:
 
 
 @pytest.mark.usefixtures("vllm_environment")
-async def test_the_editor_offers_and_applies_what_a_model_asked_for(launch: Any, small_model: Path) -> None:
+async def test_the_editor_offers_and_applies_what_a_model_asked_for(
+    launch: Any, small_model: Path
+) -> None:
     async with launch(fault=None, environment=settings("vllm", small_model)) as session:
         uri = session.open("example.py", EXAMPLE)
         plan = await session.command(

@@ -32,9 +32,13 @@ def test_the_same_seed_makes_the_same_files_and_another_does_not(
     shutil.copytree(
         ROOT / "kernel_lsp", tmp_path / "kernel_lsp", ignore=shutil.ignore_patterns("__pycache__")
     )
-    maker = shutil.copytree(ROOT / "tests" / "models", tmp_path / "tests" / "models") / "tiny_qwen3.py"
+    maker = (
+        shutil.copytree(ROOT / "tests" / "models", tmp_path / "tests" / "models") / "tiny_qwen3.py"
+    )
     for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
-        subprocess.run([vllm_environment / "python", maker, tmp_path / name, "--seed", seed], check=True)
+        subprocess.run(
+            [vllm_environment / "python", maker, tmp_path / name, "--seed", seed], check=True
+        )
 
     made = contents(tmp_path / "first")
     assert len(made) == 6
@@ -46,7 +50,10 @@ def test_transformers_loads_it_with_no_weight_missing_or_left_over(
     vllm_environment: Path, tiny_model: Path
 ) -> None:
     done = subprocess.run(
-        [vllm_environment / "python", "-c", LOAD, tiny_model], check=False, text=True, capture_output=True
+        [vllm_environment / "python", "-c", LOAD, tiny_model],
+        check=False,
+        text=True,
+        capture_output=True,
     )
 
     assert done.stdout.split() == ["Qwen3ForCausalLM", "5245440", "5"], done.stderr

@@ -1,4 +1,5 @@
-"""The trainer's rollouts by a real vLLM: replies and numbers of its own sampler, also after new weights."""
+"""The trainer's rollouts by a real vLLM: replies and numbers of its own sampler, also after new
+weights."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,10 +41,14 @@ def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_p
                     theirs.allowed or mine.allowed,
                 )
                 assert theirs.version == version and mine.logprobs and theirs.logprobs
-                assert torch.allclose(torch.tensor(mine.logprobs), torch.tensor(theirs.logprobs), atol=1e-4)
+                assert torch.allclose(
+                    torch.tensor(mine.logprobs), torch.tensor(theirs.logprobs), atol=1e-4
+                )
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(torch.randn_like(parameter) * 0.05)
-        assert len({one.text for one in served.generate(held * 8, 3)}) > len(held)  # sampled, not greedy
+        assert len({one.text for one in served.generate(held * 8, 3)}) > len(
+            held
+        )  # sampled, not greedy
     finally:
         served.close()

@@ -1,8 +1,8 @@
 """A real VS Code in a real browser, and a folder for each file of tests.
 
-`scripts/setup-vscode` installs what they need, called by the first test that asks. What happens on the screen
-is in the *.mjs files; each prints its steps, and the tests say what they must have been.
-"""
+`scripts/setup-vscode` installs what they need, called by the first test that asks. What happens on
+the screen is in the *.mjs files; each prints its steps, and the tests say what they must have
+been."""
 
 from __future__ import annotations
 
@@ -30,4 +30,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (base / name).mkdir()
     example(base / "project")
     yield base
-    shutil.rmtree(base / "faults/state/data/User/globalStorage", ignore_errors=True)  # an environment
+    shutil.rmtree(
+        base / "faults/state/data/User/globalStorage", ignore_errors=True
+    )  # an environment

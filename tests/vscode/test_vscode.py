@@ -1,9 +1,9 @@
-"""The extension in the real VS Code: the story of a rewrite, a folder without trust, one that cannot be
-written, a large file, a notebook, no GPU, servers that fail, size.
+"""The extension in the real VS Code: the story of a rewrite, a folder without trust, one that
+cannot be written, a large file, a notebook, no GPU, servers that fail, size.
 
-One window per story, on the CPU, with nothing replaced but the servers that have to fail. The pictures in the
-extension's README are what the story sees; with KERNEL_LSP_PICTURES=1 they are taken anew.
-"""
+One window per story, on the CPU, with nothing replaced but the servers that have to fail. The
+pictures in the extension's README are what the story sees; with KERNEL_LSP_PICTURES=1 they are
+taken anew."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ LAUNCH = """{
 
 @pytest.fixture(scope="module")
 def story(vscode: Path, place: Path) -> Steps:
-    steps = play(vscode, "story", place, place / "project", place / "state", place / "pictures", SERVER)
+    steps = play(
+        vscode, "story", place, place / "project", place / "state", place / "pictures", SERVER
+    )
     if os.environ.get("KERNEL_LSP_PICTURES"):
         for picture in (place / "pictures").glob("*.png"):
             keep_small(picture, EXTENSION / "images" / picture.name)
@@ -99,7 +101,8 @@ def story(vscode: Path, place: Path) -> Steps:
 
 
 def keep_small(picture: Path, place: Path) -> None:
-    """A screenshot has few colors: with a palette it takes a third, of an extension that shall be small."""
+    """A screenshot has few colors: with a palette it takes a third, of an extension that shall be
+    small."""
     from PIL import Image  # matplotlib brings it
 
     colors = Image.open(picture).convert("RGB").quantize(256, dither=Image.Dither.NONE)
@@ -118,8 +121,24 @@ def test_the_menu_offers_what_the_server_offers_and_the_comparison(story: Steps)
 
 
 def test_compare_apply_undo_dismiss_restart_cancel_pass(story: Steps) -> None:
-    steps = ["asked", "hint", "actions", "compared and applied", "undone", "applied at once and undone"]
-    steps += ["evidence", "searching", "cancelled", "dismissed", "restarted", "doctor", "activation", "done"]
+    steps = [
+        "asked",
+        "hint",
+        "actions",
+        "compared and applied",
+        "undone",
+        "applied at once and undone",
+    ]
+    steps += [
+        "evidence",
+        "searching",
+        "cancelled",
+        "dismissed",
+        "restarted",
+        "doctor",
+        "activation",
+        "done",
+    ]
     assert list(story) == steps
 
 
@@ -158,7 +177,8 @@ def test_the_doctor_says_where_the_server_comes_from(story: Steps) -> None:
 
 
 def test_activation_waits_for_nothing(story: Steps) -> None:
-    """The bar is 200 ms on a quiet machine, all of it loading the code; this bound is for a busy one."""
+    """The bar is 200 ms on a quiet machine, all of it loading the code; this bound is for a busy
+    one."""
     assert sum(story["activation"].values()) < MOST_ACTIVATION_MS
 
 
@@ -182,8 +202,8 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def places(vscode: Path, place: Path) -> Steps:
-    """Told twice at most: one of seven windows on 2026-11-21 never drew the lenses of its large file, for a
-    reason that is not known."""
+    """Told twice at most: one of seven windows on 2026-11-21 never drew the lenses of its large
+    file, for a reason that is not known."""
     base = place / "places"
     for name in ("project", "state", "again", "data"):
         (base / name).mkdir(parents=True)
@@ -192,15 +212,22 @@ def places(vscode: Path, place: Path) -> Steps:
     (base / "project" / "notes.ipynb").write_text(json.dumps(NOTEBOOK))
     patience = {"PATIENCE_MS": "240000"}
     try:
-        return play(vscode, "places", base, base / "project", base / "state", SERVER, environment=patience)
+        return play(
+            vscode, "places", base, base / "project", base / "state", SERVER, environment=patience
+        )
     except AssertionError as failed:
         sys.stderr.write(f"a window is opened once more: {failed}\n")
-        return play(vscode, "places", base, base / "project", base / "again", SERVER, environment=patience)
+        return play(
+            vscode, "places", base, base / "project", base / "again", SERVER, environment=patience
+        )
 
 
 def test_keys_do_not_wait_for_a_server_that_stands_still(places: Steps) -> None:
-    """It was stopped by a signal while somebody typed; benchmarks/typing_vscode.py has the times."""
-    assert len(places["typed"]["frozen"]) > 20  # the story goes on only when the text is on the screen
+    """It was stopped by a signal while somebody typed; benchmarks/typing_vscode.py has the
+    times."""
+    assert (
+        len(places["typed"]["frozen"]) > 20
+    )  # the story goes on only when the text is on the screen
     assert "Optimize Model277" in places["typed"]["rows"], "it does not know where the text is now"
 
 
@@ -216,7 +243,9 @@ def test_an_idle_server_takes_no_time(places: Steps) -> None:
         ("notebook", "move the module into a .py file"),
     ],
 )
-def test_what_a_place_lacks_is_one_message_with_a_remedy(places: Steps, step: str, remedy: str) -> None:
+def test_what_a_place_lacks_is_one_message_with_a_remedy(
+    places: Steps, step: str, remedy: str
+) -> None:
     assert len(places[step]["messages"]) == 1
     assert remedy in places[step]["text"]
 
@@ -237,7 +266,16 @@ def faults(vscode: Path, place: Path) -> Steps:
         program.write_text(text.format(python=sys.executable, server=SERVER))
         program.chmod(0o755)
     stand_in = packaged(vscode, EXTENSION / "test" / "python-stand-in", base / "python.vsix")
-    return play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER, stand_in)
+    return play(
+        vscode,
+        "faults",
+        base,
+        base / "project",
+        base / "state",
+        base / "programs",
+        SERVER,
+        stand_in,
+    )
 
 
 def test_each_fault_of_the_server_is_one_message_with_a_remedy(faults: Steps) -> None:
@@ -256,7 +294,9 @@ def test_a_setting_of_a_wrong_type_is_said_in_the_status_bar(faults: Steps) -> N
 def test_the_environment_selected_in_the_python_extension_has_the_server(faults: Steps) -> None:
     assert f"{SERVER} (the selected Python environment)" in faults["selected"]["log"]
     assert str(SERVER.with_name("python")) in faults["selected"]["tooltip"]
-    assert faults["selected again"]["log"] == faults["selected"]["log"], "it started once more for nothing"
+    assert faults["selected again"]["log"] == faults["selected"]["log"], (
+        "it started once more for nothing"
+    )
 
 
 def test_the_server_that_the_extension_carries_is_installed_by_one_click(faults: Steps) -> None:
@@ -287,7 +327,9 @@ def test_the_table_of_features_says_what_was_seen(story: Steps, faults: Steps, p
     sys.path.insert(0, str(ROOT / "tests" / "e2e"))
     from stories import seen
 
-    seen("vscode", {"editor": "VS Code 1.139 (code-server)", "how": "the program", "features": found})
+    seen(
+        "vscode", {"editor": "VS Code 1.139 (code-server)", "how": "the program", "features": found}
+    )
 
 
 def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
@@ -313,7 +355,8 @@ def test_what_is_published_has_no_warning_and_shows_the_public_pictures(vscode: 
     assert "DONE" in said
     assert "WARN" not in said.upper().replace("NPM WARN", "")
     assert (
-        f"({MANIFEST['homepage'].partition('#')[0]}/raw/HEAD/editor-clients/vscode/images/hint.png)" in readme
+        f"({MANIFEST['homepage'].partition('#')[0]}/raw/HEAD/editor-clients/vscode/images/hint.png)"
+        in readme
     )
 
 
@@ -323,7 +366,10 @@ def test_names_and_version_are_the_same_everywhere() -> None:
     assert MANIFEST["repository"]["url"] == f"{urls['Repository']}.git"
     assert MANIFEST["bugs"] == urls["Issues"]
     assert (EXTENSION.parents[1] / MANIFEST["repository"]["directory"]) == EXTENSION
-    assert f'"{MANIFEST["publisher"]}.{MANIFEST["name"]}' in (ROOT / "tests/vscode/editor.mjs").read_text()
+    assert (
+        f'"{MANIFEST["publisher"]}.{MANIFEST["name"]}'
+        in (ROOT / "tests/vscode/editor.mjs").read_text()
+    )
 
 
 def test_it_is_formatted_linted_typed_and_its_units_pass(vscode: Path) -> None:
@@ -334,14 +380,18 @@ def test_it_is_formatted_linted_typed_and_its_units_pass(vscode: Path) -> None:
 def npm(node: Path, *arguments: str) -> str:
     env = {**os.environ, "PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}"}
     command = [node.parent / "npm", *arguments]
-    done = subprocess.run(command, cwd=EXTENSION, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=EXTENSION, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def test_its_settings_are_the_servers() -> None:
     script = EXTENSION / "scripts" / "settings.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

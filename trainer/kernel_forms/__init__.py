@@ -1,8 +1,10 @@
-"""Forms of Triton kernels that `trainer.generated_kernels` draws from: each with what it is in PyTorch.
+"""Forms of Triton kernels that `trainer.generated_kernels` draws from: each with what it is in
+PyTorch.
 
-A form writes one kernel and the function that launches it, as people write them: blocks, warps, the number of
-passes over a row are drawn, so some are good and some are not. Every length is read from the arguments, so
-the same text runs on a tiny workload. Not covered: atomics, kernels of several launches, autotune.
+A form writes one kernel and the function that launches it, as people write them: blocks, warps,
+the number of passes over a row are drawn, so some are good and some are not. Every length is read
+from the arguments, so the same text runs on a tiny workload. Not covered: atomics, kernels of
+several launches, autotune.
 
 pieces.py          the record of one kernel, its random choices, text put together
 *_pieces.py        what forms on rows, tiles and products share

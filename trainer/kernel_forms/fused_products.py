@@ -1,4 +1,5 @@
-"""Forms whose products become something else before they are written: distances, maxima, convolutions."""
+"""Forms whose products become something else before they are written: distances, maxima,
+convolutions."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def squared_distances(d: Draw) -> KernelForm:
             "a": (dtype, (size[:2], TWIN[:2])),
             "b": (dtype, ((size[2], size[1]), (TWIN[2], TWIN[1]))),
         },
-        plain=("(lambda v: 1 / (1 + v))" if near else "") + "(torch.cdist(a.double(), b.double()) ** 2)",
+        plain=("(lambda v: 1 / (1 + v))" if near else "")
+        + "(torch.cdist(a.double(), b.double()) ** 2)",
     )
 
 
@@ -92,7 +94,8 @@ def product_reduced(d: Draw) -> KernelForm:
             PLACES[0],
             f"best = {begin}",
             "weight = tl.zeros((BLOCK_M,), dtype=tl.float32)" if name == "logsumexp" else "",
-            f"for first in range(0, N, BLOCK_N):\n    columns = first + tl.arange(0, BLOCK_N)\n{product}",
+            f"for first in range(0, N, BLOCK_N):\n    columns = first + tl.arange(0, "
+            f"BLOCK_N)\n{product}",
             f"tl.store(out_ptr + rows, {written}, mask=rows < M)",
         ),
         launcher=function(
@@ -111,14 +114,17 @@ def product_reduced(d: Draw) -> KernelForm:
 def convolution(d: Draw) -> KernelForm:
     """Along a sequence, channels last: a product for each place of the window."""
     dtype, taps = half(d), d.one(2, 3, 5)
-    batch, length, k, n = d.rng.choice(((8, 2048, 256, 256), (16, 1024, 512, 128), (4, 8000, 128, 128)))
+    batch, length, k, n = d.rng.choice(
+        ((8, 2048, 256, 256), (16, 1024, 512, 128), (4, 8000, 128, 128))
+    )
     product = inside(
         "source = rows + tap - TAPS // 2",
         loop(
             "start in range(0, K, BLOCK_K)",
             INNER,
             "near = (source[:, None] >= 0) & (source[:, None] < M) & (inner[None, :] < K)",
-            "a = tl.load(a_ptr + (batch * M + source[:, None]) * K + inner[None, :], mask=near, other=0.0)",
+            "a = tl.load(a_ptr + (batch * M + source[:, None]) * K + inner[None, :], mask=near, "
+            "other=0.0)",
             tile("b", "inner", "columns", "K", "N", "tap * K * N + "),
             "total += tl.dot(a, b)",
         ),
@@ -143,7 +149,8 @@ def convolution(d: Draw) -> KernelForm:
             "batch, M, K = a.shape\nN = b.shape[2]",
             "out = torch.empty(batch, M, N, device=a.device, dtype=a.dtype)",
             f"grid = (triton.cdiv(M, {bm}), triton.cdiv(N, {bn}), batch)",
-            f"kernel[grid](a, b, out, M, N, K, TAPS={taps}, BLOCK_M={bm}, BLOCK_N={bn}, BLOCK_K={bk}"
+            f"kernel[grid](a, b, out, M, N, K, TAPS={taps}, BLOCK_M={bm}, BLOCK_N={bn}, "
+            f"BLOCK_K={bk}"
             f"{d.options()})",
             "return out",
         ),

@@ -16,7 +16,9 @@ def transposed(d: Draw) -> KernelForm:
         mask = "(column[:, None] < columns) & (row[None, :] < rows)"
     plane = "plane = tl.program_id(2).to(tl.int64) * rows * columns" if batched else ""
     first = " + plane" if batched else ""
-    sizes = d.shape((16, 1024, 1024), (64, 512, 768), (128, 256, 300)) if batched else d.shape(*IMAGES)
+    sizes = (
+        d.shape((16, 1024, 1024), (64, 512, 768), (128, 256, 300)) if batched else d.shape(*IMAGES)
+    )
     shape = "planes, columns, rows" if batched else "columns, rows"
     return KernelForm(
         kernel=function(
@@ -41,19 +43,23 @@ def transposed(d: Draw) -> KernelForm:
 
 def gather(d: Draw) -> KernelForm:
     block = d.one(64, 128, 512)
-    table, count = d.rng.choice((((50000, 1024), 16384), ((10000, 4096), 8192), ((100000, 512), 32768)))
+    table, count = d.rng.choice(
+        (((50000, 1024), 16384), ((10000, 4096), 8192), ((100000, 512), 32768))
+    )
     lines, chained = d.chain("y", 0, 2)
     return KernelForm(
         kernel="def kernel(table_ptr, index_ptr, out_ptr, width, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n    source = tl.load(index_ptr + row)\n"
         "    for start in range(0, width, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
         "        mask = column < width\n"
-        "        y = tl.load(table_ptr + source * width + column, mask=mask, other=0.0).to(tl.float32)\n"
+        "        y = tl.load(table_ptr + source * width + column, mask=mask, "
+        "other=0.0).to(tl.float32)\n"
         + "".join(f"    {line}\n" for line in lines.splitlines())
         + "        tl.store(out_ptr + row * width + column, y, mask=mask)\n",
         launcher="def launch(table, index):\n    count, width = index.shape[0], table.shape[1]\n"
         "    out = torch.empty(count, width, device=table.device, dtype=table.dtype)\n"
-        f"    kernel[(count,)](table, index, out, width, BLOCK={block}{d.options()})\n    return out\n",
+        f"    kernel[(count,)](table, index, out, width, BLOCK={block}{d.options()})\n    "
+        f"return out\n",
         inputs={
             "table": (d.dtype, (table, (5, 200))),
             "index": (f"index:{table[0]}", ((count,), (7,))),
@@ -71,7 +77,8 @@ def _added_up(weighted: bool, mean: bool) -> tuple[str, ...]:
         loop(
             "i in range(per)",
             "source = tl.load(index_ptr + bag * per + i)",
-            f"y += tl.load(table_ptr + source * width + column, mask=mask, other=0.0).to(tl.float32){factor}",
+            f"y += tl.load(table_ptr + source * width + column, mask=mask, "
+            f"other=0.0).to(tl.float32){factor}",
         ),
         f"tl.store(out_ptr + bag * width + column, y{' / per' if mean else ''}, mask=mask)",
     )
@@ -131,8 +138,8 @@ def _rotated_text(halves: bool) -> str:
 
 
 def rotary(d: Draw) -> KernelForm:
-    """Positions turned into heads: halves of a head or neighbors are the pairs; a head or all of them a
-    program."""
+    """Positions turned into heads: halves of a head or neighbors are the pairs; a head or all of
+    them a program."""
     halves, together = d.rng.random() < 0.6, d.rng.random() < 0.5
     one, two = ("lane", "lane + half") if halves else ("2 * lane", "2 * lane + 1")
     first = "token * heads * 2 * half + head * 2 * half + "
@@ -141,12 +148,14 @@ def rotary(d: Draw) -> KernelForm:
     powers = ", HEADS=triton.next_power_of_2(heads)" * together
     return KernelForm(
         kernel=function(
-            f"kernel(x_ptr, c_ptr, s_ptr, out_ptr, heads, half, {'HEADS: tl.constexpr, ' * together}"
+            f"kernel(x_ptr, c_ptr, s_ptr, out_ptr, heads, half, "
+            f"{'HEADS: tl.constexpr, ' * together}"
             "HALF: tl.constexpr)",
             "token = tl.program_id(0).to(tl.int64)",
             *(ALL_HEADS if together else ONE_HEAD),
             *(
-                f"{n} = tl.load({n}_ptr + token * half + lane, mask=lane < half, other=0.0).to(tl.float32)"
+                f"{n} = tl.load({n}_ptr + token * half + lane, mask=lane < half, "
+                f"other=0.0).to(tl.float32)"
                 for n in "cs"
             ),
             *(

@@ -1,7 +1,8 @@
-"""Forms that bring a line of numbers to its own scale: softmax and plain norms, of rows and of columns.
+"""Forms that bring a line of numbers to its own scale: softmax and plain norms, of rows and of
+columns.
 
-Or write the statistic of a row alone. A row is read at once, in passes, or beside other short ones.
-"""
+Or write the statistic of a row alone. A row is read at once, in passes, or beside other short
+ones."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ STATISTICS = {
 """Name -> what a loop begins with, how it joins the next block's, and that of a block."""
 ROWS = {
     "softmax": (("largest", "weight"), "tl.exp(x - largest) / weight", "torch.softmax(x, 1)"),
-    "log_softmax": (("largest", "weight"), "x - largest - tl.log(weight)", "torch.log_softmax(x, 1)"),
+    "log_softmax": (
+        ("largest", "weight"),
+        "x - largest - tl.log(weight)",
+        "torch.log_softmax(x, 1)",
+    ),
     "standardize": (
         ("total", "spread"),
         "(x - total / columns) * tl.rsqrt(spread / columns + 1e-5)",
@@ -35,7 +40,11 @@ ROWS = {
         "x * tl.rsqrt(squares / columns + 1e-5)",
         "x * torch.rsqrt((x * x).mean(1, True) + 1e-5)",
     ),
-    "unit": (("squares",), "x / tl.sqrt(squares + 1e-6)", "x / torch.sqrt((x * x).sum(1, True) + 1e-6)"),
+    "unit": (
+        ("squares",),
+        "x / tl.sqrt(squares + 1e-6)",
+        "x / torch.sqrt((x * x).sum(1, True) + 1e-6)",
+    ),
     "center": (("total",), "x - total / columns", "x - x.mean(1, True)"),
     "below": (("largest",), "x - largest", "x - x.amax(1, True)"),
 }
@@ -77,16 +86,22 @@ def _rows(d: Draw, *, whole: bool) -> KernelForm:
         for name in names:
             begin, joined, block_of = STATISTICS[name]
             step = joined.format(s=name, x=block_of)
-            body += f"    {name} = {begin}\n    for start in range(0, columns, BLOCK):\n        {place}"
+            body += (
+                f"    {name} = {begin}\n    for start in range(0, columns, BLOCK):\n        {place}"
+            )
             body += f"        mask = column < columns\n        {load}        {step}\n"
     if scalar:
         body += f"    y = {written}\n{lines}    tl.store(out_ptr + row, y)\n"
     elif whole:
-        body += f"    y = {written}\n{lines}    tl.store(out_ptr + row * columns + column, y, mask=mask)\n"
+        body += (
+            f"    y = {written}\n{lines}    tl.store(out_ptr + row * columns + column, y, "
+            f"mask=mask)\n"
+        )
     else:
         inner = "".join(f"    {line}\n" for line in lines.splitlines())
         body += (
-            f"    for start in range(0, columns, BLOCK):\n        {place}        mask = column < columns\n"
+            f"    for start in range(0, columns, BLOCK):\n        {place}        mask = column < "
+            f"columns\n"
         )
         body += f"        {load}        y = {written}\n{inner}"
         body += "        tl.store(out_ptr + row * columns + column, y, mask=mask)\n"
@@ -146,7 +161,8 @@ def short_rows(d: Draw) -> KernelForm:
             "rows, columns = x.shape",
             "out = torch.empty_like(x)",
             f"grid = (triton.cdiv(rows, {r}),)",
-            f"kernel[grid](x, out, rows, columns, BLOCK_R={r}, WIDTH=triton.next_power_of_2(columns)"
+            f"kernel[grid](x, out, rows, columns, BLOCK_R={r}, "
+            f"WIDTH=triton.next_power_of_2(columns)"
             f"{d.options()})",
             "return out",
         ),
@@ -156,7 +172,11 @@ def short_rows(d: Draw) -> KernelForm:
 
 
 DOWN = {
-    "softmax": ('float("-inf")', "tl.exp(x - largest[None, :]) / weight[None, :]", "torch.softmax(x, 0)"),
+    "softmax": (
+        'float("-inf")',
+        "tl.exp(x - largest[None, :]) / weight[None, :]",
+        "torch.softmax(x, 0)",
+    ),
     "unit": (
         "0.0",
         "x * tl.rsqrt(squares + 1e-6)[None, :]",

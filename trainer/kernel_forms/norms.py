@@ -1,4 +1,5 @@
-"""Forms of norms as layers have them: with weights, with residuals, of groups, as a scale; and gradients."""
+"""Forms of norms as layers have them: with weights, with residuals, of groups, as a scale; and
+gradients."""
 
 from __future__ import annotations
 
@@ -18,16 +19,29 @@ from trainer.kernel_forms.row_pieces import (
 
 
 def _norm(whole: bool, layer: bool, once: bool, first: str, read: str, write: str) -> list[str]:
-    """``first`` reads a row for the first time, ``read`` again; its statistics at once or one by one."""
+    """``first`` reads a row for the first time, ``read`` again; its statistics at once or one by
+    one."""
     if whole and layer:
-        body = [*WHOLE, first, "mean = tl.sum(x, axis=0) / columns", "c = tl.where(mask, x - mean, 0.0)"]
+        body = [
+            *WHOLE,
+            first,
+            "mean = tl.sum(x, axis=0) / columns",
+            "c = tl.where(mask, x - mean, 0.0)",
+        ]
         return [*body, "scale = tl.rsqrt(tl.sum(c * c, axis=0) / columns + 1e-5)", write]
     if whole:
-        return [*WHOLE, first, "scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / columns + 1e-5)", write]
+        return [
+            *WHOLE,
+            first,
+            "scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / columns + 1e-5)",
+            write,
+        ]
     if layer and not once:
         body = ["total = 0.0", passing(first, "total += tl.sum(x, axis=0)")]
         body += ["mean = total / columns", "spread = 0.0"]
-        body += [passing(read, "c = tl.where(mask, x - mean, 0.0)", "spread += tl.sum(c * c, axis=0)")]
+        body += [
+            passing(read, "c = tl.where(mask, x - mean, 0.0)", "spread += tl.sum(c * c, axis=0)")
+        ]
         return [*body, "scale = tl.rsqrt(spread / columns + 1e-5)", passing(read, write)]
     body = ["total = tl.zeros((BLOCK,), dtype=tl.float32)"] * layer
     added = ["total += x"] * layer + ["squares += x * x"]
@@ -39,7 +53,8 @@ def _norm(whole: bool, layer: bool, once: bool, first: str, read: str, write: st
 
 
 def norm_weighted(d: Draw) -> KernelForm:
-    """Layer or RMS norm with its weight; often of the sum with a residual, which may be written too."""
+    """Layer or RMS norm with its weight; often of the sum with a residual, which may be written
+    too."""
     layer, whole, residual = d.rng.random() < 0.5, d.rng.random() < 0.5, d.rng.random() < 0.5
     bias, once = layer and d.rng.random() < 0.7, d.rng.random() < 0.5
     kept = residual and d.rng.random() < 0.5
@@ -54,11 +69,15 @@ def norm_weighted(d: Draw) -> KernelForm:
     added_up = "(x + r)" if residual else "x"
     plain = f"(lambda v: v * torch.rsqrt((v * v).mean(1, True) + 1e-5) * w)({added_up})"
     if layer:
-        plain = f"torch.nn.functional.layer_norm({added_up}, w.shape, w, {'b' if bias else None}, 1e-5)"
+        plain = (
+            f"torch.nn.functional.layer_norm({added_up}, w.shape, w, {'b' if bias else None}, 1e-5)"
+        )
     pointers = ", ".join(f"{n}_ptr" for n in names)
     return KernelForm(
         kernel=function(
-            f"kernel({pointers}, out_ptr, {'sum_ptr, ' * kept}columns, BLOCK: tl.constexpr)", ROW, *body
+            f"kernel({pointers}, out_ptr, {'sum_ptr, ' * kept}columns, BLOCK: tl.constexpr)",
+            ROW,
+            *body,
         ),
         launcher=launch_rows(
             d,
@@ -68,7 +87,9 @@ def norm_weighted(d: Draw) -> KernelForm:
             before="added = torch.empty_like(x)" * kept,
             passed=", added" * kept,
         ),
-        inputs={n: (d.dtype, (sizes, TWIN) if n in "xr" else ((sizes[1],), (TWIN[1],))) for n in names},
+        inputs={
+            n: (d.dtype, (sizes, TWIN) if n in "xr" else ((sizes[1],), (TWIN[1],))) for n in names
+        },
         plain=plain,
     )
 
@@ -114,7 +135,8 @@ def group_norm(d: Draw) -> KernelForm:
             f"groups = {groups}",
             "size = channels // groups * length",
             "out = torch.empty_like(x)",
-            f"kernel[(n * groups,)](x, w, b, out, groups, size, length, BLOCK={block}{d.options()})",
+            f"kernel[(n * groups,)](x, w, b, out, groups, size, length, "
+            f"BLOCK={block}{d.options()})",
             "return out",
         ),
         inputs={
@@ -133,11 +155,20 @@ def absmax(d: Draw) -> KernelForm:
     if whole:
         body = [*WHOLE, read, "largest = tl.max(tl.abs(x), axis=0)"]
     elif d.rng.random() < 0.5:
-        body = ["largest = 0.0", passing(read, "largest = tl.maximum(largest, tl.max(tl.abs(x), axis=0))")]
+        body = [
+            "largest = 0.0",
+            passing(read, "largest = tl.maximum(largest, tl.max(tl.abs(x), axis=0))"),
+        ]
     else:
         body = ["seen = tl.zeros((BLOCK,), dtype=tl.float32)"]
-        body += [passing(read, "seen = tl.maximum(seen, tl.abs(x))"), "largest = tl.max(seen, axis=0)"]
-    body += [f"scale = {float(top)} / tl.maximum(largest, 1e-6)", "tl.store(scale_ptr + row, 1.0 / scale)"]
+        body += [
+            passing(read, "seen = tl.maximum(seen, tl.abs(x))"),
+            "largest = tl.max(seen, axis=0)",
+        ]
+    body += [
+        f"scale = {float(top)} / tl.maximum(largest, 1e-6)",
+        "tl.store(scale_ptr + row, 1.0 / scale)",
+    ]
     sizes = d.shape(*(NARROW if whole else SIZES))
     return KernelForm(
         kernel=function(
@@ -165,7 +196,8 @@ GRADIENTS = {
     "rms": (
         {"dot": "x * g", "squares": "x * x"},
         "tl.rsqrt(squares / columns + 1e-5) * (g - x * dot / (squares + columns * 1e-5))",
-        "(lambda s: (g - x * (x * g).mean(1, True) / s) * torch.rsqrt(s))((x * x).mean(1, True) + 1e-5)",
+        "(lambda s: (g - x * (x * g).mean(1, True) / s) * torch.rsqrt(s))((x * x).mean(1, True) "
+        "+ 1e-5)",
     ),
     "standardize": (
         {"dot": "x * g", "mean": "g"},
@@ -173,7 +205,8 @@ GRADIENTS = {
         "g - g.mean(1, True) - x * (x * g).mean(1, True)",
     ),
 }
-"""Name -> sums over a row of its result (or input) and the gradient, the gradient of its input, PyTorch."""
+"""Name -> sums over a row of its result (or input) and the gradient, the gradient of its input,
+PyTorch."""
 
 
 def gradient(d: Draw) -> KernelForm:
@@ -190,7 +223,10 @@ def gradient(d: Draw) -> KernelForm:
         body += [passing(read, *(f"{n}s += {v}" for n, v in sums.items()))]
         body += [*(f"{n} = tl.sum({n}s, axis=0)" for n in sums), passing(read, write)]
     else:
-        body = [*(f"{n} = 0.0" for n in sums), passing(read, *(f"{n} += {v}" for n, v in masked.items()))]
+        body = [
+            *(f"{n} = 0.0" for n in sums),
+            passing(read, *(f"{n} += {v}" for n, v in masked.items())),
+        ]
         body += [passing(read, write)]
     sizes = d.shape(*(NARROW if whole else SIZES))
     return KernelForm(

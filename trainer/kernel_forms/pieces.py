@@ -1,4 +1,5 @@
-"""What every form is made of: the record of one kernel, its random choices, and text put together."""
+"""What every form is made of: the record of one kernel, its random choices, and text put
+together."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ UNARY = {
     "clamp": ("tl.minimum(tl.maximum({v}, -1.5), 1.5)", "torch.clamp(v, -1.5, 1.5)"),
     "log": ("tl.log(1.0 + tl.abs({v}))", "torch.log(1.0 + torch.abs(v))"),
     "root": ("tl.sqrt(tl.abs({v}) + 0.25)", "torch.sqrt(torch.abs(v) + 0.25)"),
-    "gelu": ("0.5 * {v} * (1.0 + tl.erf({v} * 0.70710678))", "0.5 * v * (1.0 + torch.erf(v * 0.70710678))"),
+    "gelu": (
+        "0.5 * {v} * (1.0 + tl.erf({v} * 0.70710678))",
+        "0.5 * v * (1.0 + torch.erf(v * 0.70710678))",
+    ),
     "shift": ("{v} * 0.5 + 0.125", "v * 0.5 + 0.125"),
 }
 """Name -> how a kernel writes it of {v}, and PyTorch of v."""
@@ -58,10 +62,13 @@ class Draw:
         return f", num_warps={warps}" if warps else ""
 
     def chain(self, v: str, least: int, most: int) -> tuple[str, str]:
-        """Some pointwise operations on the variable ``v``: lines of a kernel, and a function in PyTorch."""
+        """Some pointwise operations on the variable ``v``: lines of a kernel, and a function in
+        PyTorch."""
         names = self.rng.sample(sorted(UNARY), self.rng.randint(least, most))
         lines = "".join(f"    {v} = {UNARY[name][0].format(v=v)}\n" for name in names)
-        return lines, reduce(lambda inner, name: f"(lambda v: {UNARY[name][1]})({inner})", names, "{v}")
+        return lines, reduce(
+            lambda inner, name: f"(lambda v: {UNARY[name][1]})({inner})", names, "{v}"
+        )
 
 
 def inside(*parts: str) -> str:

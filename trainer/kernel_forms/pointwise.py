@@ -1,4 +1,5 @@
-"""Forms that compute each number of the result alone: chains, broadcasts, pairs of vectors, gates."""
+"""Forms that compute each number of the result alone: chains, broadcasts, pairs of vectors,
+gates."""
 
 from __future__ import annotations
 
@@ -11,21 +12,29 @@ from trainer.kernel_forms.tile_pieces import AT_TILE, IMAGES, PLACES, TILE, laun
 
 def pointwise(d: Draw) -> KernelForm:
     names = ["a", "b", "c"][: d.one(1, 1, 2, 2, 3)]
-    block, sizes = d.one(64, 128, 256, 1024, 1024, 4096), d.shape((4096, 4096), (8192, 2048), (1000, 3000))
+    block, sizes = (
+        d.one(64, 128, 256, 1024, 1024, 4096),
+        d.shape((4096, 4096), (8192, 2048), (1000, 3000)),
+    )
     signs = [d.rng.choice("+*-") for _ in names[1:]]
-    loads = "".join(f"    {n} = tl.load({n}_ptr + offsets, mask=mask).to(tl.float32)\n" for n in names)
+    loads = "".join(
+        f"    {n} = tl.load({n}_ptr + offsets, mask=mask).to(tl.float32)\n" for n in names
+    )
     joined = "".join(f"    a = a {sign} {n}\n" for sign, n in zip(signs, names[1:], strict=True))
     plain = reduce(
         lambda left, pair: f"({left} {pair[0]} {pair[1]})", zip(signs, names[1:], strict=True), "a"
     )
     lines, chained = d.chain("a", 1, 4)
     return KernelForm(
-        kernel=f"def kernel({', '.join(f'{n}_ptr' for n in names)}, out_ptr, n, BLOCK: tl.constexpr):\n"
+        kernel=f"def kernel({', '.join(f'{n}_ptr' for n in names)}, out_ptr, n, BLOCK: "
+        f"tl.constexpr):\n"
         "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    mask = offsets < n\n"
         f"{loads}{joined}{lines}    tl.store(out_ptr + offsets, a, mask=mask)\n",
-        launcher=f"def launch({', '.join(names)}):\n    out = torch.empty_like(a)\n    n = a.numel()\n"
+        launcher=f"def launch({', '.join(names)}):\n    out = torch.empty_like(a)\n    n = "
+        f"a.numel()\n"
         f"    grid = (triton.cdiv(n, {block}),)\n"
-        f"    kernel[grid]({', '.join(names)}, out, n, BLOCK={block}{d.options()})\n    return out\n",
+        f"    kernel[grid]({', '.join(names)}, out, n, BLOCK={block}{d.options()})\n    "
+        f"return out\n",
         inputs=dict.fromkeys(names, (d.dtype, (sizes, (5, 70)))),
         plain=chained.format(v=plain),
     )
@@ -36,16 +45,22 @@ def broadcast(d: Draw) -> KernelForm:
     turned = d.rng.random() < 0.5
     sizes = d.shape((4096, 4096), (8192, 2048), (2000, 9000))
     lines, chained = d.chain("y", 0, 2)
-    target = "column[None, :] * rows + row[:, None]" if turned else "row[:, None] * columns + column[None, :]"
+    target = (
+        "column[None, :] * rows + row[:, None]"
+        if turned
+        else "row[:, None] * columns + column[None, :]"
+    )
     shape = "columns, rows" if turned else "rows, columns"
     inner = "(x * scale + shift[:, None])"
     return KernelForm(
-        kernel="def kernel(x_ptr, scale_ptr, shift_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr,"
+        kernel="def kernel(x_ptr, scale_ptr, shift_ptr, out_ptr, rows, columns, BLOCK_R: "
+        "tl.constexpr,"
         " BLOCK_C: tl.constexpr):\n"
         "    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)\n"
         "    column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)\n"
         "    mask = (row[:, None] < rows) & (column[None, :] < columns)\n"
-        "    x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask).to(tl.float32)\n"
+        "    x = tl.load(x_ptr + row[:, None] * columns + column[None, :], "
+        "mask=mask).to(tl.float32)\n"
         "    scale = tl.load(scale_ptr + column, mask=column < columns).to(tl.float32)\n"
         "    shift = tl.load(shift_ptr + row, mask=row < rows).to(tl.float32)\n"
         f"    y = x * scale[None, :] + shift[:, None]\n{lines}"
@@ -53,7 +68,8 @@ def broadcast(d: Draw) -> KernelForm:
         launcher="def launch(x, scale, shift):\n    rows, columns = x.shape\n"
         f"    out = torch.empty({shape}, device=x.device, dtype=x.dtype)\n"
         f"    grid = (triton.cdiv(rows, {r}), triton.cdiv(columns, {c}))\n"
-        f"    kernel[grid](x, scale, shift, out, rows, columns, BLOCK_R={r}, BLOCK_C={c}{d.options()})\n"
+        f"    kernel[grid](x, scale, shift, out, rows, columns, BLOCK_R={r}, "
+        f"BLOCK_C={c}{d.options()})\n"
         "    return out\n",
         inputs={
             "x": (d.dtype, (sizes, (70, 75))),
@@ -100,7 +116,9 @@ def pairs(d: Draw) -> KernelForm:
             f"kernel({'x_ptr, ' * added}a_ptr, b_ptr, out_ptr, rows, columns, {', '.join(TILE)})",
             *PLACES,
             *read,
-            f"y += tl.load(x_ptr + {AT_TILE}, mask=mask, other=0.0).to(tl.float32)" if added else "",
+            f"y += tl.load(x_ptr + {AT_TILE}, mask=mask, other=0.0).to(tl.float32)"
+            if added
+            else "",
             lines,
             f"tl.store(out_ptr + {AT_TILE}, y, mask=mask)",
         ),
@@ -136,7 +154,11 @@ def gated(d: Draw) -> KernelForm:
     )
     body = [passing(*work)] if looped else []
     if not looped:
-        body = ["column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)", "mask = column < columns", *work]
+        body = [
+            "column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
+            "mask = column < columns",
+            *work,
+        ]
     block = d.one(64, *BLOCKS)
     sizes = d.shape((4096, 8192), (16384, 2048), (2048, 22016), (65536, 256))
     return KernelForm(

@@ -1,4 +1,5 @@
-"""What forms around a product of matrices share: tiles of three lengths, how they are read and written.
+"""What forms around a product of matrices share: tiles of three lengths, how they are read and
+written.
 
 Half precision, sums in float32.
 """
@@ -20,7 +21,13 @@ WRITE = (
     "mask = (rows[:, None] < M) & (columns[None, :] < N)",
     "tl.store(out_ptr + rows[:, None] * N + columns[None, :], y, mask=mask)",
 )
-SIZES = ((4096, 1024, 4096), (8192, 512, 1024), (2048, 4096, 2048), (1024, 8192, 1024), (3000, 1000, 2000))
+SIZES = (
+    (4096, 1024, 4096),
+    (8192, 512, 1024),
+    (2048, 4096, 2048),
+    (1024, 8192, 1024),
+    (3000, 1000, 2000),
+)
 """M, K, N."""
 TWIN = (40, 50, 45)
 Sizes = tuple[int, int, int]

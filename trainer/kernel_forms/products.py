@@ -1,4 +1,5 @@
-"""Forms of products of matrices: layouts, the order of programs, batches, and what follows at once."""
+"""Forms of products of matrices: layouts, the order of programs, batches, and what follows at
+once."""
 
 from __future__ import annotations
 
@@ -31,11 +32,14 @@ def product(d: Draw) -> KernelForm:
     lines, chained = d.chain("y", 0, 2)
     bias = d.rng.random() < 0.5
     added = (
-        "    y = y + tl.load(bias_ptr + columns, mask=columns < N).to(tl.float32)[None, :]\n" if bias else ""
+        "    y = y + tl.load(bias_ptr + columns, mask=columns < N).to(tl.float32)[None, :]\n"
+        if bias
+        else ""
     )
     names, pointers = ("a, b, bias", "a_ptr, b_ptr, bias_ptr") if bias else ("a, b", "a_ptr, b_ptr")
     return KernelForm(
-        kernel=f"def kernel({pointers}, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,"
+        kernel=f"def kernel({pointers}, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: "
+        f"tl.constexpr,"
         " BLOCK_K: tl.constexpr):\n"
         "    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)\n"
         "    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)\n"
@@ -43,7 +47,8 @@ def product(d: Draw) -> KernelForm:
         "    for start in range(0, K, BLOCK_K):\n        inner = start + tl.arange(0, BLOCK_K)\n"
         "        a = tl.load(a_ptr + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) &"
         " (inner[None, :] < K), other=0.0)\n"
-        "        b = tl.load(b_ptr + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) &"
+        "        b = tl.load(b_ptr + inner[:, None] * N + columns[None, :], mask=(inner[:, "
+        "None] < K) &"
         " (columns[None, :] < N), other=0.0)\n"
         f"        total += tl.dot(a, b)\n    y = total\n{added}{lines}"
         "    mask = (rows[:, None] < M) & (columns[None, :] < N)\n"
@@ -51,7 +56,8 @@ def product(d: Draw) -> KernelForm:
         launcher=f"def launch({names}):\n    M, K = a.shape\n    N = b.shape[1]\n"
         "    out = torch.empty(M, N, device=a.device, dtype=a.dtype)\n"
         f"    grid = (triton.cdiv(M, {m}), triton.cdiv(N, {n}))\n"
-        f"    kernel[grid]({names}, out, M, N, K, BLOCK_M={m}, BLOCK_N={n}, BLOCK_K={k}{d.options()})\n"
+        f"    kernel[grid]({names}, out, M, N, K, BLOCK_M={m}, BLOCK_N={n}, "
+        f"BLOCK_K={k}{d.options()})\n"
         "    return out\n",
         inputs={
             "a": (dtype, (a, (40, 50))),
@@ -70,7 +76,8 @@ IN_BANDS = (
     "pid_m = band * 4 + (pid % (4 * across)) % height",
     "pid_n = (pid % (4 * across)) // height",
 )
-"""The tile of a program: row after row, or down four rows of tiles at a time, which share what they read."""
+"""The tile of a program: row after row, or down four rows of tiles at a time, which share what
+they read."""
 STEPPING = loop(
     "start in range(0, K, BLOCK_K)",
     "left = K - start",
@@ -83,7 +90,8 @@ STEPPING = loop(
 
 
 def product_laid_out(d: Draw) -> KernelForm:
-    """Either factor may lie transposed; pointers step along, strides are arguments, the grid is a line."""
+    """Either factor may lie transposed; pointers step along, strides are arguments, the grid is a
+    line."""
     turned_a, turned_b, size = d.rng.random() < 0.5, d.rng.random() < 0.6, d.rng.choice(SIZES)
     dtype = half(d) if size[1] <= 1024 else "bf16"
     bias, grouped, (m, n, k) = d.rng.random() < 0.5, d.rng.random() < 0.5, blocks(d)
@@ -153,7 +161,9 @@ def product_finished(d: Draw) -> KernelForm:
     else:
         names, gate = "a, b, r", d.rng.random() < 0.5
         extra = {"r": (dtype, ((size[0], size[2]), (TWIN[0], TWIN[2])))}
-        read = tile("r", "rows", "columns", "M", "N").replace("other=0.0)", "other=0.0).to(tl.float32)")
+        read = tile("r", "rows", "columns", "M", "N").replace(
+            "other=0.0)", "other=0.0).to(tl.float32)"
+        )
         after = (read, "y = total * tl.sigmoid(r)" if gate else "y = total + r")
         plain = "(a @ b * torch.sigmoid(r))" if gate else "(a @ b + r)"
     pointers = ", ".join(f"{name}_ptr" for name in names.split(", "))
@@ -233,7 +243,9 @@ def product_batched(d: Draw) -> KernelForm:
             WRITE[0],
             WRITE[1].replace("out_ptr +", "out_ptr + batch * M * N +"),
         ),
-        launcher=launch_product(d, "a, b", sizes="batch, M, K = a.shape\nN = b.shape[-1]", batch="batch"),
+        launcher=launch_product(
+            d, "a, b", sizes="batch, M, K = a.shape\nN = b.shape[-1]", batch="batch"
+        ),
         inputs={
             "a": (dtype, ((batch, m, k), (3, *TWIN[:2]))),
             "b": (dtype, ((k, n), TWIN[1:]) if shared else ((batch, k, n), (3, *TWIN[1:]))),

@@ -1,4 +1,5 @@
-"""Forms that leave one number of a row or a column: sums, products with a vector, distances, places."""
+"""Forms that leave one number of a row or a column: sums, products with a vector, distances,
+places."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from trainer.kernel_forms.row_pieces import (
 COLUMNS = {
     "sum": ("0.0", "acc += tl.where(mask, x, 0.0)", "tl.sum(acc, axis=0)", "x.sum(0)"),
     "mean": ("0.0", "acc += tl.where(mask, x, 0.0)", "tl.sum(acc, axis=0) / rows", "x.mean(0)"),
-    "squares": ("0.0", "acc += tl.where(mask, x * x, 0.0)", "tl.sum(acc, axis=0)", "(x * x).sum(0)"),
+    "squares": (
+        "0.0",
+        "acc += tl.where(mask, x * x, 0.0)",
+        "tl.sum(acc, axis=0)",
+        "(x * x).sum(0)",
+    ),
     "largest": (
         'float("-inf")',
         'acc = tl.maximum(acc, tl.where(mask, x, float("-inf")))',
@@ -34,18 +40,22 @@ def columns(d: Draw) -> KernelForm:
     sizes = d.shape((4096, 4096), (65536, 256), (1024, 16384), (16384, 1000))
     lines, chained = d.chain("y", 0, 2)
     return KernelForm(
-        kernel="def kernel(x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):\n"
+        kernel="def kernel(x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: "
+        "tl.constexpr):\n"
         "    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)\n"
         f"    acc = tl.full((BLOCK_R, BLOCK_C), {begin}, dtype=tl.float32)\n"
         "    for start in range(0, rows, BLOCK_R):\n        row = start + tl.arange(0, BLOCK_R)\n"
         "        mask = (row[:, None] < rows) & (column[None, :] < columns)\n"
-        "        x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)"
+        "        x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, "
+        "other=0.0)"
         ".to(tl.float32)\n"
-        f"        {step}\n    y = {end}\n{lines}    tl.store(out_ptr + column, y, mask=column < columns)\n",
+        f"        {step}\n    y = {end}\n{lines}    tl.store(out_ptr + column, y, mask=column < "
+        f"columns)\n",
         launcher="def launch(x):\n    rows, columns = x.shape\n"
         "    out = torch.empty(columns, device=x.device, dtype=x.dtype)\n"
         f"    grid = (triton.cdiv(columns, {c}),)\n"
-        f"    kernel[grid](x, out, rows, columns, BLOCK_R={r}, BLOCK_C={c}{d.options()})\n    return out\n",
+        f"    kernel[grid](x, out, rows, columns, BLOCK_R={r}, BLOCK_C={c}{d.options()})\n    "
+        f"return out\n",
         inputs={"x": (d.dtype, (sizes, (150, 140)))},
         plain=chained.format(v=plain),
     )
@@ -60,9 +70,11 @@ def matvec(d: Draw) -> KernelForm:
         " BLOCK_C: tl.constexpr):\n"
         "    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)\n"
         "    total = tl.zeros((BLOCK_R,), dtype=tl.float32)\n"
-        "    for start in range(0, columns, BLOCK_C):\n        column = start + tl.arange(0, BLOCK_C)\n"
+        "    for start in range(0, columns, BLOCK_C):\n        column = start + tl.arange(0, "
+        "BLOCK_C)\n"
         "        mask = (row[:, None] < rows) & (column[None, :] < columns)\n"
-        "        a = tl.load(a_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)"
+        "        a = tl.load(a_ptr + row[:, None] * columns + column[None, :], mask=mask, "
+        "other=0.0)"
         ".to(tl.float32)\n"
         "        x = tl.load(x_ptr + column, mask=column < columns, other=0.0).to(tl.float32)\n"
         f"        total += tl.sum(a * x[None, :], axis=1)\n    y = total\n{lines}"
@@ -83,7 +95,8 @@ def matvec_batched(d: Draw) -> KernelForm:
     step = "total += a * x[None, :]" if late else "total += tl.sum(a * x[None, :], axis=1)"
     return KernelForm(
         kernel=function(
-            "kernel(a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr)",
+            "kernel(a_ptr, x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: "
+            "tl.constexpr)",
             "batch = tl.program_id(1).to(tl.int64)",
             "row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
             f"total = tl.zeros(({'BLOCK_R, BLOCK_C' if late else 'BLOCK_R,'}), dtype=tl.float32)",
@@ -122,12 +135,14 @@ def row_dot(d: Draw) -> KernelForm:
     lines, chained = d.chain("y", 0, 1)
     return KernelForm(
         kernel="def kernel(a_ptr, b_ptr, out_ptr, columns, BLOCK: tl.constexpr):\n"
-        "    row = tl.program_id(0).to(tl.int64)\n    total = tl.zeros((BLOCK,), dtype=tl.float32)\n"
+        "    row = tl.program_id(0).to(tl.int64)\n    total = tl.zeros((BLOCK,), "
+        "dtype=tl.float32)\n"
         "    for start in range(0, columns, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
         "        mask = column < columns\n"
         "        a = tl.load(a_ptr + row * columns + column, mask=mask, other=0.0).to(tl.float32)\n"
         "        b = tl.load(b_ptr + row * columns + column, mask=mask, other=0.0).to(tl.float32)\n"
-        f"        total += a * b\n    y = tl.sum(total, axis=0)\n{lines}    tl.store(out_ptr + row, y)\n",
+        f"        total += a * b\n    y = tl.sum(total, axis=0)\n{lines}    tl.store(out_ptr + "
+        f"row, y)\n",
         launcher="def launch(a, b):\n    rows, columns = a.shape\n"
         "    out = torch.empty(rows, device=a.device, dtype=a.dtype)\n"
         f"    kernel[(rows,)](a, b, out, columns, BLOCK={block}{d.options()})\n    return out\n",
@@ -160,7 +175,8 @@ def distance(d: Draw) -> KernelForm:
     sizes = d.shape((4096, 4096), (16384, 1024), (65536, 256), (2048, 8192))
     return KernelForm(
         kernel=function(
-            "kernel(a_ptr, b_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr)",
+            "kernel(a_ptr, b_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: "
+            "tl.constexpr)",
             "row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
             *(f"s{i} = tl.zeros({shape}, dtype=tl.float32)" for i in range(len(parts))),
             loop(
@@ -196,7 +212,10 @@ def peak(d: Draw) -> KernelForm:
     elif d.rng.random() < 0.5:
         body = [f'best = float("{end}")', "place = 0"]
         step = [f"value = tl.{word}(x, axis=0)", f"there = start + tl.arg{word}(x, axis=0)"]
-        step += [f"place = tl.where(value {sign} best, there, place)", f"best = tl.{word}imum(best, value)"]
+        step += [
+            f"place = tl.where(value {sign} best, there, place)",
+            f"best = tl.{word}imum(best, value)",
+        ]
         body += [passing(read, *step)]
     else:
         body = [f'best = tl.full((BLOCK,), float("{end}"), dtype=tl.float32)']

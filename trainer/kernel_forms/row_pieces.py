@@ -1,4 +1,5 @@
-"""What forms that work along the rows of a matrix share: a program a row, the row at once or in passes."""
+"""What forms that work along the rows of a matrix share: a program a row, the row at once or in
+passes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ SCALAR = "torch.empty(rows, device={first}.device, dtype=torch.float32)"
 
 
 def loads(*names: str, at: str = AT, other: str = "0.0") -> str:
-    return "".join(f"{n} = tl.load({n}_ptr + {at}, mask=mask, other={other}).to(tl.float32)\n" for n in names)
+    return "".join(
+        f"{n} = tl.load({n}_ptr + {at}, mask=mask, other={other}).to(tl.float32)\n" for n in names
+    )
 
 
 def passing(*parts: str) -> str:
@@ -28,7 +31,9 @@ def passing(*parts: str) -> str:
     )
 
 
-def launch_rows(d: Draw, names: str, made: str, whole: bool, *, before: str = "", passed: str = "") -> str:
+def launch_rows(
+    d: Draw, names: str, made: str, whole: bool, *, before: str = "", passed: str = ""
+) -> str:
     """One program a row of the first argument."""
     block = "triton.next_power_of_2(columns)" if whole else str(d.one(*BLOCKS))
     first = names.partition(",")[0]

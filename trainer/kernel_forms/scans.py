@@ -15,9 +15,11 @@ def running(d: Draw) -> KernelForm:
         "    row = tl.program_id(0).to(tl.int64)\n    before = 0.0\n"
         "    for start in range(0, length, BLOCK):\n        column = start + tl.arange(0, BLOCK)\n"
         "        mask = column < length\n"
-        f"        x = tl.load(x_ptr + row * length + column, mask=mask, other=0.0).to(tl.float32)\n{inner}"
+        f"        x = tl.load(x_ptr + row * length + column, mask=mask, "
+        f"other=0.0).to(tl.float32)\n{inner}"
         "        x = tl.where(mask, x, 0.0)\n"
-        "        tl.store(out_ptr + row * length + column, before + tl.cumsum(x, axis=0), mask=mask)\n"
+        "        tl.store(out_ptr + row * length + column, before + tl.cumsum(x, axis=0), "
+        "mask=mask)\n"
         "        before += tl.sum(x, axis=0)\n",
         launcher="def launch(x):\n    rows, length = x.shape\n    out = torch.empty_like(x)\n"
         f"    kernel[(rows,)](x, out, length, BLOCK={block}{d.options()})\n    return out\n",
@@ -56,6 +58,8 @@ def recurrence(d: Draw) -> KernelForm:
             "return out",
         ),
         inputs=dict.fromkeys(("x", "a"), (d.dtype, (sizes, (2, 20, 70)))),
-        plain="(lambda x, a: torch.stack(list(__import__('itertools').accumulate(range(1, x.shape[1]), "
-        f"lambda s, t: {step}, initial={'(1 - a[:, 0]) * ' * mixed}x[:, 0])), 1))(x, torch.sigmoid(a))",
+        plain="(lambda x, a: torch.stack(list(__import__('itertools').accumulate(range(1, "
+        "x.shape[1]), "
+        f"lambda s, t: {step}, initial={'(1 - a[:, 0]) * ' * mixed}x[:, 0])), 1))(x, "
+        f"torch.sigmoid(a))",
     )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.product_pieces import half
-from trainer.kernel_forms.row_pieces import AT, LIKE, ROW, SCALAR, TWIN, WHOLE, launch_rows, loads, passing
+from trainer.kernel_forms.row_pieces import (
+    AT,
+    LIKE,
+    ROW,
+    SCALAR,
+    TWIN,
+    WHOLE,
+    launch_rows,
+    loads,
+    passing,
+)
 
 ONLINE = (
     "new = tl.maximum(largest, tl.max(x, axis=0))",
@@ -17,7 +27,13 @@ def _softmax_statistics(d: Draw, whole: bool, read: str, seen: str = "") -> list
     """``largest`` and ``weight`` of rows that ``read`` fills up with -inf."""
     exponents = "tl.sum(tl.exp(x - largest), axis=0)"
     if whole:
-        return [*WHOLE, read, seen.replace("+=", "="), "largest = tl.max(x, axis=0)", f"weight = {exponents}"]
+        return [
+            *WHOLE,
+            read,
+            seen.replace("+=", "="),
+            "largest = tl.max(x, axis=0)",
+            f"weight = {exponents}",
+        ]
     begin = ["seen = 0.0"] * bool(seen) + ['largest = float("-inf")']
     if d.rng.random() < 0.5:
         return [*begin, "weight = 0.0", passing(read, seen, *ONLINE)]
@@ -42,7 +58,10 @@ def cross_entropy(d: Draw) -> KernelForm:
             "tl.store(out_ptr + row, loss)",
         ),
         launcher=launch_rows(d, "x, target", SCALAR, whole),
-        inputs={"x": (d.dtype, (sizes, TWIN)), "target": (f"index:{sizes[1]}", ((sizes[0],), (TWIN[0],)))},
+        inputs={
+            "x": (d.dtype, (sizes, TWIN)),
+            "target": (f"index:{sizes[1]}", ((sizes[0],), (TWIN[0],))),
+        },
         plain="torch.nn.functional.cross_entropy(x, target, reduction='none', "
         f"label_smoothing={0.1 if smooth else 0.0})",
     )
@@ -50,7 +69,10 @@ def cross_entropy(d: Draw) -> KernelForm:
 
 def scores_softmax(d: Draw) -> KernelForm:
     """Of scaled scores: capped, biased by column, or only up to the row's own column."""
-    whole, kind = d.rng.random() < 0.4, d.rng.choice(("plain", "capped", "causal", "biased", "causal"))
+    whole, kind = (
+        d.rng.random() < 0.4,
+        d.rng.choice(("plain", "capped", "causal", "biased", "causal")),
+    )
     read, plain = loads("x") + "x = x * 0.125\n", "(x * 0.125)"
     mask, names = "mask", ["x"]
     if kind == "capped":
@@ -75,7 +97,9 @@ def scores_softmax(d: Draw) -> KernelForm:
             *(write if whole else [passing(read, *write)]),
         ),
         launcher=launch_rows(d, ", ".join(names), LIKE, whole),
-        inputs={n: (d.dtype, (sizes, TWIN) if n == "x" else ((sizes[1],), (TWIN[1],))) for n in names},
+        inputs={
+            n: (d.dtype, (sizes, TWIN) if n == "x" else ((sizes[1],), (TWIN[1],))) for n in names
+        },
         plain=f"torch.softmax({plain}, 1)",
     )
 
@@ -85,7 +109,9 @@ def _blockwise(causal: bool, turned: bool) -> str:
     kept = "column[None, :] < length" if not causal else "column[None, :] <= row[:, None]"
     keys = "k_ptr + first + column[:, None] * WIDTH + lane[None, :], mask=column[:, None] < length"
     if turned:
-        keys = "k_ptr + first + column[None, :] * WIDTH + lane[:, None], mask=column[None, :] < length"
+        keys = (
+            "k_ptr + first + column[None, :] * WIDTH + lane[:, None], mask=column[None, :] < length"
+        )
     return loop(
         f"start in range(0, {'end' if causal else 'length'}, BLOCK_N)",
         "column = start + tl.arange(0, BLOCK_N)",
@@ -104,7 +130,8 @@ def _blockwise(causal: bool, turned: bool) -> str:
 
 
 def attention(d: Draw) -> KernelForm:
-    """Keys and values go by in blocks, the softmax is brought along; often only up to the row's own place."""
+    """Keys and values go by in blocks, the softmax is brought along; often only up to the row's
+    own place."""
     causal, dtype, turned = d.rng.random() < 0.5, half(d), d.rng.random() < 0.5
     m, n = d.one(16, 32, 64, 128), d.one(16, 32, 64)
     sizes = d.shape((32, 2048, 64), (64, 1024, 64), (16, 2048, 128), (128, 512, 32), (48, 1000, 64))

@@ -1,4 +1,5 @@
-"""What forms that give each program a tile of a matrix share: where it lies, and how it is launched."""
+"""What forms that give each program a tile of a matrix share: where it lies, and how it is
+launched."""
 
 from __future__ import annotations
 

@@ -12,11 +12,14 @@ def window(d: Draw) -> KernelForm:
     sizes = d.shape((4096, 4096), (1024, 16384), (16384, 1024))
     lines, chained = d.chain("y", 0, 2)
     loads = "".join(
-        f"    y += tl.load(x_ptr + row * length + column - {tap}, mask=(column >= {tap}) & (column < length),"
+        f"    y += tl.load(x_ptr + row * length + column - {tap}, mask=(column >= {tap}) & "
+        f"(column < length),"
         f" other=0.0).to(tl.float32) * tl.load(w_ptr + {tap}).to(tl.float32)\n"
         for tap in range(taps)
     )
-    plain = f"sum(w[t] * torch.nn.functional.pad(x, (t, 0))[:, : x.shape[1]] for t in range({taps}))"
+    plain = (
+        f"sum(w[t] * torch.nn.functional.pad(x, (t, 0))[:, : x.shape[1]] for t in range({taps}))"
+    )
     return KernelForm(
         kernel="def kernel(x_ptr, w_ptr, out_ptr, length, BLOCK: tl.constexpr):\n"
         "    row = tl.program_id(0).to(tl.int64)\n"
@@ -32,7 +35,8 @@ def window(d: Draw) -> KernelForm:
 
 
 def channels_window(d: Draw) -> KernelForm:
-    """Each moment with some before it, every channel with its own weights; channels lie side by side."""
+    """Each moment with some before it, every channel with its own weights; channels lie side by
+    side."""
     taps, block_t, block_c = d.one(2, 3, 4), d.one(1, 8, 32, 64), d.one(32, 64, 128, 256)
     silu = d.rng.random() < 0.5
     sizes = d.shape((8, 2048, 1024), (4, 4096, 2048), (32, 1000, 512))
@@ -78,7 +82,9 @@ def channels_window(d: Draw) -> KernelForm:
 STENCILS = {
     "cross": ((0, 0, -4.0), (-1, 0, 1.0), (1, 0, 1.0), (0, -1, 1.0), (0, 1, 1.0)),
     "slope": ((0, 1, 0.5), (0, -1, -0.5)),
-    "blur": tuple((i, j, 0.0625 * (2 - abs(i)) * (2 - abs(j))) for i in (-1, 0, 1) for j in (-1, 0, 1)),
+    "blur": tuple(
+        (i, j, 0.0625 * (2 - abs(i)) * (2 - abs(j))) for i in (-1, 0, 1) for j in (-1, 0, 1)
+    ),
     "edge": ((-1, -1, -1.0), (-1, 1, 1.0), (0, -1, -2.0), (0, 1, 2.0), (1, -1, -1.0), (1, 1, 1.0)),
 }
 """Name -> steps down and right, and the weight; zeros beyond the border."""
@@ -90,14 +96,18 @@ def stencil(d: Draw) -> KernelForm:
     lines, chained = d.chain("y", 0, 2)
     taps = "y = tl.zeros((BLOCK_R, BLOCK_C), dtype=tl.float32)\n"
     for i, j, weight in STENCILS[name]:
-        taps += f"r, c = row[:, None] + {i}, column[None, :] + {j}\n".replace("+ -", "- ").replace(" + 0", "")
+        taps += f"r, c = row[:, None] + {i}, column[None, :] + {j}\n".replace("+ -", "- ").replace(
+            " + 0", ""
+        )
         taps += "near = (r >= 0) & (r < rows) & (c >= 0) & (c < columns)\n"
         taps += f"y += {weight} * tl.load(x_ptr + {first}r * columns + c, mask=near, other=0.0)"
         taps += ".to(tl.float32)\n"
     grid = [[0.0] * 3 for _ in range(3)]
     for i, j, weight in STENCILS[name]:
         grid[i + 1][j + 1] = weight
-    sizes = d.shape((16, 1024, 1024), (64, 512, 512), (8, 1080, 1920)) if batched else d.shape(*IMAGES)
+    sizes = (
+        d.shape((16, 1024, 1024), (64, 512, 512), (8, 1080, 1920)) if batched else d.shape(*IMAGES)
+    )
     image = "x[:, None]" if batched else "x[None, None]"
     plain = f"torch.nn.functional.conv2d({image}, torch.tensor([[{grid}]]), padding=1)"
     plain += "[:, 0]" if batched else "[0, 0]"
@@ -125,7 +135,10 @@ def pool_rows(d: Draw) -> KernelForm:
     if tiled:
         word = "max" if most else "sum"
         body = [f"place = {out_of}"]
-        load = f"tl.load(x_ptr + row * length + place, mask=mask[:, None], other={other}).to(tl.float32)"
+        load = (
+            f"tl.load(x_ptr + row * length + place, mask=mask[:, None], "
+            f"other={other}).to(tl.float32)"
+        )
         body += [f"x = {load}", f"y = tl.{word}(x, axis=1){'' if most else ' / SIZE'}"]
     else:
         load = (
@@ -133,7 +146,9 @@ def pool_rows(d: Draw) -> KernelForm:
             ".to(tl.float32)"
         )
         body = [f"y = tl.full((BLOCK,), {other}, dtype=tl.float32)"]
-        body += [loop("tap in range(SIZE)", load, "y = tl.maximum(y, x)" if most else "y += x / SIZE")]
+        body += [
+            loop("tap in range(SIZE)", load, "y = tl.maximum(y, x)" if most else "y += x / SIZE")
+        ]
     block = d.one(64, 128, 256, 1024)
     sizes = d.shape((4096, 4096), (1024, 16384), (16384, 1024))
     call = f"out, length, count, STRIDE={stride}, SIZE={size}, BLOCK={block}{d.options()}"
@@ -181,7 +196,8 @@ def _pool_lines(kind: str) -> list[str]:
 
 
 def pool_image(d: Draw) -> KernelForm:
-    """Windows of an image, one number of the result a lane; or the other way, each number repeated."""
+    """Windows of an image, one number of the result a lane; or the other way, each number
+    repeated."""
     size, block = d.one(2, 2, 3, 4), d.one(64, 128, 256, 512, 1024)
     kind = d.rng.choice(("max", "avg", "repeat"))
     by = "*" if kind == "repeat" else "//"
@@ -193,7 +209,8 @@ def pool_image(d: Draw) -> KernelForm:
         plain = f"x.repeat_interleave({size}, 1).repeat_interleave({size}, 2)"
     return KernelForm(
         kernel=function(
-            "kernel(x_ptr, out_ptr, n, height, width, high, wide, SIZE: tl.constexpr, BLOCK: tl.constexpr)",
+            "kernel(x_ptr, out_ptr, n, height, width, high, wide, SIZE: tl.constexpr, BLOCK: "
+            "tl.constexpr)",
             "place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
             "mask = place < n",
             "c = place % wide",
@@ -209,7 +226,8 @@ def pool_image(d: Draw) -> KernelForm:
             "out = torch.empty(planes, high, wide, device=x.device, dtype=x.dtype)",
             "n = out.numel()",
             f"grid = (triton.cdiv(n, {block}),)",
-            f"kernel[grid](x, out, n, height, width, high, wide, SIZE={size}, BLOCK={block}{d.options()})",
+            f"kernel[grid](x, out, n, height, width, high, wide, SIZE={size}, "
+            f"BLOCK={block}{d.options()})",
             "return out",
         ),
         inputs={"x": (d.dtype, (sizes, (3, 21, 26)))},

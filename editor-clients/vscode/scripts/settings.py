@@ -1,10 +1,10 @@
-"""Write the settings of kernel_lsp/config.py into package.json, or with --check say that they are stale.
+"""Write the settings of kernel_lsp/config.py into package.json, or with --check say that they are
+stale.
 
     python editor-clients/vscode/scripts/settings.py [--check]
 
-Names, types, limits and descriptions have one home, the server. Not covered: the extension's own settings,
-which stand in package.json and stay there.
-"""
+Names, types, limits and descriptions have one home, the server. Not covered: the extension's own
+settings, which stand in package.json and stay there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ OWN = ("server", "trace.server")
 _MACHINE = "machine"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 _OF_TRUSTED_WORKSPACES = {"python": "machine-overridable", "skill_folders": "resource"}
-"""What package.json restricts in workspaces that are not trusted, and what others may choose by folder."""
+"""What package.json restricts in workspaces that are not trusted, and what others may choose by
+folder."""
 
 
 def properties() -> dict[str, Any]:
@@ -43,7 +44,11 @@ def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[s
     words = field.metadata.get("table_of")
     if words:
         texts = {"type": "string"}
-        values = {"type": "array", "items": texts} if words == "lists" else {**texts, "enum": list(words)}
+        values = (
+            {"type": "array", "items": texts}
+            if words == "lists"
+            else {**texts, "enum": list(words)}
+        )
         entry: dict[str, Any] = {"type": "object", "additionalProperties": values}
     elif typing.get_origin(hint) is tuple:
         entry = {"type": "array", "items": {"type": "string"}}
@@ -100,7 +105,10 @@ def main() -> int:
     after = json.dumps(updated(json.loads(before)), indent=2, ensure_ascii=False) + "\n"
     if "--check" in sys.argv:
         if json.loads(before) != json.loads(after):
-            print(f"{MANIFEST} does not list the server's settings: run {sys.argv[0]}", file=sys.stderr)
+            print(
+                f"{MANIFEST} does not list the server's settings: run {sys.argv[0]}",
+                file=sys.stderr,
+            )
             return 1
         return 0
     MANIFEST.write_text(after, encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Chat completions: a prompt as a request of one of three forms, and a stream of chunks as a reply. Pure.
+"""Chat completions: a prompt as a request of one of three forms, and a stream of chunks as a
+reply. Pure.
 
-SCHEMA holds the whole reply to one JSON value, the call, and shows the tools beside it (`tool_choice: none`,
-because the grammar of the schema and that of native calls are two); TOOLS asks for a native call; NONE
-describes the calls in words. What the model said before is shown to it in the form that is asked for now.
-Not covered: sending (transport.py), making sense of what came (agents/replies.py).
-"""
+SCHEMA holds the whole reply to one JSON value, the call, and shows the tools beside it
+(`tool_choice: none`, because the grammar of the schema and that of native calls are two); TOOLS
+asks for a native call; NONE describes the calls in words. What the model said before is shown to
+it in the form that is asked for now. Not covered: sending (transport.py), making sense of what
+came (agents/replies.py)."""
 
 from __future__ import annotations
 
@@ -33,18 +34,22 @@ from kernel_lsp.records import (
 TEXT_CHARS = 1_000_000
 """Longest reply that is read."""
 CHARS_PER_TOKEN = 8
-"""More than any tokenizer's average: a server that goes on after max_tokens times this ignores the limit."""
+"""More than any tokenizer's average: a server that goes on after max_tokens times this ignores the
+limit."""
 
 
 class Oddity(Exception):
-    """No chunk of a reply: an ``error`` event (with its status, where it has one), or something else."""
+    """No chunk of a reply: an ``error`` event (with its status, where it has one), or something
+    else."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
 
 
-def request(prompt: Prompt, *, model: str, form: Structured, vllm: bool, without: frozenset[str]) -> Json:
+def request(
+    prompt: Prompt, *, model: str, form: Structured, vllm: bool, without: frozenset[str]
+) -> Json:
     """The body of a chat request. ``without`` names fields that this server has refused."""
     sampling = prompt.sampling
     body: Json = {
@@ -87,7 +92,8 @@ def asked_for(offered: Sequence[ToolSchema], form: Structured) -> Json:
 
 
 def messages(prompt: Prompt, form: Structured) -> list[Json]:
-    """The messages as this form shows them; neighbors of one role become one (some templates insist)."""
+    """The messages as this form shows them; neighbors of one role become one (some templates
+    insist)."""
     if form is Structured.TOOLS or not prompt.tools:
         return [_native(message) for message in prompt.messages]
     plain = [_plain(message) for message in prompt.messages]
@@ -107,7 +113,8 @@ def _plain(message: Message) -> Message:
     if message.role is Role.TOOL:
         return replace(message, role=Role.USER)
     calls = [
-        json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in message.calls
+        json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False)
+        for c in message.calls
     ]
     return replace(message, text="\n".join([*([message.text] if message.text else []), *calls]))
 
@@ -211,7 +218,8 @@ class StreamedReply:
     def _take_call(self, call: Json) -> str:
         index = call.get("index")
         known = self._calls.setdefault(
-            index if isinstance(index, int) else len(self._calls), {"id": "", "name": "", "arguments": []}
+            index if isinstance(index, int) else len(self._calls),
+            {"id": "", "name": "", "arguments": []},
         )
         function = call.get("function")
         function = function if isinstance(function, dict) else {}
@@ -237,7 +245,9 @@ class StreamedReply:
             self._usage = Usage(
                 prompt_tokens=_count(usage.get("prompt_tokens")),
                 completion_tokens=_count(usage.get("completion_tokens")),
-                cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+                cached_tokens=_count(details.get("cached_tokens"))
+                if isinstance(details, dict)
+                else None,
             )
 
     def _ended_calls(self) -> tuple[tuple[ToolCall, ...], str]:
@@ -249,10 +259,14 @@ class StreamedReply:
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = each_text(json.loads(raw or "{}"), _clean)
             if isinstance(arguments, dict):
-                calls.append(ToolCall(name=_clean(call["name"]), arguments=arguments, id=call["id"]))
+                calls.append(
+                    ToolCall(name=_clean(call["name"]), arguments=arguments, id=call["id"])
+                )
             else:
                 name = json.dumps(_clean(call["name"]))
-                broken += f'\n<tool_call>\n{{"name": {name}, "arguments": {_clean(raw)}}}\n</tool_call>'
+                broken += (
+                    f'\n<tool_call>\n{{"name": {name}, "arguments": {_clean(raw)}}}\n</tool_call>'
+                )
         return tuple(calls), broken
 
 

@@ -1,11 +1,10 @@
 """The process that holds a small language model: loads it, answers one prompt after the other.
 
-Frames (wire.py): open, count and reply are answered in order; cancel is looked at between two tokens by the
-reply that it names. Everything comes ready from the parent (transformers.py): messages, tools, schema. Runs
-in the interpreter that has torch and transformers; with xgrammar there, replies are held to their schema.
-Weights are read from safetensors alone and a model's own code is never run.
-Not covered: batches, quantization, several GPUs: that is vLLM's business.
-"""
+Frames (wire.py): open, count and reply are answered in order; cancel is looked at between two
+tokens by the reply that it names. Everything comes ready from the parent (transformers.py):
+messages, tools, schema. Runs in the interpreter that has torch and transformers; with xgrammar
+there, replies are held to their schema. Weights are read from safetensors alone and a model's own
+code is never run. Not covered: batches, quantization, several GPUs: that is vLLM's business."""
 
 from __future__ import annotations
 
@@ -61,17 +60,19 @@ class Stop(transformers.StoppingCriteria):  # type: ignore[misc]
     def __init__(self, inbox: RequestReader, number: int) -> None:
         self._inbox, self._number = inbox, number
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def __call__(
+        self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any
+    ) -> torch.Tensor:
         gone = self._inbox.cancelled(self._number)
         return torch.full((input_ids.shape[0],), gone, dtype=torch.bool, device=input_ids.device)
 
 
 class Logprobs(transformers.LogitsProcessor):  # type: ignore[misc]
-    """Log-probabilities of the sampled tokens, as vLLM counts them: under the grammar, at temperature 1.
+    """Log-probabilities of the sampled tokens, as vLLM counts them: under the grammar, at
+    temperature 1.
 
-    It sees each token one step after the distribution that it was drawn from, and keeps that one alone
-    (all of them would be 600 MB for a thousand tokens of a vocabulary of 150,000).
-    """
+    It sees each token one step after the distribution that it was drawn from, and keeps that one
+    alone (all of them would be 600 MB for a thousand tokens of a vocabulary of 150,000)."""
 
     def __init__(self) -> None:
         self._last: torch.Tensor | None = None
@@ -133,7 +134,8 @@ class LoadedModel:
         template = self._tokenizer.chat_template
         if not template:
             raise Failure(
-                "the model has no chat template", "take an instruction-tuned one, whose folder has it"
+                "the model has no chat template",
+                "take an instruction-tuned one, whose folder has it",
             )
         return {
             "context": self._context,
@@ -149,7 +151,8 @@ class LoadedModel:
             request["messages"],
             tools=request["tools"] or None,
             add_generation_prompt=True,
-            enable_thinking=request["schema"] is None,  # a grammar and thoughts before it exclude each other
+            enable_thinking=request["schema"]
+            is None,  # a grammar and thoughts before it exclude each other
             return_tensors="pt",
             return_dict=True,
         )
@@ -226,7 +229,9 @@ def _sampling(request: Json) -> Json:
     }
 
 
-def _answer(message: Json, model: LoadedModel | None, inbox: RequestReader, replies: wire.Pipe) -> Json:
+def _answer(
+    message: Json, model: LoadedModel | None, inbox: RequestReader, replies: wire.Pipe
+) -> Json:
     if model is None:
         raise Failure("no model is loaded", "this is a defect of kernel-lsp")
     if message["op"] == "about":
@@ -240,8 +245,14 @@ def _failure_message(message: Json, error: Exception) -> Json:
     words = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
     if message["op"] != "open":
         return {"op": "failed", "cause": f"the model failed: {words}", "remedy": None}
-    remedy = "model must be a folder or an id of a causal language model with tokenizer and safetensors"
-    return {"op": "failed", "cause": f"{message['model']} cannot be loaded: {words}", "remedy": remedy}
+    remedy = (
+        "model must be a folder or an id of a causal language model with tokenizer and safetensors"
+    )
+    return {
+        "op": "failed",
+        "cause": f"{message['model']} cannot be loaded: {words}",
+        "remedy": remedy,
+    }
 
 
 def main() -> None:

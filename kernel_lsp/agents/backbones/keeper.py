@@ -2,12 +2,12 @@
 
     PYTHON -I keeper.py      one line of JSON on standard input: argv, environment, folder, log
 
-A server of several processes outlives the kill of its first one (vLLM: 2.5 GB of engine and worker for good),
-and nobody ends it after a kill -9 of ours. So this process stands between: at the end of its standard input,
-or when it is asked by a signal, it ends the server politely, then its whole process group, then itself.
-Not run through bootstrap.py, whose death signal would end it before it can act. Standard library only.
-Not covered: a kill -9 of this process itself; serving.py looks for such leftovers at the next start.
-"""
+A server of several processes outlives the kill of its first one (vLLM: 2.5 GB of engine and worker
+for good), and nobody ends it after a kill -9 of ours. So this process stands between: at the end
+of its standard input, or when it is asked by a signal, it ends the server politely, then its whole
+process group, then itself. Not run through bootstrap.py, whose death signal would end it before it
+can act. Standard library only. Not covered: a kill -9 of this process itself; serving.py looks for
+such leftovers at the next start."""
 
 import contextlib
 import json
@@ -20,7 +20,8 @@ import time
 from typing import Any
 
 GRACE_S = 5.0
-"""vLLM needs 2.2 s from SIGTERM to its end when idle; killed before, it leaves 400 MB in /dev/shm."""
+"""vLLM needs 2.2 s from SIGTERM to its end when idle; killed before, it leaves 400 MB in
+/dev/shm."""
 GROUP_S = 1.0
 """For what the first process leaves behind: one of them removes that memory."""
 

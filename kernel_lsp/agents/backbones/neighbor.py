@@ -1,9 +1,9 @@
 """Does a model server that somebody else has started here compute on a GPU of this machine?
 
-Then generating and timing disturb each other and must take turns (`ModelInfo.on_measured_gpu`). Whoever
-listens on the port is found in /proc, with what shares its process group (vLLM computes in a child of its
-server). Not covered: which of several GPUs it is; a tunnel's other end, which is no GPU here.
-"""
+Then generating and timing disturb each other and must take turns (`ModelInfo.on_measured_gpu`).
+Whoever listens on the port is found in /proc, with what shares its process group (vLLM computes in
+a child of its server). Not covered: which of several GPUs it is; a tunnel's other end, which is no
+GPU here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LISTENING = "0A"
 
 
 def computes_here(port: int) -> bool:
-    """False where there is no GPU; True where the listener cannot be seen (a container, another user)."""
+    """False where there is no GPU; True where the listener cannot be seen (a container, another
+    user)."""
     if not Path(COMPUTE_DEVICE).exists():
         return False
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}

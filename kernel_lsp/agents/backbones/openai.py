@@ -1,11 +1,10 @@
 """Any OpenAI-compatible endpoint as a backbone: vLLM first, then whatever speaks its dialect.
 
-What a server can do is found by asking: a request in the strongest form that has not been refused, the next
-weaker one when it is (400, or 500 as vLLM says of a grammar that it cannot compile), and what worked is
-remembered. Fields that a server does not know are left out from then on. Every message is redacted before it
-leaves, and placeholders in the reply are put back.
-Not covered: HTTP (transport.py), bodies (chat.py), whether the origin is allowed (`backbones.make`).
-"""
+What a server can do is found by asking: a request in the strongest form that has not been refused,
+the next weaker one when it is (400, or 500 as vLLM says of a grammar that it cannot compile), and
+what worked is remembered. Fields that a server does not know are left out from then on. Every
+message is redacted before it leaves, and placeholders in the reply are put back. Not covered: HTTP
+(transport.py), bodies (chat.py), whether the origin is allowed (`backbones.make`)."""
 
 from __future__ import annotations
 
@@ -41,7 +40,8 @@ log = logging.getLogger(__name__)
 
 FORMS = (Structured.SCHEMA, Structured.TOOLS, Structured.NONE)
 DOUBTS = 2
-"""So many failures of the server itself on a form that has not worked yet, and a weaker one is taken."""
+"""So many failures of the server itself on a form that has not worked yet, and a weaker one is
+taken."""
 TOKENS_PER_BYTE = 0.4
 """Until a server has counted: source code has 0.25 to 0.35 tokens a byte."""
 TOKENS_PER_MESSAGE = 8
@@ -53,8 +53,8 @@ CONTEXT_KEYS = ("max_model_len", "context_length", "context_window", "max_contex
 
 
 class OpenAI:
-    """A `Backbone`. For our own server: its ``key``, whether it is ``gone`` (see Transport), and fields that
-    requests go ``without``."""
+    """A `Backbone`. For our own server: its ``key``, whether it is ``gone`` (see Transport), and
+    fields that requests go ``without``."""
 
     def __init__(
         self,
@@ -91,9 +91,16 @@ class OpenAI:
                 if self._key and not (
                     self._key.isascii() and self._key.isprintable() and " " not in self._key
                 ):
-                    remedy = f"put it anew into {self._settings.api_key_env} or the keyring, without quotes"
+                    remedy = (
+                        f"put it anew into {self._settings.api_key_env} or the keyring, "
+                        f"without quotes"
+                    )
                     raise BackboneError("the API key holds characters that no key has", remedy)
-                if self._key and self._endpoint.remote and self._endpoint.origin.startswith("http:"):
+                if (
+                    self._key
+                    and self._endpoint.remote
+                    and self._endpoint.origin.startswith("http:")
+                ):
                     raise _in_the_clear(self._endpoint.origin)
                 self._transport = self._transport or Transport(
                     self._endpoint,
@@ -144,14 +151,17 @@ class OpenAI:
 
     def _opened(self) -> tuple[ModelInfo, Transport]:
         if self._info is None or self._transport is None:
-            raise BackboneError("the model was asked while it was not open", "this is a defect of kernel-lsp")
+            raise BackboneError(
+                "the model was asked while it was not open", "this is a defect of kernel-lsp"
+            )
         return self._info, self._transport
 
     def _keys(self) -> tuple[str, ...]:
         return (self._key,) if self._key else ()
 
     async def _in_some_form(self, prompt: Prompt, on_text: OnText | None, deadline: float) -> Reply:
-        """In the strongest form that this server takes; remembers which one that is. Raises HttpFailure."""
+        """In the strongest form that this server takes; remembers which one that is. Raises
+        HttpFailure."""
         first = self._opened()[0].structured if prompt.tools else Structured.NONE
         refusal: HttpFailure | None = None
         for form in FORMS[FORMS.index(first) :]:
@@ -169,12 +179,14 @@ class OpenAI:
         raise AssertionError("unreachable")
 
     def _learn(self, form: Structured, reply: Reply, refusal: HttpFailure | None) -> None:
-        """What a server takes is known by its first success; a form that has worked stays, and one failure
-        of the server's own (500) proves nothing."""
+        """What a server takes is known by its first success; a form that has worked stays, and one
+        failure of the server's own (500) proves nothing."""
         info = self._opened()[0]
         if form is info.structured:
             complete = reply.finish is not Finish.LENGTH and bool(reply.text.strip())
-            ignored = form is Structured.SCHEMA and complete and not self._proven and not _is_json(reply)
+            ignored = (
+                form is Structured.SCHEMA and complete and not self._proven and not _is_json(reply)
+            )
             self._proven, self._doubts = not ignored, 0
             if ignored:
                 self._info = replace(info, structured=Structured.TOOLS)
@@ -202,8 +214,14 @@ class OpenAI:
 
     async def _once(self, prompt: Prompt, form: Structured, on_text: OnText | None) -> Reply:
         info, transport = self._opened()
-        body = chat.request(prompt, model=info.model, form=form, vllm=self._vllm, without=self._without)
-        answer, begun, first = chat.StreamedReply(prompt.sampling.max_tokens), time.monotonic(), None
+        body = chat.request(
+            prompt, model=info.model, form=form, vllm=self._vllm, without=self._without
+        )
+        answer, begun, first = (
+            chat.StreamedReply(prompt.sampling.max_tokens),
+            time.monotonic(),
+            None,
+        )
         try:
             async with contextlib.aclosing(transport.answers("chat/completions", body)) as chunks:
                 async for chunk in chunks:
@@ -215,11 +233,15 @@ class OpenAI:
                     if answer.full:
                         break
         except chat.Oddity as oddity:
-            raise HttpFailure(oddity.status, f"it broke off: {transport.clean(str(oddity))}") from None
+            raise HttpFailure(
+                oddity.status, f"it broke off: {transport.clean(str(oddity))}"
+            ) from None
         if answer.finish is None and not answer.full:
             raise HttpFailure(None, "the connection was cut in the middle of the reply")
         seconds = time.monotonic() - begun
-        reply = answer.reply(latency_s=seconds, first_token_s=first, model=info.model, version=info.version)
+        reply = answer.reply(
+            latency_s=seconds, first_token_s=first, model=info.model, version=info.version
+        )
         self._calibrate(body, reply)
         return reply
 
@@ -250,14 +272,17 @@ class OpenAI:
             version=await self._version(transport) if self._vllm else None,
             origin=self._endpoint.origin,
             remote=self._endpoint.remote,
-            context_tokens=next((about[k] for k in CONTEXT_KEYS if isinstance(about.get(k), int)), None),
+            context_tokens=next(
+                (about[k] for k in CONTEXT_KEYS if isinstance(about.get(k), int)), None
+            ),
             structured=Structured.SCHEMA,
             on_measured_gpu=await asyncio.to_thread(self._shares_gpu),
             max_in_flight=self._settings.model_samples,
         )
 
     def _shares_gpu(self) -> bool:
-        """Does it compute on the GPU that judges? Of somebody else's server here: does it use any."""
+        """Does it compute on the GPU that judges? Of somebody else's server here: does it use
+        any."""
         if self._on_measured_gpu or self._endpoint.remote or self._settings.device == "cpu":
             return self._on_measured_gpu
         return self._given_key is None and neighbor.computes_here(self._endpoint.port)
@@ -270,7 +295,9 @@ class OpenAI:
                 raise BackboneError(f"{self._endpoint.origin} serves {len(models)} models", remedy)
             return models[0]
         found = next((m for m in models if m["id"] == wanted), None)
-        if found is None and any(m.get("owned_by") == "vllm" for m in models):  # others have unlisted aliases
+        if found is None and any(
+            m.get("owned_by") == "vllm" for m in models
+        ):  # others have unlisted aliases
             remedy = f"it serves: {', '.join(names[:8])}"
             raise BackboneError(f"{self._endpoint.origin} does not serve {wanted!r}", remedy)
         return found or {"id": wanted}
@@ -289,17 +316,23 @@ class OpenAI:
 
 
 def _in_the_clear(origin: str) -> BackboneError:
-    cause = f"the API key would go to {origin} in the clear, for everybody between: that is plain http"
+    cause = (
+        f"the API key would go to {origin} in the clear, for everybody between: that is plain http"
+    )
     remedy = (
-        "write https:// in endpoint; or forward a port of this machine (ssh -L 8000:localhost:8000 HOST)"
+        "write https:// in endpoint; or forward a port of this machine (ssh -L "
+        "8000:localhost:8000 HOST)"
         " and set http://127.0.0.1:8000/v1; or take the key away"
     )
     return BackboneError(cause, remedy)
 
 
 def restore_secrets(reply: Reply, redaction: secrets.Redaction) -> Reply:
-    """With the secrets back in place: inside JSON as JSON spells them, where the whole text is that."""
-    calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
+    """With the secrets back in place: inside JSON as JSON spells them, where the whole text is
+    that."""
+    calls = (
+        replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls
+    )
     text = redaction.restore(reply.text)
     if text != reply.text:
         with contextlib.suppress(ValueError, RecursionError):
@@ -309,7 +342,8 @@ def restore_secrets(reply: Reply, redaction: secrets.Redaction) -> Reply:
 
 
 def _is_json(reply: Reply) -> bool:
-    """Whether a server kept to a schema: the text is one JSON value, or it had parsed calls by itself."""
+    """Whether a server kept to a schema: the text is one JSON value, or it had parsed calls by
+    itself."""
     try:
         json.loads(reply.text)
     except (ValueError, RecursionError):

@@ -1,10 +1,9 @@
 """The deterministic ranker as a backbone: reads no prose, costs nothing, needs no model.
 
-It names the best-ranked site that it has not named before for the same sites, first every site with its
-default parameters, then with one other choice at a time. Selecting takes the first skills, which come
-ranked; no skill is ever written down. Not covered: whole courses of rewrites (agents/plan.py), which the
-quick search makes.
-"""
+It names the best-ranked site that it has not named before for the same sites, first every site
+with its default parameters, then with one other choice at a time. Selecting takes the first
+skills, which come ranked; no skill is ever written down. Not covered: whole courses of rewrites
+(agents/plan.py), which the quick search makes."""
 
 from __future__ import annotations
 
@@ -83,10 +82,17 @@ def _applications(sites: Sequence[Site]) -> Iterator[Json]:
     for site, default in zip(sites, defaults, strict=True):
         for name, choices in site.parameters.items():
             for choice in () if name in SEMANTIC_PARAMETERS else choices[1:]:
-                yield {"skill": site.skill, "site": site.site, "parameters": {**default, name: choice}}
+                yield {
+                    "skill": site.skill,
+                    "site": site.site,
+                    "parameters": {**default, name: choice},
+                }
 
 
 def _selection(tool: ToolSchema) -> Json:
     chosen = tool.parameters["properties"]["selected_skills"]
     names = chosen["items"]["properties"]["name"]["enum"][: chosen["maxItems"]]
-    return {"think": "", "selected_skills": [{"name": name, "reason": "ranked first"} for name in names]}
+    return {
+        "think": "",
+        "selected_skills": [{"name": name, "reason": "ranked first"} for name in names],
+    }

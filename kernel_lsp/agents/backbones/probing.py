@@ -1,7 +1,8 @@
-"""What `kernel-lsp doctor` says of the language model: is it there, and what can it do. Starts no server.
+"""What `kernel-lsp doctor` says of the language model: is it there, and what can it do. Starts no
+server.
 
-An endpoint is asked for its models and for one call of a harmless tool (some 100 tokens), which shows whether
-it can be held to a schema. Of a model of our own, what is installed is looked up.
+An endpoint is asked for its models and for one call of a harmless tool (some 100 tokens), which
+shows whether it can be held to a schema. Of a model of our own, what is installed is looked up.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _QUESTION = Prompt(
     ),
     sampling=Sampling(max_tokens=512, temperature=0.0),  # room for a model that thinks first
 )
-_LOOK = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+_LOOK = (
+    "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,8 @@ async def _endpoint(settings: Settings, python: str, allowed_origin: str | None)
         await backbone.close()
     key = await asyncio.to_thread(secrets.key_source, str(info.origin), settings)
     return ProbeResult(
-        ok=True, words=", ".join((*_about(info), f"key: {key[1] if key else 'none, and none needed'}"))
+        ok=True,
+        words=", ".join((*_about(info), f"key: {key[1] if key else 'none, and none needed'}")),
     )
 
 
@@ -92,10 +96,14 @@ async def _own(settings: Settings, python: str) -> ProbeResult:
     words = f"{settings.policy}: {model} ({where}), by {python}"
     pip = f"{python} -m pip install {' '.join(missing)}"
     if missing == ["xgrammar"]:
-        return ProbeResult(ok=True, words=words, remedy=f"{pip}: replies are then held to their schema")
+        return ProbeResult(
+            ok=True, words=words, remedy=f"{pip}: replies are then held to their schema"
+        )
     if missing:
         words += f", which has no {', '.join(missing)}"
-        return ProbeResult(ok=False, words=words, remedy=f"{pip}, or set model_python to one that has it")
+        return ProbeResult(
+            ok=False, words=words, remedy=f"{pip}, or set model_python to one that has it"
+        )
     return ProbeResult(ok=True, words=words)
 
 

@@ -1,8 +1,9 @@
-"""What a server means when it refuses a request: a prompt too long, a field it does not know, a wrong key.
+"""What a server means when it refuses a request: a prompt too long, a field it does not know, a
+wrong key.
 
-Servers agree on status codes and on little else, so messages are searched for the words that vLLM, OpenAI,
-llama.cpp and FastAPI use. Not covered: what is tried again (transport.py), weaker forms (openai.py).
-"""
+Servers agree on status codes and on little else, so messages are searched for the words that vLLM,
+OpenAI, llama.cpp and FastAPI use. Not covered: what is tried again (transport.py), weaker forms
+(openai.py)."""
 
 from __future__ import annotations
 
@@ -23,13 +24,20 @@ OPTIONAL = frozenset(
 
 
 def explain_failure(
-    failure: HttpFailure, endpoint: Endpoint, settings: Settings, *, has_key: bool, info: ModelInfo | None
+    failure: HttpFailure,
+    endpoint: Endpoint,
+    settings: Settings,
+    *,
+    has_key: bool,
+    info: ModelInfo | None,
 ) -> BackboneError:
     """The failure in words that say what to do."""
     origin, status = endpoint.origin, failure.status
     if status in (401, 403):
         cause = "refuses the key" if has_key else "asks for a key"
-        remedy = f"put it into {settings.api_key_env}, or run: keyring set {secrets.SERVICE} {origin}"
+        remedy = (
+            f"put it into {settings.api_key_env}, or run: keyring set {secrets.SERVICE} {origin}"
+        )
         return BackboneError(f"{origin} {cause}: {failure.message}", remedy)
     if too_long(failure):
         known = f", which has {info.context_tokens} tokens" if info and info.context_tokens else ""
@@ -37,7 +45,9 @@ def explain_failure(
         return BackboneError(f"the prompt does not fit the model{known}: {failure.message}", remedy)
     if status == 404:
         remedy = f"check model and endpoint; asked was {endpoint.path}"
-        return BackboneError(f"{origin} does not know what was asked for: {failure.message}", remedy)
+        return BackboneError(
+            f"{origin} does not know what was asked for: {failure.message}", remedy
+        )
     if status == 429:
         remedy = "wait, or set model_requests_per_minute to what it permits"
         return BackboneError(f"{origin} permits no more requests now: {failure.message}", remedy)
@@ -49,7 +59,9 @@ def explain_failure(
             f"{origin} was not followed: {failure.message}", "set the endpoint to the address meant"
         )
     remedy = (
-        "look into its log" if status >= 500 else "this server takes no such request; its message says why"
+        "look into its log"
+        if status >= 500
+        else "this server takes no such request; its message says why"
     )
     return BackboneError(f"{origin} answered {status}: {failure.message}", remedy)
 
@@ -64,7 +76,10 @@ def too_long(failure: HttpFailure) -> bool:
     by_name = failure.param in ("input_tokens", "input_text")
     return failure.status in (400, 413, 422) and (
         by_name
-        or any(w in words for w in ("context length", "context window", "context_length", "too many tokens"))
+        or any(
+            w in words
+            for w in ("context length", "context window", "context_length", "too many tokens")
+        )
     )
 
 

@@ -1,9 +1,10 @@
-"""A model server of our own: start it behind its keeper, wait until it answers, stop it when nobody asks.
+"""A model server of our own: start it behind its keeper, wait until it answers, stop it when
+nobody asks.
 
-One server serves every job of this process that wants the same one, also after the job that started it, until
-it has been idle for so long. It needs no event loop: asked from several, it is still one server.
-Not covered: which program with which arguments (vllm.py), what is asked of it (openai.py).
-"""
+One server serves every job of this process that wants the same one, also after the job that
+started it, until it has been idle for so long. It needs no event loop: asked from several, it is
+still one server. Not covered: which program with which arguments (vllm.py), what is asked of it
+(openai.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ KEEPER = Path(__file__).with_name("keeper.py")
 MARK = "model-server-"
 """Begins the value of process.MARK in a keeper, its server and all that this starts."""
 LOAD_S = 1800.0
-"""A large model from a slow disk, or downloaded on its first use. Reported every second; can be cancelled."""
+"""A large model from a slow disk, or downloaded on its first use. Reported every second; can be
+cancelled."""
 LOOK_S = 0.25
 STOP_S = 8.0
 """The keeper's two graces and what it needs beside them."""
@@ -109,7 +111,10 @@ class ModelServer:
                     if seconds > shown:
                         shown = seconds
                         report(
-                            Progress(phase="model", message=f"{self.order.name} loads the model, {seconds} s")
+                            Progress(
+                                phase="model",
+                                message=f"{self.order.name} loads the model, {seconds} s",
+                            )
                         )
                     await asyncio.sleep(LOOK_S)
 
@@ -242,10 +247,13 @@ def end_leftovers() -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Like process.end_marked, where no event loop runs, and with their process groups: vLLM's engine and
-    worker, which compute, write their titles over the environment that holds the mark."""
+    """Like process.end_marked, where no event loop runs, and with their process groups: vLLM's
+    engine and worker, which compute, write their titles over the environment that holds the
+    mark."""
     end = time.monotonic() + process.STRAYS_S
-    while (strays := [pid for pid, other in _find_marked() if other == mark]) and time.monotonic() < end:
+    while (
+        strays := [pid for pid, other in _find_marked() if other == mark]
+    ) and time.monotonic() < end:
         for stray in strays:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(os.getpgid(stray), signal.SIGKILL)

@@ -1,9 +1,9 @@
 """A small language model in a child process of ours, by Hugging Face transformers, on CPU or GPU.
 
-For machines without a server, and for tests. One prompt at a time: the child answers in order. Nothing leaves
-the process tree, so prompts go as they are. A reply that is cancelled ends at the next token; a child that
-does not come to one (a long prompt on a CPU) is ended and started again by the next question.
-Not covered: what happens inside (child.py); speed, for which there is vLLM.
+For machines without a server, and for tests. One prompt at a time: the child answers in order.
+Nothing leaves the process tree, so prompts go as they are. A reply that is cancelled ends at the
+next token; a child that does not come to one (a long prompt on a CPU) is ended and started again
+by the next question. Not covered: what happens inside (child.py); speed, for which there is vLLM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ MODULE = "kernel_lsp.agents.backbones.child"
 LOAD_S = 600.0
 COUNT_S = 20.0
 THREADS = {"OMP_WAIT_POLICY": "passive"}
-"""Threads that wait sleep, not spin: beside other work on two cores 120 tokens took 35 s, so 3.5."""
+"""Threads that wait sleep, not spin: beside other work on two cores 120 tokens took 35 s, so
+3.5."""
 CANCEL_S = 2.0
 """How long a cancelled reply may compute on before its process is ended."""
 
@@ -91,7 +92,9 @@ class Transformers:
     async def count(self, prompt: Prompt) -> int:
         async with self._turn:
             talk = await self._ready(_nobody)
-            answer = await self._ask(talk, {"op": "count", **_request_fields(prompt, talk.about)}, COUNT_S)
+            answer = await self._ask(
+                talk, {"op": "count", **_request_fields(prompt, talk.about)}, COUNT_S
+            )
         return int(answer["count"])
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
@@ -112,7 +115,9 @@ class Transformers:
             finish=Finish.LENGTH if said["finish"] == "length" else Finish.STOP,
             token_ids=tuple(said["token_ids"]),
             logprobs=tuple(said["logprobs"]),
-            usage=Usage(prompt_tokens=said["prompt_tokens"], completion_tokens=len(said["token_ids"])),
+            usage=Usage(
+                prompt_tokens=said["prompt_tokens"], completion_tokens=len(said["token_ids"])
+            ),
             latency_s=time.monotonic() - begun,
             first_token_s=said["first_token_s"],
             model=weights.served_name(str(self._settings.model)),
@@ -131,9 +136,13 @@ class Transformers:
         async with self._starting:
             if self._talk is not None and self._talk.child.alive and self._talk.about:
                 return self._talk
-            report(Progress(phase="model", message=f"starting a process for {self._settings.model}"))
+            report(
+                Progress(phase="model", message=f"starting a process for {self._settings.model}")
+            )
             limits = process.Limits(file_bytes=None)
-            child = await process.start(MODULE, python=self._python, environment=THREADS, limits=limits)
+            child = await process.start(
+                MODULE, python=self._python, environment=THREADS, limits=limits
+            )
             talk = ModelProcess(child)
             self._talk = talk
             talk.reading = asyncio.create_task(self._read(talk))
@@ -233,7 +242,9 @@ class Transformers:
         last = lines[-1][:300] if lines else "it said nothing"
         remedy = "ask again; it is started anew"
         if "No module named" in last:
-            remedy = f"pip install transformers torch xgrammar, for {self._python}, or set model_python"
+            remedy = (
+                f"pip install transformers torch xgrammar, for {self._python}, or set model_python"
+            )
         return BackboneError(f"the model's process ended: {last}", remedy)
 
     @contextmanager
@@ -263,7 +274,11 @@ def _request_fields(prompt: Prompt, about: Json) -> Json:
     form = _form(about)
     schema = tools.envelope(prompt.tools) if prompt.tools and form is Structured.SCHEMA else None
     shown = form if about["tools"] else Structured.NONE
-    offered = chat.asked_for(prompt.tools, Structured.TOOLS)["tools"] if shown is not Structured.NONE else []
+    offered = (
+        chat.asked_for(prompt.tools, Structured.TOOLS)["tools"]
+        if shown is not Structured.NONE
+        else []
+    )
     return {"messages": chat.messages(prompt, shown), "tools": offered, "schema": schema}
 
 

@@ -1,9 +1,9 @@
-"""HTTP to one endpoint: time limits, repeated tries, a rate limit, proxies, streams of events, cancelling.
+"""HTTP to one endpoint: time limits, repeated tries, a rate limit, proxies, streams of events,
+cancelling.
 
-It follows no redirect, so that a prompt goes to the origin that was allowed and to no other, and logs
-origin, sizes, times and status, never a header, a key or a text. A proxy from the environment is used for
-other machines only. Not covered: what is asked and answered (chat.py).
-"""
+It follows no redirect, so that a prompt goes to the origin that was allowed and to no other, and
+logs origin, sizes, times and status, never a header, a key or a text. A proxy from the environment
+is used for other machines only. Not covered: what is asked and answered (chat.py)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ class HttpFailure(Exception):
     """A status that is no success, or a connection that broke (status None)."""
 
     def __init__(
-        self, status: int | None, message: str, *, param: str | None = None, after_s: float | None = None
+        self,
+        status: int | None,
+        message: str,
+        *,
+        param: str | None = None,
+        after_s: float | None = None,
     ) -> None:
         super().__init__(f"{status}: {message}" if status else message)
         self.status, self.message, self.param, self.after_s = status, message, param, after_s
@@ -78,7 +83,9 @@ class Transport:
         self._known = (key,) if key else ()
         self._client = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx2.Timeout(None, connect=CONNECT_S),  # whole replies have a limit of their own
+            timeout=httpx2.Timeout(
+                None, connect=CONNECT_S
+            ),  # whole replies have a limit of their own
             limits=httpx2.Limits(max_connections=in_flight + 2),
             follow_redirects=False,
             trust_env=endpoint.remote,
@@ -90,7 +97,8 @@ class Transport:
         await self._client.aclose()
 
     async def ask(self, path: str, body: Json | None = None) -> Any:
-        """A small question, beside the API when the path begins with a slash. Raises HttpFailure."""
+        """A small question, beside the API when the path begins with a slash. Raises
+        HttpFailure."""
         try:
             async with asyncio.timeout(QUESTION_S), self._open(path, body) as response:
                 return json.loads(await _body(response, WIRE_BYTES))
@@ -121,9 +129,8 @@ class Transport:
     ) -> T:
         """``attempt`` again while it fails in passing: at most TRIES, within the rate limit.
 
-        ``unless``: status codes that do not count as passing. Raises the last HttpFailure, at once where the
-        next try would begin after the ``deadline`` (time.monotonic).
-        """
+        ``unless``: status codes that do not count as passing. Raises the last HttpFailure, at once
+        where the next try would begin after the ``deadline`` (time.monotonic)."""
         for number in range(TRIES):
             await self._rate.turn()
             try:
@@ -132,24 +139,32 @@ class Transport:
                 final = number == TRIES - 1 or failure.status in unless or self._gone()
                 if final or not failure.passing:
                     raise
-                pause = BACKOFF_S * 2**number * random.uniform(0.75, 1.25)  # or samples march in step
+                pause = (
+                    BACKOFF_S * 2**number * random.uniform(0.75, 1.25)
+                )  # or samples march in step
                 pause = max(pause, failure.after_s or 0.0)
                 if time.monotonic() + pause > deadline:
                     raise
-                log.info("%s: %s; again in %.1f s", self.endpoint.origin, failure.status or "cut", pause)
+                log.info(
+                    "%s: %s; again in %.1f s", self.endpoint.origin, failure.status or "cut", pause
+                )
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
     @asynccontextmanager
     async def _open(self, path: str, body: Json | None) -> AsyncIterator[httpx2.Response]:
-        url = self.endpoint.origin + (path if path.startswith("/") else f"{self.endpoint.path}/{path}")
+        url = self.endpoint.origin + (
+            path if path.startswith("/") else f"{self.endpoint.path}/{path}"
+        )
         request = self._client.build_request("GET" if body is None else "POST", url, json=body)
         begun = time.monotonic()
         try:
             response = await self._client.send(request, stream=True)
             try:
                 where = f"{self.endpoint.origin} /{path.strip('/')}"
-                log.info("%s: %d after %.2f s", where, response.status_code, time.monotonic() - begun)
+                log.info(
+                    "%s: %d after %.2f s", where, response.status_code, time.monotonic() - begun
+                )
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 yield response
@@ -221,7 +236,8 @@ async def _body(response: httpx2.Response, limit: int) -> bytes:
 
 
 def _error_message(body: bytes) -> tuple[str, str | None]:
-    """(message, name of the field that it is about) of an error's body: an object, a string or anything."""
+    """(message, name of the field that it is about) of an error's body: an object, a string or
+    anything."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

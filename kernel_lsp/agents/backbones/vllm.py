@@ -1,10 +1,10 @@
 """vLLM that we start ourselves, then the same as any OpenAI-compatible endpoint.
 
-What its command line and environment hold was measured on vLLM 0.32 (structured outputs without free
-whitespace, native calls held to their schemas); never --trust-remote-code. It listens on the loopback
-interface only, wants a random key, and sees nothing of the user's other keys.
-Not covered: keeping and stopping it (serving.py), requests (openai.py), a model that fits no memory share.
-"""
+What its command line and environment hold was measured on vLLM 0.32 (structured outputs without
+free whitespace, native calls held to their schemas); never --trust-remote-code. It listens on the
+loopback interface only, wants a random key, and sees nothing of the user's other keys. Not
+covered: keeping and stopping it (serving.py), requests (openai.py), a model that fits no memory
+share."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from kernel_lsp.origins import Endpoint
 from kernel_lsp.records import ModelInfo, OnText, Progress, Prompt, Reply, Report
 
 KV_CACHE_GB = 2
-"""Of main memory, on the CPU only: 14,000 tokens of an 8B model, half a million of our test model."""
+"""Of main memory, on the CPU only: 14,000 tokens of an 8B model, half a million of our test
+model."""
 CPU_SEQUENCES = 16
 CPU_WITHOUT = frozenset({"seed"})
-"""vLLM 0.32 on a CPU ends as a whole ("CPU Generator does not use offset") when it computes a prompt in two
-parts and the request has a seed, which happens as soon as several long prompts are in flight."""
+"""vLLM 0.32 on a CPU ends as a whole ("CPU Generator does not use offset") when it computes a
+prompt in two parts and the request has a seed, which happens as soon as several long prompts are
+in flight."""
 KEPT = (
     "HOME",
     "USER",
@@ -53,7 +55,8 @@ class VLLM:
     def __init__(self, settings: Settings, python: str, data_dir: str) -> None:
         if settings.model is None:
             raise BackboneError(
-                "policy vllm needs a model", "set model (--model) to a folder or an id, e.g. Qwen/Qwen3-8B"
+                "policy vllm needs a model",
+                "set model (--model) to a folder or an id, e.g. Qwen/Qwen3-8B",
             )
         if settings.model.startswith("-"):
             raise BackboneError(
@@ -101,7 +104,9 @@ class VLLM:
                 self._chat = None
             report(Progress(phase="model", message=f"vLLM starts with {self._settings.model}"))
             self._server = server = await asyncio.to_thread(
-                serving.running, self._key(), lambda: order(self._settings, self._python, self._data_dir)
+                serving.running,
+                self._key(),
+                lambda: order(self._settings, self._python, self._data_dir),
             )
             await server.well(report)
             chat = OpenAI(
@@ -151,7 +156,8 @@ def command(settings: Settings, python: str, port: int) -> list[str]:
 
 
 def environment(settings: Settings, python: str) -> dict[str, str]:
-    """Its own key and the user's settings of vLLM and Hugging Face; no other secret of the user's."""
+    """Its own key and the user's settings of vLLM and Hugging Face; no other secret of the
+    user's."""
     offline = local(str(settings.model)) is not None
     kept = {
         name: value
@@ -165,7 +171,8 @@ def environment(settings: Settings, python: str) -> dict[str, str]:
         "VLLM_API_KEY": random_keys.token_urlsafe(32),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        # Otherwise native calls are held to the model's own markup, in which whitespace is free again.
+        # Otherwise native calls are held to the model's own markup, in which whitespace is free
+        # again.
         "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
     }
     if offline:
@@ -173,12 +180,15 @@ def environment(settings: Settings, python: str) -> dict[str, str]:
     if device(settings) == "cpu":
         # The first request with log-probabilities compiles a helper: 12.8 s, and 0.3 s without.
         mine |= {"TORCH_COMPILE_DISABLE": "1"}
-        mine |= {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GB))}
+        mine |= {
+            "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GB))
+        }
     return {**clean_environment(), **kept, **mine}
 
 
 def device(settings: Settings) -> str:
-    """cuda or cpu. A vLLM is built for one of them: where a GPU is, for that, unless the settings say."""
+    """cuda or cpu. A vLLM is built for one of them: where a GPU is, for that, unless the settings
+    say."""
     if settings.model_device != "auto":
         return settings.model_device
     return "cuda" if sys.platform == "linux" and Path("/dev/nvidiactl").exists() else "cpu"

@@ -1,4 +1,5 @@
-"""Where the weights of a model of our own are: in a folder, or under a public id that may be downloaded."""
+"""Where the weights of a model of our own are: in a folder, or under a public id that may be
+downloaded."""
 
 from __future__ import annotations
 

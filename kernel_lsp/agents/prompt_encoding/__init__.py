@@ -1,4 +1,5 @@
-"""The compact form: a target told in some hundred words to a small model, whose replies are tool calls.
+"""The compact form: a target told in some hundred words to a small model, whose replies are tool
+calls.
 
 vocabulary.py  every word; a word's place is its token
 words.py       numbers, sizes and names as words
@@ -14,4 +15,14 @@ from kernel_lsp.agents.prompt_encoding.dialog import Dialog, DialogPhase, TokenS
 from kernel_lsp.agents.prompt_encoding.telling import Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import END, PAD, TOKENS, VERSION, WORDS
 
-__all__ = ["END", "PAD", "TOKENS", "VERSION", "WORDS", "Dialog", "DialogPhase", "Situation", "TokenSample"]
+__all__ = [
+    "END",
+    "PAD",
+    "TOKENS",
+    "VERSION",
+    "WORDS",
+    "Dialog",
+    "DialogPhase",
+    "Situation",
+    "TokenSample",
+]

@@ -6,10 +6,10 @@
     talk.refused()              … or it could not
     talk.heard(right=…)         after `stop` or a wrapping skill: how the candidate of this turn did
 
-A turn is one candidate: steps from the target as it was, then ``stop``. The next turn starts anew. Words that
-the model has said are marked, with what was valid in their place: a trainer needs nothing else. The same
-code makes training samples and serves, so both see the same words. Knows no model, no engine, no torch.
-"""
+A turn is one candidate: steps from the target as it was, then ``stop``. The next turn starts anew.
+Words that the model has said are marked, with what was valid in their place: a trainer needs
+nothing else. The same code makes training samples and serves, so both see the same words. Knows no
+model, no engine, no torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class TokenSample:
 
     tokens: tuple[int, ...]
     said: tuple[bool, ...]
-    """True: the model's choice. Words that nothing else was valid for are not: they teach nothing."""
+    """True: the model's choice. Words that nothing else was valid for are not: they teach
+    nothing."""
     offered: tuple[tuple[int, ...], ...]
     """Tokens that were valid in the place of one that was said; empty elsewhere."""
 
@@ -91,7 +92,11 @@ class Dialog:
         if len(self.steps) >= MAX_CHAIN:
             return stop
         replies = [self._applications(site) for site in self.sites]
-        return grammar.either(stop, *replies) if self.steps or not replies else grammar.either(*replies)
+        return (
+            grammar.either(stop, *replies)
+            if self.steps or not replies
+            else grammar.either(*replies)
+        )
 
     def _applications(self, site: Site) -> GrammarNode:
         node = grammar.chain([PERIOD])
@@ -103,7 +108,8 @@ class Dialog:
     # --- what was said ---------------------------------------------------------------------
 
     def say(self, reply: Sequence[str]) -> ToolCall | None:
-        """The call that a reply makes; None: ``stop``. Raises ValueError for one that is not offered."""
+        """The call that a reply makes; None: ``stop``. Raises ValueError for one that is not
+        offered."""
         offer = self.offer
         if not reply or not offer.accepts(reply):
             raise ValueError(f"{' '.join(reply)!r} is no valid reply here")
@@ -129,16 +135,22 @@ class Dialog:
 
     def _step(self, reply: Sequence[str]) -> Step:
         site = next(s for s in self.sites if reply[1] == f"@{self._numbering.sites[s.key]}")
-        left, parameters = list(reply[2:-1]), {name: values[0] for name, values in site.parameters.items()}
+        left, parameters = (
+            list(reply[2:-1]),
+            {name: values[0] for name, values in site.parameters.items()},
+        )
         for name, choices in telling.encode_choices(site).items():
             del left[: len(words.name(name))]
-            place = next(i for i, choice in enumerate(choices) if tuple(left[: len(choice)]) == choice)
+            place = next(
+                i for i, choice in enumerate(choices) if tuple(left[: len(choice)]) == choice
+            )
             del left[: len(choices[place])]
             parameters[name] = site.parameters[name][place]
         return Step(skill=site.skill, site=site.site, parameters=parameters)
 
     def disown(self, start: int) -> None:
-        """The words from this place on were said by somebody else (the rule): they are read, not learned."""
+        """The words from this place on were said by somebody else (the rule): they are read, not
+        learned."""
         self.offers[start:] = [()] * (len(self.words) - start)
 
     # --- what is told in between -----------------------------------------------------------
@@ -152,7 +164,9 @@ class Dialog:
             for key in self._open
             if key not in now and key in self._numbering.sites
         ]
-        self._tell(telling.encode_changes(viewed.graph, tuple(now.values()), closed, self._numbering))
+        self._tell(
+            telling.encode_changes(viewed.graph, tuple(now.values()), closed, self._numbering)
+        )
         self._open, self.phase = now, DialogPhase.STEP
 
     def refused(self) -> None:
@@ -195,7 +209,9 @@ class Dialog:
 
     def sample(self) -> TokenSample:
         said = [len(offer) > 1 for offer in self.offers]
-        offered = [tuple(TOKENS[word] for word in offer) if len(offer) > 1 else () for offer in self.offers]
+        offered = [
+            tuple(TOKENS[word] for word in offer) if len(offer) > 1 else () for offer in self.offers
+        ]
         return TokenSample(tokens=tuple(self.tokens), said=tuple(said), offered=tuple(offered))
 
     def reply_for(self, step: Step) -> list[str]:
@@ -221,7 +237,8 @@ class Dialog:
 
 
 def _selections(numbers: Sequence[int]) -> GrammarNode:
-    """Up to three of the skills, in the order of their numbers, so that a set is said in one way."""
+    """Up to three of the skills, in the order of their numbers, so that a set is said in one
+    way."""
     ends = [grammar.chain([PERIOD])] * (len(numbers) + 1)
     for _ in range(MOST_SELECTED):
         longer = list(ends)

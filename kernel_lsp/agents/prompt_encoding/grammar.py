@@ -1,9 +1,10 @@
-"""Which replies are valid: a graph of words that decoding walks, so that every reply is well-formed.
+"""Which replies are valid: a graph of words that decoding walks, so that every reply is
+well-formed.
 
-`GrammarNode` has the words that may come next and what follows each; one without any is the end of a reply. The
-same graph goes to the child that decodes (`table`) and to a vLLM as its structured output (`ebnf`). It is
-shared where what follows is the same, so it grows with the sum of the choices, not with their product.
-"""
+`GrammarNode` has the words that may come next and what follows each; one without any is the end of
+a reply. The same graph goes to the child that decodes (`table`) and to a vLLM as its structured
+output (`ebnf`). It is shared where what follows is the same, so it grows with the sum of the
+choices, not with their product."""
 
 from __future__ import annotations
 
@@ -69,11 +70,15 @@ def _once(nodes: Sequence[GrammarNode]) -> list[GrammarNode]:
 def table(start: GrammarNode, tokens: Mapping[str, int]) -> list[list[list[int]]]:
     """Nodes as lists of [token, number of the node after it]; the first is the start."""
     numbers, order = _number_nodes(start)
-    return [[[tokens[word], numbers[id(after)]] for word, after in node.branches.items()] for node in order]
+    return [
+        [[tokens[word], numbers[id(after)]] for word, after in node.branches.items()]
+        for node in order
+    ]
 
 
 def ebnf(start: GrammarNode) -> str:
-    """For a server's structured output (xgrammar's dialect): every word with the blank behind it."""
+    """For a server's structured output (xgrammar's dialect): every word with the blank behind
+    it."""
     numbers, order = _number_nodes(start)
     rules = []
     for number, node in enumerate(order):

@@ -1,13 +1,14 @@
-"""The question how much faster a Triton kernel is after some steps: two states beside each other, one word.
+"""The question how much faster a Triton kernel is after some steps: two states beside each other,
+one word.
 
     question = Question(before=…, after=…, capability="sm_90")
     said = await runtime.reply(question)              one of 33 words, each with its probability
     weighing.expected(choice.words, choice.logprobs)  ln of the expected gain over the kernel as it is
 
-Told are what it is handed, what it does in which loops, and of both states what decides the time: blocks,
-elements a thread, programs, warps, stages. Names are the author's own, so constants are numbered. The words
-are those of a talk (vocabulary.py). Not covered: which steps there are; measuring.
-"""
+Told are what it is handed, what it does in which loops, and of both states what decides the time:
+blocks, elements a thread, programs, warps, stages. Names are the author's own, so constants are
+numbered. The words are those of a talk (vocabulary.py). Not covered: which steps there are;
+measuring."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ TOLD_AS = {
     "max_contiguous": "length",
     "clamp": "clamp",
 }
-"""Names of the language that have another one in the vocabulary; what it has is told by its own name."""
+"""Names of the language that have another one in the vocabulary; what it has is told by its own
+name."""
 SILENT = frozenset({"program_id", "arange", "cdiv", "range", "to", "static_range"})
 """They are everywhere, or say what the numbers say better."""
 
@@ -67,13 +69,21 @@ class LaunchQuestion:
 
     def _told(self) -> Iterable[str]:
         digits = str(self.capability or "").removeprefix("sm_")
-        yield from ("start", "on-cuda", "sm", *(words.number(int(digits) // 10) if digits.isdigit() else ()))
+        yield from (
+            "start",
+            "on-cuda",
+            "sm",
+            *(words.number(int(digits) // 10) if digits.isdigit() else ()),
+        )
         yield "given"
         for one in self.before.tensors[:MOST_TENSORS]:
             yield from _tensor(one)
         yield "operations"
         yield from _operations(self.before.operations)
-        names = [*self.before.constants, *(n for n in self.after.constants if n not in self.before.constants)]
+        names = [
+            *self.before.constants,
+            *(n for n in self.after.constants if n not in self.before.constants),
+        ]
         numbers = {name: place for place, name in enumerate(names[:MOST_CONSTANTS])}
         yield from ("again", *_state(self.before, numbers))
         yield from ("then", *_state(self.after, numbers))
@@ -84,7 +94,11 @@ class LaunchQuestion:
 
 
 def _tensor(one: Form) -> Iterable[str]:
-    return (*words.name(one.dtype), *(word for number in one.shape[:4] for word in words.size(number)), ",")
+    return (
+        *words.name(one.dtype),
+        *(word for number in one.shape[:4] for word in words.size(number)),
+        ",",
+    )
 
 
 def _operations(names: Sequence[str]) -> Iterable[str]:
@@ -106,10 +120,18 @@ def _state(view: KernelView, numbers: dict[str, int]) -> Iterable[str]:
     for name, place in numbers.items():
         if name in view.constants:
             yield from (f"P{place % MOST_SPACES}", *words.size(view.constants[name]))
-    yield from ("programs", *(words.size(view.programs) if view.programs is not None else ("unknown",)))
+    yield from (
+        "programs",
+        *(words.size(view.programs) if view.programs is not None else ("unknown",)),
+    )
     yield from ("warps", *words.number(warps(view)))
     yield from ("stages", *words.number(stages(view)), *words.number(view.ahead))
-    yield from ("lanes", *words.size(view.loaded), *words.size(view.held), *words.size(view.consecutive))
+    yield from (
+        "lanes",
+        *words.size(view.loaded),
+        *words.size(view.held),
+        *words.size(view.consecutive),
+    )
     threads = WARP * warps(view)
     yield from (words.gain(view.loaded / threads), words.gain((view.held or 1) / threads))
     yield from (words.gain(view.consecutive / threads), *words.number(view.masked))
@@ -117,8 +139,11 @@ def _state(view: KernelView, numbers: dict[str, int]) -> Iterable[str]:
 
 
 def _ratios(before: KernelView, after: KernelView) -> Iterable[str]:
-    """How many times more: programs, warps, elements of a load and of a thread, elements in a row."""
-    yield words.gain(after.programs / before.programs if after.programs and before.programs else None)
+    """How many times more: programs, warps, elements of a load and of a thread, elements in a
+    row."""
+    yield words.gain(
+        after.programs / before.programs if after.programs and before.programs else None
+    )
     yield words.gain(warps(after) / warps(before))
     yield words.gain(after.loaded / before.loaded)
     yield words.gain(after.loaded * warps(before) / (before.loaded * warps(after)))

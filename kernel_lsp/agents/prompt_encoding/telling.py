@@ -1,9 +1,10 @@
-"""A program on a device as words: operations, skills that apply, their parameters, their sites. Pure.
+"""A program on a device as words: operations, skills that apply, their parameters, their sites.
+Pure.
 
-Deterministic, about 150 words for a chain of five operations and at most `MOST_WORDS` for anything. Names of
-the program do not enter: operations are numbered in the order in which they are told, and a site lists those
-that it covers. Lost on purpose: exact odd sizes above 9 (words.size), values, what the source looks like.
-"""
+Deterministic, about 150 words for a chain of five operations and at most `MOST_WORDS` for
+anything. Names of the program do not enter: operations are numbered in the order in which they are
+told, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9 (words.size),
+values, what the source looks like."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ class Numbering:
     spaces: dict[tuple[tuple[str, ...], ...], int] = field(default_factory=dict)
 
     def copy(self) -> Numbering:
-        return Numbering(dict(self.operations), dict(self.sites), dict(self.skills), dict(self.spaces))
+        return Numbering(
+            dict(self.operations), dict(self.sites), dict(self.skills), dict(self.spaces)
+        )
 
 
 def opening(situation: Situation, numbering: Numbering) -> list[str]:
@@ -107,8 +110,8 @@ def encode_changes(
 
 
 def sites(some: Sequence[Site], numbering: Numbering) -> list[str]:
-    """Skills and spaces that are new, then the sites; one for which no number is left is neither told nor
-    offered."""
+    """Skills and spaces that are new, then the sites; one for which no number is left is neither
+    told nor offered."""
     skills, spaces, places = list[str](), list[str](), list[str]()
     for site in some:
         if len(numbering.sites) >= MOST_SITES or not _fits(site, numbering):
@@ -118,7 +121,10 @@ def sites(some: Sequence[Site], numbering: Numbering) -> list[str]:
         space = _space(site)
         key = tuple(tuple(part) for part in space)
         if space and key not in numbering.spaces:
-            spaces += [f"P{_number(numbering.spaces, key)}:", *(word for part in space for word in part)]
+            spaces += [
+                f"P{_number(numbering.spaces, key)}:",
+                *(word for part in space for word in part),
+            ]
         places += _site(site, numbering, key)
     return [
         *(["skills", *skills] if skills else []),
@@ -166,14 +172,17 @@ def _graph(situation: Situation, numbering: Numbering, most: int) -> list[str]:
 
 
 def _around(situation: Situation, most: int) -> list[Operation]:
-    """What the best sites cover, with what it reads and is read by, then the first operations of the rest."""
+    """What the best sites cover, with what it reads and is read by, then the first operations of
+    the rest."""
     every = situation.graph.operations
     places = {one.name: place for place, one in enumerate(every)}
     wanted: dict[int, None] = {}
     for site in situation.sites[:MOST_FIRST_SITES]:
         covered = [places[name] for name in site.site.split("+") if name in places]
         wanted.update(dict.fromkeys(covered[:MOST_COVERED]))
-        wanted.update(dict.fromkeys(read for place in covered[:MOST_COVERED] for read in every[place].reads))
+        wanted.update(
+            dict.fromkeys(read for place in covered[:MOST_COVERED] for read in every[place].reads)
+        )
     wanted.update(dict.fromkeys(range(len(every))))
     return [every[place] for place in sorted(list(wanted)[:most])]
 
@@ -199,7 +208,11 @@ def _operation(one: Operation, graph: GraphView, numbering: Numbering) -> list[s
     ]
 
 
-_ROLES = {OperationRole.INPUT: "given", OperationRole.STATE: "param", OperationRole.CONSTANT: "const"}
+_ROLES = {
+    OperationRole.INPUT: "given",
+    OperationRole.STATE: "param",
+    OperationRole.CONSTANT: "const",
+}
 
 
 def _forms(one: Operation, read: Sequence[Operation]) -> list[str]:
@@ -230,7 +243,8 @@ def _fits(site: Site, numbering: Numbering) -> bool:
 def _space(site: Site) -> list[list[str]]:
     """Each parameter that may be chosen: name, default, number of choices."""
     return [
-        [*words.name(name), *told[0], *words.number(len(told))] for name, told in encode_choices(site).items()
+        [*words.name(name), *told[0], *words.number(len(told))]
+        for name, told in encode_choices(site).items()
     ]
 
 

@@ -1,14 +1,14 @@
-"""The question how much faster a course is than the rule's first: two plans beside each other, and one word.
+"""The question how much faster a course is than the rule's first: two plans beside each other, and
+one word.
 
     question = Question(situation, before, rule, course)
     said = await runtime.reply(question)        one of 33 words, each with its probability
     expected(choice.words, choice.logprobs)    ln of the expected gain
 
-Whoever names steps one by one cannot know what the program will look like in the end; here it is told, by the
-engine's estimates (records.CallCost). The words are those of a talk (vocabulary.py), so one model does both.
-Shorter than a talk: of 385 measured programs a small model learned more of 70 words than of 270.
-Not covered: which courses there are; measuring.
-"""
+Whoever names steps one by one cannot know what the program will look like in the end; here it is
+told, by the engine's estimates (records.CallCost). The words are those of a talk (vocabulary.py),
+so one model does both. Shorter than a talk: of 385 measured programs a small model learned more of
+70 words than of 270. Not covered: which courses there are; measuring."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
     left = math.prod(1.0 - min(1.0, max(0.0, site.benefit or 0.0)) for site in sites)
     skills = tuple(site.skill for site in sites)
     return WeighedPlan(
-        skills=skills, cost=cost, left=max(LEAST_LEFT, left), wrapped=any(site.wraps for site in sites)
+        skills=skills,
+        cost=cost,
+        left=max(LEAST_LEFT, left),
+        wrapped=any(site.wraps for site in sites),
     )
 
 

@@ -1,15 +1,17 @@
-"""Every word of the compact form, version 1. The order is the contract: a word's place is its token.
+"""Every word of the compact form, version 1. The order is the contract: a word's place is its
+token.
 
-A checkpoint holds this list; one with another list is not served. New operators, skills and parameters need
-no new word (words.name spells them), so a change here is a new version and a new training. Standard library.
-"""
+A checkpoint holds this list; one with another list is not served. New operators, skills and
+parameters need no new word (words.name spells them), so a change here is a new version and a new
+training. Standard library."""
 
 from __future__ import annotations
 
 VERSION = "compact/1"
 PAD, END = "<pad>", "<end>"
 LARGEST, DIVISIBLE, EXACT, EXPONENTS, SHARES, GAIN_STEPS = 40, 6, 16, 24, 16, 48
-"""Of sizes (2^40), of marks of divisibility, of whole numbers, of exponents, of benefits, of gains."""
+"""Of sizes (2^40), of marks of divisibility, of whole numbers, of exponents, of benefits, of
+gains."""
 MOST_OPERATIONS, MOST_SITES, MOST_SKILLS, MOST_SPACES, MOST_CHOICES = 160, 96, 32, 32, 32
 """That have a number of their own in one talk."""
 DEVICES = {"cuda": "on-cuda", "cpu": "on-cpu"}

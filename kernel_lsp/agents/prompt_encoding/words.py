@@ -1,10 +1,10 @@
-"""Numbers, sizes and names as words of the compact form. Pure; every result is words of the vocabulary.
+"""Numbers, sizes and names as words of the compact form. Pure; every result is words of the
+vocabulary.
 
-A size tells its power of two, the quarter of the octave that it lies in and by which power of two it can be
-divided: what blocks, masks and alignment depend on. Sizes up to 9, and even ones up to 16, are exact.
-A name is one word where the vocabulary has it, else it is spelled letter by letter, so nothing is unknown and
-nothing that somebody else has named can be taken for a word of ours.
-"""
+A size tells its power of two, the quarter of the octave that it lies in and by which power of two
+it can be divided: what blocks, masks and alignment depend on. Sizes up to 9, and even ones up to
+16, are exact. A name is one word where the vocabulary has it, else it is spelled letter by letter,
+so nothing is unknown and nothing that somebody else has named can be taken for a word of ours."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def name(text: str) -> list[str]:
 
 def share(value: float | None) -> str:
     """An estimated saving, in sixteenths."""
-    return "b-" if value is None or value != value else f"b{round(min(1.0, max(0.0, value)) * SHARES)}"
+    return (
+        "b-" if value is None or value != value else f"b{round(min(1.0, max(0.0, value)) * SHARES)}"
+    )
 
 
 def gain(speedup: float | None) -> str:
@@ -89,7 +91,8 @@ def gain(speedup: float | None) -> str:
 
 
 def choices(values: Sequence[Any]) -> list[tuple[str, ...]]:
-    """One for each choice of a parameter, none the beginning of another: by value, else by place."""
+    """One for each choice of a parameter, none the beginning of another: by value, else by
+    place."""
     told = [tuple(choice(value)) for value in values]
     ordered = sorted(told)
     apart = all(later[: len(one)] != one for one, later in pairwise(ordered))
@@ -103,6 +106,6 @@ def choice(value: Any) -> list[str]:
     if not isinstance(value, str) or value in NAMES:
         return name(str(value))
     parts = _PARTS.findall(value)[:MOST_PARTS]
-    return [word for part in parts for word in (number(int(part)) if part.isdigit() else name(part))] or [
-        "other"
-    ]
+    return [
+        word for part in parts for word in (number(int(part)) if part.isdigit() else name(part))
+    ] or ["other"]

@@ -58,14 +58,18 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change of the text that mends what was found and that nothing needs to judge: never for speed."""
+    """A change of the text that mends what was found and that nothing needs to judge: never for
+    speed."""
 
     title: str
     edits: tuple[tuple[ast.expr, str], ...]
 
 
 def hit(
-    node: ast.expr | ast.stmt | ast.arg | ast.keyword, message: str, fix: Fix | None = None, **data: Any
+    node: ast.expr | ast.stmt | ast.arg | ast.keyword,
+    message: str,
+    fix: Fix | None = None,
+    **data: Any,
 ) -> Hit:
     return Hit(node, message, data, fix)
 
@@ -80,13 +84,16 @@ class RuleSite:
 
     @cached_property
     def functions(self) -> tuple[FunctionNode, ...]:
-        """Entry first: forward and the methods it calls, the function, or the kernel and its helpers."""
+        """Entry first: forward and the methods it calls, the function, or the kernel and its
+        helpers."""
         node = self.found.node
         if isinstance(node, ast.ClassDef):
             return _reachable(own_forward(node), _methods(node), _self_call)
         jit: dict[str, FunctionNode] = {f.name: f for f in self.known.jit_functions.values()}
         return _reachable(
-            node, jit if self.found.kind is TargetKind.TRITON_KERNEL else {}, lambda call: _name(call.func)
+            node,
+            jit if self.found.kind is TargetKind.TRITON_KERNEL else {},
+            lambda call: _name(call.func),
         )
 
     @cached_property
@@ -115,7 +122,8 @@ class RuleSite:
 
     @cached_property
     def called_names(self) -> frozenset[str]:
-        """Last names of everything called: lets a rule return at once where it has nothing to look for."""
+        """Last names of everything called: lets a rule return at once where it has nothing to look
+        for."""
         functions = (call.func for call, _ in self.calls)
         return frozenset(
             f.attr if isinstance(f, ast.Attribute) else f.id
@@ -144,8 +152,11 @@ class RuleSite:
         return made[1] if made else None
 
 
-def make_finding(file: ParsedSource, rule: Rule | ScriptRule, found: Hit, target: str | None) -> Finding:
-    """``data`` gains line and column, from 1 in characters, for reports that have no text at hand."""
+def make_finding(
+    file: ParsedSource, rule: Rule | ScriptRule, found: Hit, target: str | None
+) -> Finding:
+    """``data`` gains line and column, from 1 in characters, for reports that have no text at
+    hand."""
     span = file.span(found.node)
     last = found.node.end_lineno or found.node.lineno
     place = {
@@ -175,7 +186,11 @@ def _describe_fix(file: ParsedSource, fix: Fix) -> dict[str, Any]:
 
 def self_attribute(node: ast.expr) -> str | None:
     """``name`` of ``self.name``."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+    if (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    ):
         return node.attr
     return None
 
@@ -202,7 +217,9 @@ def _name(node: ast.expr) -> str | None:
 
 
 def _reachable(
-    entry: FunctionNode | None, others: dict[str, FunctionNode], callee: Callable[[ast.Call], str | None]
+    entry: FunctionNode | None,
+    others: dict[str, FunctionNode],
+    callee: Callable[[ast.Call], str | None],
 ) -> tuple[FunctionNode, ...]:
     order: list[FunctionNode] = []
     queue = [entry] if entry is not None else []

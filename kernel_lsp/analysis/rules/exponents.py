@@ -1,4 +1,5 @@
-"""What the rules about overflowing exponentials share: whether something keeps an exponent small."""
+"""What the rules about overflowing exponentials share: whether something keeps an exponent
+small."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from kernel_lsp.analysis.kernels import KernelFacts
 
 
 def is_limited(kernel: KernelFacts, exponent: ast.expr) -> bool:
-    """Something is subtracted or negated on the way, the value is limited, or it cannot be followed."""
+    """Something is subtracted or negated on the way, the value is limited, or it cannot be
+    followed."""
     return any(_limits(kernel, part) for part in kernel.formula(exponent))
 
 

@@ -38,7 +38,11 @@ class LocalFacts(Generic[F]):
                 self._bind(env, name, value)
             case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
                 read = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), target)
-                self._bind(env, name, ast.copy_location(ast.BinOp(left=read, op=op, right=value), statement))
+                self._bind(
+                    env,
+                    name,
+                    ast.copy_location(ast.BinOp(left=read, op=op, right=value), statement),
+                )
             case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
                 self.evaluate(value, env)
             case _:

@@ -13,9 +13,12 @@ from kernel_lsp.analysis.source import FunctionNode, children, words
 from kernel_lsp.analysis.targets import is_tensor_operation, parameters
 from kernel_lsp.records import TargetKind
 
-# Two operations fused save a third of the traffic at best; below three a launch and a branch eat the gain.
+# Two operations fused save a third of the traffic at best; below three a launch and a branch eat
+# the gain.
 _MIN_LENGTH = 3
-_NOT_TENSORS = words("size dim ndimension numel item tolist stride data_ptr element_size get_device")
+_NOT_TENSORS = words(
+    "size dim ndimension numel item tolist stride data_ptr element_size get_device"
+)
 _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
 
 
@@ -63,7 +66,9 @@ class _PointwiseChainFinder:
                 return inner.then(None, node, "neg") if inner else None
             case ast.Call():
                 return self._call(node, env)
-            case ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values"):
+            case (
+                ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values")
+            ):
                 return None if self.evaluate(value, env) is None else _Chain()
         for child in children(node):
             if isinstance(child, ast.expr):
@@ -81,12 +86,18 @@ class _PointwiseChainFinder:
         return (left or _Chain()).then(right, node, name) if name else _Chain()
 
     def _call(self, node: ast.Call, env: dict[str, _Chain]) -> _Chain | None:
-        values = {id(a): self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))}
+        values = {
+            id(a): self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))
+        }
         made = self.site.submodule_class(node)
         if made is not None:
             inner = values.get(id(node.args[0])) if node.args else None
             name = made.rpartition(".")[2]
-            return (inner or _Chain()).then(None, node, name) if made in POINTWISE_MODULES else _Chain()
+            return (
+                (inner or _Chain()).then(None, node, name)
+                if made in POINTWISE_MODULES
+                else _Chain()
+            )
         called = operation(self.site, node)
         if called is None:
             return _Chain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
@@ -120,7 +131,11 @@ def _merge(chain: _Chain, other: _Chain) -> _Chain:
     if not other.nodes:
         return chain
     shorter = _Chain(other.nodes[:-1], other.names[:-1])
-    return chain if other.nodes[-1] in chain.nodes else chain.then(shorter, other.nodes[-1], other.names[-1])
+    return (
+        chain
+        if other.nodes[-1] in chain.nodes
+        else chain.then(shorter, other.nodes[-1], other.names[-1])
+    )
 
 
 def _check(site: RuleSite) -> Iterator[Hit]:
@@ -144,7 +159,9 @@ def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _Chain]:
     """Parameters that are tensors: by annotation, or forward's own without a default."""
     is_forward = site.found.kind is TargetKind.MODULE and function.name == "forward"
     plain = (
-        parameters(function)[1 : len(function.args.args) - len(function.args.defaults)] if is_forward else []
+        parameters(function)[1 : len(function.args.args) - len(function.args.defaults)]
+        if is_forward
+        else []
     )
     annotated = [
         p

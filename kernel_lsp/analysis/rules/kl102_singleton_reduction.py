@@ -69,7 +69,9 @@ class _SingletonReductionFinder:
             return None if new is None else frozenset({new})
         return self._reduction(node, dims, rest, name) if name in REDUCTIONS else None
 
-    def _reduction(self, node: ast.Call, dims: _Dims | None, rest: list[ast.expr], name: str) -> _Dims | None:
+    def _reduction(
+        self, node: ast.Call, dims: _Dims | None, rest: list[ast.expr], name: str
+    ) -> _Dims | None:
         dim = dimension(node, rest)
         if dim is None:
             return None
@@ -85,7 +87,9 @@ class _SingletonReductionFinder:
             return dims
         name = self_attribute(node.func)
         is_score = (
-            name is not None and name in self.site.submodules and _has_one_output(*self.site.submodules[name])
+            name is not None
+            and name in self.site.submodules
+            and _has_one_output(*self.site.submodules[name])
         )
         return frozenset({-1}) if is_score else None
 
@@ -110,7 +114,8 @@ def _makes_singletons(site: RuleSite) -> bool:
     ):
         return True
     return any(
-        any(k.arg == "keepdim" for k in call.keywords) or (len(call.args) > 1 and _is_true(call.args[-1]))
+        any(k.arg == "keepdim" for k in call.keywords)
+        or (len(call.args) > 1 and _is_true(call.args[-1]))
         for call, _ in site.calls
     )
 
@@ -126,10 +131,13 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         finder = _SingletonReductionFinder(site)
         LocalFacts(finder.evaluate).run(function)
         for call, dim in finder.hits.items():
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            name = (
+                call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            )
             yield hit(
                 call,
-                f"{name} over dimension {dim}, which has size 1 here: the result needs no reduction",
+                f"{name} over dimension {dim}, which has size 1 here: the result needs no "
+                f"reduction",
                 operation=name,
                 dim=dim,
             )

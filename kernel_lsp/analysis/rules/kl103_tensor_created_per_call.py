@@ -38,7 +38,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 if dotted in _MAKERS and call.args and _is_constant(call, locals_):
                     yield hit(
                         call,
-                        f"{dotted} makes the same tensor on each call; make it once (register_buffer)",
+                        f"{dotted} makes the same tensor on each call; make it once "
+                        f"(register_buffer)",
                         function=dotted,
                     )
 
@@ -54,11 +55,14 @@ def _unconditional(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
-    """Calls in the statement's expressions, not in its nested blocks, conditional expressions or lambdas."""
+    """Calls in the statement's expressions, not in its nested blocks, conditional expressions or
+    lambdas."""
     queue: list[ast.AST] = [n for n in children(statement) if not isinstance(n, ast.stmt)]
     while queue:
         node = queue.pop()
-        if isinstance(node, ast.IfExp | ast.Lambda | ast.BoolOp | ast.excepthandler | ast.match_case):
+        if isinstance(
+            node, ast.IfExp | ast.Lambda | ast.BoolOp | ast.excepthandler | ast.match_case
+        ):
             continue
         if isinstance(node, ast.Call):
             yield node
@@ -78,7 +82,11 @@ def _is_constant_value(node: ast.expr, locals_: set[str]) -> bool:
             return name.isupper() and name not in locals_
         case ast.Attribute():
             # self.size is as constant as a module's attributes usually are; self.size.x is too far.
-            return self_attribute(node) is not None and node.attr.islower() and _sounds_like_a_size(node.attr)
+            return (
+                self_attribute(node) is not None
+                and node.attr.islower()
+                and _sounds_like_a_size(node.attr)
+            )
         case ast.UnaryOp(operand=operand):
             return _is_constant_value(operand, locals_)
         case ast.BinOp(left=left, right=right):
@@ -89,7 +97,18 @@ def _is_constant_value(node: ast.expr, locals_: set[str]) -> bool:
 
 
 def _sounds_like_a_size(name: str) -> bool:
-    words = ("num", "size", "dim", "features", "channels", "heads", "length", "width", "height", "hidden")
+    words = (
+        "num",
+        "size",
+        "dim",
+        "features",
+        "channels",
+        "heads",
+        "length",
+        "width",
+        "height",
+        "hidden",
+    )
     return any(word in name for word in words)
 
 

@@ -41,7 +41,9 @@ def _statements(
             yield from _statements(site, block, tensors, conditional=inside)
 
 
-def _expressions(site: RuleSite, root: ast.AST, tensors: set[str], *, conditional: bool) -> Iterator[Hit]:
+def _expressions(
+    site: RuleSite, root: ast.AST, tensors: set[str], *, conditional: bool
+) -> Iterator[Hit]:
     for node in walk(root):
         if not isinstance(node, ast.Call):
             continue
@@ -64,7 +66,9 @@ def _test(site: RuleSite, test: ast.expr) -> Iterator[Hit]:
         inner = operand.operand if isinstance(operand, ast.UnaryOp) else operand
         if not isinstance(inner, ast.Call):
             continue
-        is_method = isinstance(inner.func, ast.Attribute) and inner.func.attr in _TESTS and not inner.args
+        is_method = (
+            isinstance(inner.func, ast.Attribute) and inner.func.attr in _TESTS and not inner.args
+        )
         if site.file.dotted(inner.func) in _TORCH_TESTS or (
             is_method and not _is_on_host(site, inner.func.value)  # type: ignore[attr-defined]
         ):
@@ -92,7 +96,8 @@ def _is_rare(statement: ast.stmt) -> bool:
 def _hit(node: ast.expr, what: str) -> Hit:
     return hit(
         node,
-        f"{what} in forward makes the CPU wait for the GPU and stops it from queueing the next kernels",
+        f"{what} in forward makes the CPU wait for the GPU and stops it from queueing the next "
+        f"kernels",
         what=what,
     )
 

@@ -51,7 +51,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             scaled = "rows: a[:, None] * b" if side == "left" else "columns: b * a"
             yield hit(
                 node,
-                f"a product with a diagonal matrix only scales {scaled} does the same without n² zeros",
+                f"a product with a diagonal matrix only scales {scaled} does the same without "
+                f"n² zeros",
                 side=side,
             )
 

@@ -27,8 +27,10 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         call, made = convolutions[0]
         yield hit(
             call,
-            f"{len(convolutions)} convolution{'s' * (len(convolutions) > 1)} in the default layout: "
-            f"memory_format=torch.{_LAYOUTS[made]} on module and input saves the transposes around each",
+            f"{len(convolutions)} convolution{'s' * (len(convolutions) > 1)} in the default "
+            f"layout: "
+            f"memory_format=torch.{_LAYOUTS[made]} on module and input saves the transposes "
+            f"around each",
             convolutions=len(convolutions),
         )
 

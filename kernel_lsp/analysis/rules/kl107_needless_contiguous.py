@@ -1,4 +1,5 @@
-"""KL107: .contiguous() that copies for an operation which reads any strides, or that never does anything."""
+"""KL107: .contiguous() that copies for an operation which reads any strides, or that never does
+anything."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if inner is not None and _swaps_last_two(inner):
                 yield hit(
                     operand,
-                    ".contiguous() copies the matrix; matrix products read transposed operands as they are",
+                    ".contiguous() copies the matrix; matrix products read transposed operands as "
+                    "they are",
                     reason="transposed operand",
                 )
         inner = _contiguous(node)

@@ -33,7 +33,9 @@ class _LinearReductionFinder:
         match node:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return (
-                    (known[id(left)] and _is_scale(right)) or (known[id(right)] and _is_scale(left)) or None
+                    (known[id(left)] and _is_scale(right))
+                    or (known[id(right)] and _is_scale(left))
+                    or None
                 )
             case ast.BinOp(left=left, op=ast.Div(), right=right):
                 return (known[id(left)] and _is_scale(right)) or None
@@ -86,7 +88,9 @@ def _is_scale(node: ast.expr) -> bool:
 
 
 def _check(site: RuleSite) -> Iterator[Hit]:
-    if not site.called_names & {"sum", "mean"} or not any(is_product(site, node) for node in site.nodes):
+    if not site.called_names & {"sum", "mean"} or not any(
+        is_product(site, node) for node in site.nodes
+    ):
         return
     for function in site.functions:
         finder = _LinearReductionFinder(site, _read_once(function))

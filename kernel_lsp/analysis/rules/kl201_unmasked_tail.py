@@ -20,8 +20,8 @@ _BOUNDING = frozenset({"where", "minimum", "clamp"})
 
 
 class _MaskedKernel:
-    """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid × B),
-    ``round:B`` (the variable of a loop in steps of B)."""
+    """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid ×
+    B), ``round:B`` (the variable of a loop in steps of B)."""
 
     def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self.file = site.file
@@ -29,7 +29,9 @@ class _MaskedKernel:
         self.runtime = runtime_parameters(site, function)
         self.compared = _compared_names(function, self.runtime)
         self.facts = site.kernels[0]
-        self.masked = {_index(a.pointer) for a in self.facts.accesses if a.mask is not None} - {None}
+        self.masked = {_index(a.pointer) for a in self.facts.accesses if a.mask is not None} - {
+            None
+        }
         # A kernel that counts whole tiles and compares nothing takes multiples only, by contract.
         self.takes_multiples = _counts_whole_tiles(function) and not self.compared
         self.partial = _rounded_up(site)
@@ -68,7 +70,8 @@ class _MaskedKernel:
 
     def _loop_marks(self, arguments: list[ast.expr]) -> frozenset[str]:
         match arguments:
-            # Up to a parameter: the last round may be partial. Any other bound may be rounded down already.
+            # Up to a parameter: the last round may be partial. Any other bound may be rounded down
+            # already.
             case [_, ast.Name(id=end), ast.Name(id=step)] if end in self.runtime:
                 return frozenset({f"round:{step}"})
         return frozenset()
@@ -79,7 +82,11 @@ class _MaskedKernel:
                 return self.marks.get(name, frozenset())
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 a, b = self._marks(left), self._marks(right)
-                sizes = [n.id for n in (left, right) if isinstance(n, ast.Name) and n.id in self.constexprs]
+                sizes = [
+                    n.id
+                    for n in (left, right)
+                    if isinstance(n, ast.Name) and n.id in self.constexprs
+                ]
                 return a | b | {f"tile:{size}" for size in sizes if "pid" in a | b}
             case ast.BinOp(left=left, op=ast.Mod()):
                 return self._marks(left) & {"pid"}
@@ -111,10 +118,14 @@ class _MaskedKernel:
             lengths = [m[6:] for m in marks if m.startswith("lanes:")]
             tails = sorted(length for length in lengths if self._may_be_partial(length, marks))
             if tails and not self.takes_multiples:
-                yield _hit(node, name, f"the last block of {tails[0]} elements may reach past the end")
+                yield _hit(
+                    node, name, f"the last block of {tails[0]} elements may reach past the end"
+                )
             elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
                 yield _hit(
-                    node, name, f"{lanes} is compared with a bound elsewhere in this kernel but not here"
+                    node,
+                    name,
+                    f"{lanes} is compared with a bound elsewhere in this kernel but not here",
                 )
 
     def _may_be_partial(self, size: str, marks: frozenset[str]) -> bool:
@@ -130,7 +141,8 @@ class _MaskedKernel:
 
 
 def _index(pointer: ast.expr) -> str | None:
-    """What is added to the base of a pointer, as text: the same for ``x_ptr + i`` and ``y_ptr + i``."""
+    """What is added to the base of a pointer, as text: the same for ``x_ptr + i`` and ``y_ptr +
+    i``."""
     terms: list[str] = []
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         terms.append(ast.dump(pointer.right))
@@ -139,7 +151,8 @@ def _index(pointer: ast.expr) -> str | None:
 
 
 def _rounded_up(site: RuleSite) -> set[str]:
-    """Block sizes by which a launch divides and rounds up; without a launch, all where a size is unused."""
+    """Block sizes by which a launch divides and rounds up; without a launch, all where a size is
+    unused."""
     kernel = site.kernels[0]
     if not site.launches:
         used = {n.id for n in kernel.nodes if isinstance(n, ast.Name)}
@@ -148,7 +161,9 @@ def _rounded_up(site: RuleSite) -> set[str]:
     axes = [(launch, axis) for launch in site.launches for axis in launch.grid_axes() or ()]
     divisors = [divisor for launch, axis in axes for divisor in _divisors(launch, axis)]
     keys = [d.slice for d in divisors if isinstance(d, ast.Subscript)]
-    by_name = {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    by_name = {
+        key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
     dumps = {ast.dump(d) for d in divisors}
     passed = {
         name
@@ -195,9 +210,9 @@ def _compared_names(function: FunctionNode, bounds: set[str]) -> set[str]:
     found: set[str] = set()
     for node in walk(function):
         match node:
-            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[ast.Name(id=bound)]) if (
-                bound in bounds
-            ):
+            case ast.Compare(
+                left=left, ops=[ast.Lt() | ast.LtE()], comparators=[ast.Name(id=bound)]
+            ) if bound in bounds:
                 name = left.value if isinstance(left, ast.Subscript) else left
                 if isinstance(name, ast.Name):
                     found.add(name.id)
@@ -209,17 +224,21 @@ def _hit(node: ast.Call, name: str, reason: str) -> Hit:
 
 
 def _checks_divisibility(site: RuleSite) -> bool:
-    """An assert or raise with a remainder, in a launcher or as tl.static_assert: sizes are proved to fit."""
+    """An assert or raise with a remainder, in a launcher or as tl.static_assert: sizes are proved
+    to fit."""
     launchers = [node for name, node in site.known.definitions if name in site.found.launchers]
     for root in (*launchers, *site.functions):
         for node in walk(root):
             is_check = isinstance(node, ast.Assert | ast.If) or (
                 isinstance(node, ast.Call)
-                and language_name(site.file, node.func) in ("static_assert", "device_assert", "assume")
+                and language_name(site.file, node.func)
+                in ("static_assert", "device_assert", "assume")
             )
             if is_check:
                 tested = node.args[0] if isinstance(node, ast.Call) else node.test  # type: ignore[attr-defined]
-                if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(tested)):
+                if any(
+                    isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(tested)
+                ):
                     return True
     return False
 

@@ -23,11 +23,14 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 continue
             starts = known_values(site, function, node.args[0])
             ends = known_values(site, function, node.args[1])
-            wrong = sorted({end - start for start in starts for end in ends if not _is_power(end - start)})
+            wrong = sorted(
+                {end - start for start in starts for end in ends if not _is_power(end - start)}
+            )
             if wrong:
                 yield hit(
                     node,
-                    f"tl.arange of {wrong[0]} elements does not compile: the length must be a power of two "
+                    f"tl.arange of {wrong[0]} elements does not compile: the length must be a "
+                    f"power of two "
                     "(use triton.next_power_of_2 and a mask)",
                     lengths=wrong,
                 )

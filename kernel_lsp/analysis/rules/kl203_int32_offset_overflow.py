@@ -1,8 +1,8 @@
 """KL203: offsets computed in 32 bits that can pass 2^31 elements.
 
 ``tl.program_id`` is int32, and so is every integer argument below 2^31. One size times a program
-index is left alone, as nearly every kernel has it. Reported: an address with two sizes times a program index.
-"""
+index is left alone, as nearly every kernel has it. Reported: an address with two sizes times a
+program index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class _OffsetKernel:
 
     def run(self) -> None:
         for statement in module_level(self.function.body):
-            if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
+            if isinstance(
+                statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return
+            ):
                 value = self._value(statement.value) if statement.value else _PLAIN
                 targets = statement.targets if isinstance(statement, ast.Assign) else []
                 for target in targets:
@@ -76,7 +78,9 @@ class _OffsetKernel:
     def _product(self, node: ast.BinOp, a: _Integer, b: _Integer) -> _Integer:
         if a.divisor == ast.dump(node.right) or b.divisor == ast.dump(node.left):
             return _PLAIN  # x // d * d is not larger than x
-        result = _Integer(a.from_program or b.from_program, a.num_sizes + b.num_sizes, a.is_wide or b.is_wide)
+        result = _Integer(
+            a.from_program or b.from_program, a.num_sizes + b.num_sizes, a.is_wide or b.is_wide
+        )
         if result.from_program and result.num_sizes:
             self.products.append((node, result))
         return result
@@ -128,13 +132,16 @@ def _is_handed_on(facts: KernelFacts, index: ast.expr) -> bool:
         more = {
             name
             for name, bound in facts.bindings.items()
-            if any(any(n is index for n in walk(b.value)) or names_in(b.value) & wide for b in bound)
+            if any(
+                any(n is index for n in walk(b.value)) or names_in(b.value) & wide for b in bound
+            )
         }
         if more <= wide:
             break
         wide |= more
     return any(
-        (binding.loops or binding.tests) and (len(facts.bindings[name]) > 1 or name in facts.parameters)
+        (binding.loops or binding.tests)
+        and (len(facts.bindings[name]) > 1 or name in facts.parameters)
         for name in wide
         for binding in facts.bindings[name]
     )

@@ -65,7 +65,9 @@ def _accumulated_in_loops(site: RuleSite, function: FunctionNode) -> set[str]:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add()):
                 found.add(name)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as value):
-                found |= {name} & {n.id for n in (value.left, value.right) if isinstance(n, ast.Name)}
+                found |= {name} & {
+                    n.id for n in (value.left, value.right) if isinstance(n, ast.Name)
+                }
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
                 if language_name(site.file, call.func) == "dot":
                     given = argument(call, 2, "acc")
@@ -74,14 +76,16 @@ def _accumulated_in_loops(site: RuleSite, function: FunctionNode) -> set[str]:
 
 
 def _fix_of_name(site: RuleSite, function: FunctionNode, made: ast.Assign, name: str) -> Fix | None:
-    """All that makes and feeds the accumulator. None where it is used for more than being added to and
-    stored, which may want its type: a store casts by itself."""
+    """All that makes and feeds the accumulator. None where it is used for more than being added to
+    and stored, which may want its type: a store casts by itself."""
     edits: list[ast.expr] = []
     for node in (n for n in walk(function) if isinstance(n, ast.stmt)):
         match node:
             case ast.Assign(value=value) if node is made:
                 edits += _low_dtypes(site, value)
-            case ast.AugAssign(target=ast.Name(id=given), op=ast.Add(), value=value) if given == name:
+            case ast.AugAssign(target=ast.Name(id=given), op=ast.Add(), value=value) if (
+                given == name
+            ):
                 edits += _low_dtypes(site, value) if _is_dot(site, value) else []
                 if _count(value, name):
                     return None
@@ -94,8 +98,14 @@ def _fix_of_name(site: RuleSite, function: FunctionNode, made: ast.Assign, name:
             case ast.Assign(targets=[ast.Name(id=given)], value=value) if given == name:
                 if not _adds(value, name):
                     return None
-            case ast.Expr(value=ast.Call() as call) if language_name(site.file, call.func) == "store":
-                if any(_is_dot(site, n) and _count(n, name) for n in walk(call) if isinstance(n, ast.Call)):
+            case ast.Expr(value=ast.Call() as call) if (
+                language_name(site.file, call.func) == "store"
+            ):
+                if any(
+                    _is_dot(site, n) and _count(n, name)
+                    for n in walk(call)
+                    if isinstance(n, ast.Call)
+                ):
                     return None
             case ast.For() | ast.If() | ast.FunctionDef():
                 pass  # their statements come by themselves
@@ -111,8 +121,12 @@ def _fix_of_stored(site: RuleSite, function: FunctionNode, call: ast.Call) -> Fi
             case ast.Expr(value=ast.Call(args=[_, value, *_]) as store) if value is call:
                 if language_name(site.file, store.func) == "store":
                     return _widening_fix(_low_dtypes(site, call))
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if value is call:
-                made = [n for n in walk(function) if isinstance(n, ast.Assign) and _is_named(n, name)]
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if (
+                value is call
+            ):
+                made = [
+                    n for n in walk(function) if isinstance(n, ast.Assign) and _is_named(n, name)
+                ]
                 float32 = [n for n in made if "float32" in ast.unparse(n.value)]
                 if len(made) == len(float32) == 1:
                     return _widening_fix(_low_dtypes(site, call))
@@ -126,7 +140,9 @@ def _is_named(node: ast.Assign, name: str) -> bool:
 def _adds(value: ast.expr, name: str) -> bool:
     """``name + …``, once."""
     sides = (
-        [value.left, value.right] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else []
+        [value.left, value.right]
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+        else []
     )
     own = [side for side in sides if isinstance(side, ast.Name) and side.id == name]
     return len(own) == 1 == _count(value, name)
@@ -150,7 +166,9 @@ def _low_dtypes(site: RuleSite, call: ast.expr) -> list[ast.expr]:
 
 def _widening_fix(dtypes: list[ast.expr]) -> Fix | None:
     edits = tuple(
-        (node, f"{ast.unparse(node.value)}.float32") for node in dtypes if isinstance(node, ast.Attribute)
+        (node, f"{ast.unparse(node.value)}.float32")
+        for node in dtypes
+        if isinstance(node, ast.Attribute)
     )
     whole = bool(edits) and len(edits) == len(dtypes)
     return Fix("Accumulate in tl.float32", edits) if whole else None

@@ -23,7 +23,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if parameter.arg in sizes and not is_constexpr(site.file, parameter):
             yield hit(
                 parameter,
-                f"{parameter.arg} is the length of a block, so it must be annotated tl.constexpr to compile",
+                f"{parameter.arg} is the length of a block, so it must be annotated tl.constexpr "
+                f"to compile",
                 parameter=parameter.arg,
             )
 

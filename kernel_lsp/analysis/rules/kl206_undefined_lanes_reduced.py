@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import Reduction, masked_loads, reduces_masked_lanes, reductions
+from kernel_lsp.analysis.rules.lanes import (
+    Reduction,
+    masked_loads,
+    reduces_masked_lanes,
+    reductions,
+)
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
@@ -31,15 +36,18 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 
 
 def _reaches_the_next_round_only(kernel: KernelFacts, reduction: Reduction) -> bool:
-    """A running sum that only the loop itself reads: its last round, the masked one, has no next."""
+    """A running sum that only the loop itself reads: its last round, the masked one, has no
+    next."""
     for name, bound in kernel.bindings.items():
         for binding in bound:
             if binding.loops and any(n is reduction.call for n in walk(binding.value)):
                 inside = {id(n) for n in walk(binding.loops[-1])}
-                outside = (n for n in kernel.nodes if isinstance(n, ast.Name) and id(n) not in inside)
-                return not any(n.id == name and isinstance(n.ctx, ast.Load) for n in outside) and any(
-                    b.loops != binding.loops for b in bound
+                outside = (
+                    n for n in kernel.nodes if isinstance(n, ast.Name) and id(n) not in inside
                 )
+                return not any(
+                    n.id == name and isinstance(n.ctx, ast.Load) for n in outside
+                ) and any(b.loops != binding.loops for b in bound)
     return False
 
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import Reduction, loaded_directly, reduces_masked_lanes, reductions
+from kernel_lsp.analysis.rules.lanes import (
+    Reduction,
+    loaded_directly,
+    reduces_masked_lanes,
+    reductions,
+)
 from kernel_lsp.analysis.rules.torchops import is_number
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
@@ -32,7 +37,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 neutral = _NEUTRAL.get(reduction.name, "0")
                 yield hit(
                     load.call,
-                    f"tl.{reduction.name} takes in the masked lanes, which hold {ast.unparse(load.other)}: "
+                    f"tl.{reduction.name} takes in the masked lanes, which hold "
+                    f"{ast.unparse(load.other)}: "
                     f"its neutral element is {neutral}",
                     reduction=reduction.name,
                 )
@@ -49,14 +55,22 @@ def _is_wrong(kernel: KernelFacts, reduction: Reduction, other: ast.expr) -> boo
 
 
 def _goes_on_from_infinity(kernel: KernelFacts, reduction: Reduction) -> bool:
-    """``best = tl.maximum(best, tl.max(x))`` with best = -inf at first: the data may be of either sign."""
+    """``best = tl.maximum(best, tl.max(x))`` with best = -inf at first: the data may be of either
+    sign."""
     for call, name in kernel.calls:
-        if name in ("maximum", "minimum") and any(kernel.resolve(a) is reduction.call for a in call.args):
+        if name in ("maximum", "minimum") and any(
+            kernel.resolve(a) is reduction.call for a in call.args
+        ):
             starts = [
-                b.value for a in call.args if isinstance(a, ast.Name) for b in kernel.bindings.get(a.id, ())
+                b.value
+                for a in call.args
+                if isinstance(a, ast.Name)
+                for b in kernel.bindings.get(a.id, ())
             ]
             if any(
-                isinstance(n, ast.Constant) and n.value in ("inf", "-inf") for s in starts for n in walk(s)
+                isinstance(n, ast.Constant) and n.value in ("inf", "-inf")
+                for s in starts
+                for n in walk(s)
             ):
                 return True
     return False

@@ -18,17 +18,26 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if not any(name in _EXPONENTIALS for _, name in kernel.calls):
             continue
         for node in kernel.nodes:
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_softmax(kernel, node):
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, ast.Div)
+                and _is_softmax(kernel, node)
+            ):
                 yield hit(
                     node,
-                    "this softmax overflows for inputs above 88: subtract the row's maximum before tl.exp",
+                    "this softmax overflows for inputs above 88: subtract the row's maximum "
+                    "before tl.exp",
                 )
 
 
 def _is_softmax(kernel: KernelFacts, node: ast.BinOp) -> bool:
     """``e / tl.sum(e)`` with e = exp(x) and nothing subtracted from x."""
     numerator, denominator = kernel.resolve(node.left), kernel.resolve(node.right)
-    if not isinstance(denominator, ast.Call) or kernel.called(denominator) != "sum" or not denominator.args:
+    if (
+        not isinstance(denominator, ast.Call)
+        or kernel.called(denominator) != "sum"
+        or not denominator.args
+    ):
         return False
     summed = kernel.resolve(denominator.args[0])
     if ast.dump(summed) != ast.dump(numerator) or kernel.called(numerator) not in _EXPONENTIALS:

@@ -15,12 +15,18 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if any(isinstance(n, ast.Attribute) and n.attr == "float64" for n in kernel.nodes):
             continue  # twice the digits: what cancels is noise only beyond 10^7 standard deviations
         for node in kernel.nodes:
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_difference(kernel, node):
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, ast.Sub)
+                and _is_difference(kernel, node)
+            ):
                 yield hit(
                     node,
-                    "E[x^2] - E[x]^2 cancels: the variance is noise, or negative, once the mean exceeds "
+                    "E[x^2] - E[x]^2 cancels: the variance is noise, or negative, once the mean "
+                    "exceeds "
                     "about "
-                    "1000 standard deviations. Sum the squared differences from the mean, or use Welford's "
+                    "1000 standard deviations. Sum the squared differences from the mean, or use "
+                    "Welford's "
                     "update",
                 )
 
@@ -48,7 +54,11 @@ def _find_squared(node: ast.expr) -> ast.expr | None:
 def _quotient(kernel: KernelFacts, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """(sum, count) of ``sum / count`` or ``sum * (1 / count)`` written with names."""
     node = kernel.resolve(node)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and "memory" in kernel.atoms(node.left):
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and "memory" in kernel.atoms(node.left)
+    ):
         return node.left, node.right
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         scale = kernel.resolve(node.right)

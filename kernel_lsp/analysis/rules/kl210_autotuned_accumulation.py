@@ -23,7 +23,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             yield hit(
                 access.call,
                 f"autotuning runs this kernel many times, and each run adds to {base}: "
-                f'pass reset_to_zero=["{base}"] to triton.autotune (restore_value if it starts with values)',
+                f'pass reset_to_zero=["{base}"] to triton.autotune (restore_value if it starts '
+                f"with values)",
                 parameter=base,
             )
 

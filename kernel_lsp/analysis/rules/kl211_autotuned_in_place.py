@@ -31,7 +31,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if inputs & kernel.atoms(access.value):
                 yield hit(
                     access.call,
-                    "autotuning runs this kernel many times, and each run works on what the last left in "
+                    "autotuning runs this kernel many times, and each run works on what the last "
+                    "left in "
                     f"{base}: "
                     f'pass restore_value=["{base}"] to triton.autotune',
                     parameter=base,

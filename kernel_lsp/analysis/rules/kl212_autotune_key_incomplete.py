@@ -25,13 +25,15 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         sizes = " and ".join(missing)
         yield hit(
             tuning.arguments["key"],
-            f"the configuration found for the first {sizes} is used for all: add {sizes} to the autotune key",
+            f"the configuration found for the first {sizes} is used for all: add {sizes} to the "
+            f"autotune key",
             sizes=missing,
         )
 
 
 def _sizes(site: RuleSite) -> list[str]:
-    """Runtime arguments that bound a loop over tuned tiles: ``range(0, K, B)``, ``range(tl.cdiv(K, B))``."""
+    """Runtime arguments that bound a loop over tuned tiles: ``range(0, K, B)``, ``range(tl.cdiv(K,
+    B))``."""
     kernel = site.kernels[0]
     passed = {name for launch in site.launches for name in launch.arguments}
     found: dict[str, None] = {}

@@ -10,7 +10,8 @@ from kernel_lsp.analysis.source import words
 from kernel_lsp.records import TargetKind
 
 _OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas"})
-# What launches may say to a compiler besides (CUDAOptions and HIPOptions of Triton 3.4 to 3.6, Intel's).
+# What launches may say to a compiler besides (CUDAOptions and HIPOptions of Triton 3.4 to 3.6,
+# Intel's).
 _OF_COMPILERS = words(
     """
     waves_per_eu matrix_instr_nonkdim kpack schedule_hint instruction_sched_variant allow_flush_denorm
@@ -31,7 +32,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if name not in kernel.parameters:
                 yield hit(
                     place,
-                    f"{name} is no parameter of the kernel: Triton refuses it, and older versions left it "
+                    f"{name} is no parameter of the kernel: Triton refuses it, and older versions "
+                    f"left it "
                     f"out of the {argument} without a word",
                 )
     # A pruning hook may replace the configurations by others.
@@ -40,7 +42,9 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     pointers = {kernel.base(a.pointer) for a in kernel.accesses}
     for name, place in (tuning.names("key") or {}).items():
         if name in pointers:
-            yield hit(place, f"{name} is a tensor, and tensors are keys by identity: each is tuned anew")
+            yield hit(
+                place, f"{name} is a tensor, and tensors are keys by identity: each is tuned anew"
+            )
 
 
 def _unknown_values(tuning: Tuning, known: set[str]) -> Iterator[Hit]:
@@ -49,7 +53,8 @@ def _unknown_values(tuning: Tuning, known: set[str]) -> Iterator[Hit]:
         if unknown and unknown[0] in _OPTIONS:
             yield hit(
                 config.node,
-                f"{unknown[0]} among the kernel's arguments is overwritten by its default: pass it to "
+                f"{unknown[0]} among the kernel's arguments is overwritten by its default: "
+                f"pass it to "
                 "triton.Config "
                 f"itself, {unknown[0]}=...",
             )

@@ -25,7 +25,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if identity in seen:
             yield hit(
                 config.node,
-                f"the same configuration as in line {seen[identity]}: it is compiled and measured twice",
+                f"the same configuration as in line {seen[identity]}: it is compiled and "
+                f"measured twice",
                 first_line=seen[identity],
             )
         seen.setdefault(identity, config.node.lineno)

@@ -53,7 +53,10 @@ def _block_sizes(kernel: KernelFacts) -> set[str]:
 def _covers_the_rest(kernel: KernelFacts) -> bool:
     """A loop that starts at the program's index, or that knows how many programs there are."""
     return any(name == "num_programs" for _, name in kernel.calls) or any(
-        any(a.startswith("pid:") for a in kernel.atoms(loop.iter if isinstance(loop, ast.For) else loop.test))
+        any(
+            a.startswith("pid:")
+            for a in kernel.atoms(loop.iter if isinstance(loop, ast.For) else loop.test)
+        )
         for loop in kernel.loops
     )
 

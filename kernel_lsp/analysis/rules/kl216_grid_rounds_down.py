@@ -14,7 +14,9 @@ from kernel_lsp.records import TargetKind
 
 def _check(site: RuleSite) -> Iterator[Hit]:
     for launch in site.launches:
-        if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(launch.launcher)):
+        if any(
+            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(launch.launcher)
+        ):
             continue  # the launcher looks at the remainder
         for number, axis in enumerate(launch.grid_axes() or ()):
             count = launch.resolve(axis)
@@ -29,18 +31,24 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 ):
                     yield hit(
                         axis,
-                        f"{ast.unparse(count)} rounds down, so elements past the last full {block} are never "
+                        f"{ast.unparse(count)} rounds down, so elements past the last full "
+                        f"{block} are never "
                         "reached: use triton.cdiv",
                         parameter=block,
                     )
 
 
 def _masks_the_rest(site: RuleSite, launch: LaunchExpression, axis: int, size: ast.expr) -> bool:
-    """The kernel compares lanes of the axis with this size, so it reckons with a partial last block. Another
-    bound, such as a row's own length, says nothing: what is divided may be padded."""
+    """The kernel compares lanes of the axis with this size, so it reckons with a partial last
+    block. Another bound, such as a row's own length, says nothing: what is divided may be
+    padded."""
     kernel = site.kernels[0]
     wanted = ast.dump(launch.resolve(size))
-    bounds = {name for name, given in launch.arguments.items() if ast.dump(launch.resolve(given)) == wanted}
+    bounds = {
+        name
+        for name, given in launch.arguments.items()
+        if ast.dump(launch.resolve(given)) == wanted
+    }
     return any(
         isinstance(node, ast.Compare)
         and {"lanes", f"pid:{axis}"} <= kernel.atoms(node.left)
@@ -65,7 +73,8 @@ def _block(site: RuleSite, launch: LaunchExpression, divisor: ast.expr) -> str |
 
 
 def _may_have_a_rest(launch: LaunchExpression, dividend: ast.expr) -> bool:
-    """A plain size: ``n``, ``x.numel()``, ``x.shape[0]``. Sums and products may be rounded up already."""
+    """A plain size: ``n``, ``x.numel()``, ``x.shape[0]``. Sums and products may be rounded up
+    already."""
     node = launch.resolve(dividend)
     match node:
         case (

@@ -23,7 +23,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if _is_number_of_elements(launch, launch.arguments[name]):
                 yield hit(
                     launch.arguments[name],
-                    f"{name} is a constexpr, so each new number of elements compiles the kernel again: "
+                    f"{name} is a constexpr, so each new number of elements compiles the kernel "
+                    f"again: "
                     "pass it as an ordinary argument",
                     parameter=name,
                 )
@@ -47,13 +48,20 @@ def _is_flattened(tensor: ast.expr) -> bool:
 
 
 def _bounds(kernel: KernelFacts) -> set[str]:
-    """Constexprs that limit what all programs together go through: ``offs < n``, ``range(pid, n, step)``."""
+    """Constexprs that limit what all programs together go through: ``offs < n``, ``range(pid, n,
+    step)``."""
     found: set[str] = set()
     for node in kernel.nodes:
         limited = (
-            node.left if isinstance(node, ast.Compare) else node.iter if isinstance(node, ast.For) else None
+            node.left
+            if isinstance(node, ast.Compare)
+            else node.iter
+            if isinstance(node, ast.For)
+            else None
         )
-        if limited is not None and any(a.startswith("pid") or a == "opaque" for a in kernel.atoms(limited)):
+        if limited is not None and any(
+            a.startswith("pid") or a == "opaque" for a in kernel.atoms(limited)
+        ):
             bounds = node.comparators if isinstance(node, ast.Compare) else [limited]
             found |= {n.id for bound in bounds for n in walk(bound) if isinstance(n, ast.Name)}
     return found & kernel.constexprs
@@ -63,7 +71,14 @@ def _needed_at_compile_time(kernel: KernelFacts) -> set[str]:
     """Lengths of tiles, bounds of unrolled loops, and what only an ``if`` on constants decides."""
     found: set[str] = set()
     for call, name in kernel.calls:
-        if name is None or name in ("arange", "zeros", "full", "static_range", "reshape", "make_block_ptr"):
+        if name is None or name in (
+            "arange",
+            "zeros",
+            "full",
+            "static_range",
+            "reshape",
+            "make_block_ptr",
+        ):
             found |= {n.id for n in walk(call) if isinstance(n, ast.Name)}
     for node in kernel.nodes:
         if isinstance(node, ast.If | ast.IfExp | ast.Assert):

@@ -29,14 +29,18 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if axis is not None:
                 yield hit(
                     access.call,
-                    f"every program along axis {axis} of the grid stores here, each its own value, and the "
+                    f"every program along axis {axis} of the grid stores here, each its own "
+                    f"value, and the "
                     "last "
-                    f"one wins: make the address depend on tl.program_id({axis}), or use tl.atomic_add",
+                    f"one wins: make the address depend on tl.program_id({axis}), or use "
+                    f"tl.atomic_add",
                     axis=axis,
                 )
 
 
-def _racing_axis(kernel: KernelFacts, access: PointerAccess, launches: list[LaunchExpression]) -> int | None:
+def _racing_axis(
+    kernel: KernelFacts, access: PointerAccess, launches: list[LaunchExpression]
+) -> int | None:
     """An axis with several programs that the value depends on and nothing of the address does."""
     assert access.value is not None
     where = kernel.atoms(access.pointer)

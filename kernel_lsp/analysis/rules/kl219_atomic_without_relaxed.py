@@ -28,13 +28,15 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         additions = [a for a in additions if not _may_signal(kernel, a)]
     for access in additions:
         is_plain = (
-            not any(k.arg in ("sem", "scope") for k in access.call.keywords) and len(access.call.args) < 4
+            not any(k.arg in ("sem", "scope") for k in access.call.keywords)
+            and len(access.call.args) < 4
         )
         base = kernel.base(access.pointer)
         if access.name == "atomic_add" and is_plain and base and base not in loaded:
             yield hit(
                 access.call,
-                "tl.atomic_add is acquire-release by default, which orders all memory around each addition; "
+                "tl.atomic_add is acquire-release by default, which orders all memory around each "
+                "addition; "
                 'nothing here waits for it: sem="relaxed"',
             )
             return  # what holds for one holds for all of the kernel

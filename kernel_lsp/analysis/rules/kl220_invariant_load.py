@@ -1,7 +1,8 @@
-"""KL220: a load that gives the same in each round of a loop, and that the compiler cannot move out.
+"""KL220: a load that gives the same in each round of a loop, and that the compiler cannot move
+out.
 
-Triton moves such loads out of loops that write no memory; one store in the loop keeps it from doing so.
-"""
+Triton moves such loads out of loops that write no memory; one store in the loop keeps it from
+doing so."""
 
 from __future__ import annotations
 
@@ -21,10 +22,15 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             continue
         shared = shared_tensors(site.launches) if kernel is site.kernels[0] else {}
         for access in kernel.accesses:
-            if access.is_load and access.loops and _is_invariant(kernel, access, access.loops[-1], shared):
+            if (
+                access.is_load
+                and access.loops
+                and _is_invariant(kernel, access, access.loops[-1], shared)
+            ):
                 yield hit(
                     access.call,
-                    "this load gives the same in every round, and the loop's stores keep the compiler from "
+                    "this load gives the same in every round, and the loop's stores keep the "
+                    "compiler from "
                     "moving "
                     "it out: load it once before the loop",
                 )
@@ -35,7 +41,9 @@ def _is_invariant(
 ) -> bool:
     if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
         return False
-    if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(access.call):
+    if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(
+        access.call
+    ):
         return False
     inside = [a for a in kernel.accesses if loop in a.loops]
     written = {kernel.base(a.pointer) for a in inside if not a.is_load}
@@ -48,7 +56,9 @@ def _is_invariant(
         or _may_synchronize(kernel, loop)
     ):
         return False
-    changing = {name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)}
+    changing = {
+        name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)
+    }
     # What runs in some rounds only may run in one.
     conditions = [test for test in access.tests if any(test is n for n in walk(loop))]
     read = names_in(access.call).union(*(names_in(test) for test in conditions))

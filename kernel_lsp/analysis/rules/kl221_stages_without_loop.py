@@ -23,7 +23,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     for keyword in found:
         yield hit(
             keyword,
-            "num_stages is the depth of a loop's pipeline, and this kernel has no loop: it changes nothing",
+            "num_stages is the depth of a loop's pipeline, and this kernel has no loop: it "
+            "changes nothing",
         )
 
 
@@ -44,7 +45,8 @@ def _is_straight(site: RuleSite) -> bool:
 
 
 def _may_have_a_loop(site: RuleSite, call: ast.Call, known: frozenset[str] | set[str]) -> bool:
-    """A function of another file, by its name or by its module's; one of a number alone knows no data."""
+    """A function of another file, by its name or by its module's; one of a number alone knows no
+    data."""
     if isinstance(call.func, ast.Name):
         return call.func.id not in known
     given = (*call.args, *(k.value for k in call.keywords))

@@ -24,7 +24,9 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         return
     tuning = site.tuning
     for config in (tuning.configs or ()) if tuning else ():
-        yield from _compare(config.node, config.number("num_warps"), lengths, num_axes, config.number)
+        yield from _compare(
+            config.node, config.number("num_warps"), lengths, num_axes, config.number
+        )
     for launch in site.launches:
         yield from _compare(
             launch.call, _number(launch, "num_warps"), lengths, num_axes, partial(_number, launch)
@@ -42,12 +44,15 @@ def _compare(
     if num_warps is None or num_warps == 1 or None in known:  # there is nothing less than one
         return
     sizes = [k for k in known if k]
-    largest = max(math.prod(sizes), max(sizes, default=1) ** num_axes)  # one range may serve every axis
+    largest = max(
+        math.prod(sizes), max(sizes, default=1) ** num_axes
+    )  # one range may serve every axis
     if largest < num_warps * _THREADS:
         keyword = next((k for k in call.keywords if k.arg == "num_warps"), None)
         yield hit(
             keyword or call,
-            f"{num_warps} warps are {num_warps * _THREADS} threads, and no tile has more than {largest} "
+            f"{num_warps} warps are {num_warps * _THREADS} threads, and no tile has more than "
+            f"{largest} "
             "elements: "
             "the others repeat the same work",
             num_warps=num_warps,
@@ -67,7 +72,8 @@ def _number(launch: LaunchExpression, name: str) -> int | None:
 
 
 def _lengths(site: RuleSite) -> list[ast.expr] | None:
-    """Lengths of all ranges, whose product no tile exceeds; None when a tile is made in another way."""
+    """Lengths of all ranges, whose product no tile exceeds; None when a tile is made in another
+    way."""
     found: dict[str, ast.expr] = {}
     for kernel in site.kernels[1:]:
         if any(name in ("arange", "zeros", "full") for _, name in kernel.calls):

@@ -25,7 +25,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             ):
                 yield hit(
                     call,
-                    "the product is computed in 32 bits and has wrapped before it is widened: widen a "
+                    "the product is computed in 32 bits and has wrapped before it is widened: "
+                    "widen a "
                     "factor, "
                     "tl.program_id(0).to(tl.int64) * size",
                 )
@@ -45,7 +46,9 @@ def _has_runtime_factor(kernel: KernelFacts, operand: ast.expr) -> bool:
 def _is_given_numel(site: RuleSite) -> bool:
     """A launch passes the number of elements of a tensor of any shape."""
     return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "numel"
         for launch in site.launches
         for given in launch.arguments.values()
         for node in walk(launch.resolve(given))
@@ -54,9 +57,15 @@ def _is_given_numel(site: RuleSite) -> bool:
 
 def _is_flat_offset(kernel: KernelFacts, call: ast.Call) -> bool:
     """It indexes a whole tensor by itself: added to a pointer, and in no product afterwards."""
-    aliases = {name for name, bound in kernel.bindings.items() if any(b.value is call for b in bound)}
+    aliases = {
+        name for name, bound in kernel.bindings.items() if any(b.value is call for b in bound)
+    }
     for node in kernel.nodes:
-        sides = _strip_axes(node) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+        sides = (
+            _strip_axes(node)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+            else []
+        )
         if any(s is call or (isinstance(s, ast.Name) and s.id in aliases) for s in sides):
             return False
     return any(_adds_to_pointer(kernel, a.pointer, call, aliases) for a in kernel.accesses)
@@ -67,7 +76,9 @@ def _strip_axes(node: ast.BinOp) -> list[ast.expr]:
     return [s.value if isinstance(s, ast.Subscript) else s for s in (node.left, node.right)]
 
 
-def _adds_to_pointer(kernel: KernelFacts, pointer: ast.expr, call: ast.Call, aliases: set[str]) -> bool:
+def _adds_to_pointer(
+    kernel: KernelFacts, pointer: ast.expr, call: ast.Call, aliases: set[str]
+) -> bool:
     """``x_ptr + offset``, or that and more."""
     node = kernel.resolve(pointer)
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -120,8 +131,8 @@ def _is_index(kernel: KernelFacts, node: ast.expr) -> bool:
 
 
 def _mentions_wide(kernel: KernelFacts, root: ast.expr) -> bool:
-    """Some operand is or may be 64 bits wide: a cast on the way, an argument's annotation, memory, a function
-    of another file."""
+    """Some operand is or may be 64 bits wide: a cast on the way, an argument's annotation, memory,
+    a function of another file."""
     wide = {p.arg for p in parameters(kernel.function) if is_wide(kernel.file, p)}
     seen: set[str] = set()
     queue: list[ast.AST] = [root]
@@ -140,7 +151,14 @@ def _mentions_wide(kernel: KernelFacts, root: ast.expr) -> bool:
 
 
 def _is_unknown(kernel: KernelFacts, call: ast.Call) -> bool:
-    return kernel.called(call) not in ("program_id", "num_programs", "arange", "cdiv", "minimum", "maximum")
+    return kernel.called(call) not in (
+        "program_id",
+        "num_programs",
+        "arange",
+        "cdiv",
+        "minimum",
+        "maximum",
+    )
 
 
 KL223 = Rule(

@@ -17,15 +17,22 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         return
     for kernel in site.kernels:
         for call, name in kernel.calls:
-            if name != "dot" or any(k.arg in ("input_precision", "allow_tf32", None) for k in call.keywords):
+            if name != "dot" or any(
+                k.arg in ("input_precision", "allow_tf32", None) for k in call.keywords
+            ):
                 continue
             operands = (argument(call, 0, "input"), argument(call, 1, "other"))
-            if all(o is not None and _is_upcast_load(kernel, o) for o in operands) and len(call.args) < 4:
+            if (
+                all(o is not None and _is_upcast_load(kernel, o) for o in operands)
+                and len(call.args) < 4
+            ):
                 yield hit(
                     call,
-                    "tiles that were cast to float32 run as TF32, at half the speed of bfloat16 and with no "
+                    "tiles that were cast to float32 run as TF32, at half the speed of bfloat16 "
+                    "and with no "
                     "digit more: "
-                    'pass them as they were loaded, or say input_precision="ieee" where float32 is meant',
+                    'pass them as they were loaded, or say input_precision="ieee" where float32 '
+                    "is meant",
                 )
 
 

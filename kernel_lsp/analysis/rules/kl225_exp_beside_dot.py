@@ -32,7 +32,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                     reported.add(id(call))
                     yield hit(
                         call,
-                        "tl.exp multiplies every element by log2(e) before the hardware's exp2: multiply "
+                        "tl.exp multiplies every element by log2(e) before the hardware's exp2: "
+                        "multiply "
                         "the scale "
                         "by 1.44269504 once and call tl.exp2",
                     )
@@ -46,9 +47,15 @@ def _is_score(kernel: KernelFacts, call: ast.Call) -> bool:
     score: ast.expr = node.left
     if isinstance(score, ast.Subscript):
         score = score.value
-    bound = [b.value for b in kernel.bindings.get(score.id, ())] if isinstance(score, ast.Name) else [score]
+    bound = (
+        [b.value for b in kernel.bindings.get(score.id, ())]
+        if isinstance(score, ast.Name)
+        else [score]
+    )
     return any(
-        isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) for value in bound for n in walk(value)
+        isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)
+        for value in bound
+        for n in walk(value)
     ) and any(
         kernel.called(n) == "dot"
         for value in _reach_values(kernel, bound)

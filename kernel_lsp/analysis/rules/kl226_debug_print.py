@@ -32,7 +32,9 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                     else "runs, by every program, and slows all of them"
                 )
                 yield hit(
-                    call, f"this prints whenever the kernel {when}: remove it, or choose it with a constexpr"
+                    call,
+                    f"this prints whenever the kernel {when}: remove it, or choose it with a "
+                    f"constexpr",
                 )
 
 

@@ -23,7 +23,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 reported.add(node.id)
                 yield hit(
                     node,
-                    f"a kernel cannot read the global {node.id}: write {node.id} = tl.constexpr(...) or "
+                    f"a kernel cannot read the global {node.id}: write {node.id} = "
+                    f"tl.constexpr(...) or "
                     "annotate it "
                     "with tl.constexpr",
                     variable=node.id,

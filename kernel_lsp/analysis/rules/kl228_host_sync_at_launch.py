@@ -26,7 +26,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                     reported.add(id(node))
                     yield hit(
                         node,
-                        ".item() waits until the device has finished everything before this launch can be "
+                        ".item() waits until the device has finished everything before this "
+                        "launch can be "
                         "queued: pass the tensor and load the value in the kernel",
                     )
 
@@ -37,7 +38,8 @@ def _num_reads(launch: LaunchExpression, name: str) -> int:
 
 
 def _synchronizing(site: RuleSite, launch: LaunchExpression, node: ast.Call) -> bool:
-    """``x.item()``; arguments mean another method of that name, and what the host made waits for nobody."""
+    """``x.item()``; arguments mean another method of that name, and what the host made waits for
+    nobody."""
     match node:
         case ast.Call(func=ast.Attribute(attr="item", value=value), args=[], keywords=[]):
             return not _is_of_the_host(site, launch, value)
@@ -51,7 +53,9 @@ def _is_of_the_host(site: RuleSite, launch: LaunchExpression, value: ast.expr) -
         made = site.file.dotted(node.func) or "" if isinstance(node, ast.Call) else ""
         if made.startswith(("numpy.", "math.")):
             return True
-        if made in ("torch.tensor", "torch.as_tensor", "torch.from_numpy") and isinstance(node, ast.Call):
+        if made in ("torch.tensor", "torch.as_tensor", "torch.from_numpy") and isinstance(
+            node, ast.Call
+        ):
             return not any(k.arg in ("device", None) for k in node.keywords)
         inner = node.func if isinstance(node, ast.Call) else node.value
         node = launch.resolve(inner)

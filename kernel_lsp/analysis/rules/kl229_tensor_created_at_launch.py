@@ -19,7 +19,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if first is not None:
             yield hit(
                 first,
-                "this tensor is built on the host and copied to the device at each launch, and the copy "
+                "this tensor is built on the host and copied to the device at each launch, and "
+                "the copy "
                 "waits: pass the numbers themselves, or keep the tensor between calls",
             )
 
@@ -31,7 +32,11 @@ def _made_on_host(site: RuleSite, launch: LaunchExpression, given: ast.expr) -> 
     while isinstance(node, ast.Call):
         if _is_made_of_numbers(site, node):
             return node if is_moved or _names_device(node) else None
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cuda", "contiguous"):
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in (
+            "to",
+            "cuda",
+            "contiguous",
+        ):
             return None
         is_moved |= node.func.attr == "cuda" or (node.func.attr == "to" and _names_device(node))
         node = launch.resolve(node.func.value)
@@ -39,7 +44,8 @@ def _made_on_host(site: RuleSite, launch: LaunchExpression, given: ast.expr) -> 
 
 
 def _is_made_of_numbers(site: RuleSite, call: ast.Call) -> bool:
-    """``torch.as_tensor`` leaves a tensor where it is, so it counts with numbers written out alone."""
+    """``torch.as_tensor`` leaves a tensor where it is, so it counts with numbers written out
+    alone."""
     made = site.file.dotted(call.func)
     is_written = bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple | ast.ListComp)
     return made in _FROM_HOST or (made == "torch.as_tensor" and is_written)

@@ -11,11 +11,14 @@ from kernel_lsp.records import TargetKind
 def _check(site: RuleSite) -> Iterator[Hit]:
     for kernel in site.kernels:
         for access in kernel.accesses:
-            has_mask = len(access.call.args) > 1 or any(k.arg == "mask" for k in access.call.keywords)
+            has_mask = len(access.call.args) > 1 or any(
+                k.arg == "mask" for k in access.call.keywords
+            )
             if access.is_load and access.other is not None and not has_mask:
                 yield hit(
                     access.call,
-                    "tl.load refuses other= without a mask: pass the mask that it fills, or leave other out",
+                    "tl.load refuses other= without a mask: pass the mask that it fills, or leave "
+                    "other out",
                 )
 
 

@@ -25,7 +25,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if not _checks(launch, given, fixed):
                 yield hit(
                     given,
-                    f"the kernel makes one tile of {fixed} elements for {bound} of them: whatever is beyond "
+                    f"the kernel makes one tile of {fixed} elements for {bound} of them: whatever "
+                    f"is beyond "
                     "is "
                     f"left out. Use triton.next_power_of_2, or a loop over the row",
                     parameter=length,
@@ -34,7 +35,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 
 
 def _whole_rows(kernel: KernelFacts) -> set[tuple[str, str]]:
-    """(constexpr, runtime bound) of ``lanes < bound`` where lanes is the range itself, on no loop's way."""
+    """(constexpr, runtime bound) of ``lanes < bound`` where lanes is the range itself, on no
+    loop's way."""
     found: set[tuple[str, str]] = set()
     if kernel.loops:
         return found
@@ -44,7 +46,11 @@ def _whole_rows(kernel: KernelFacts) -> set[tuple[str, str]]:
                 bound in kernel.parameters and bound not in kernel.constexprs
             ):
                 lanes = kernel.resolve(left)
-                if isinstance(lanes, ast.Call) and kernel.called(lanes) == "arange" and len(lanes.args) == 2:
+                if (
+                    isinstance(lanes, ast.Call)
+                    and kernel.called(lanes) == "arange"
+                    and len(lanes.args) == 2
+                ):
                     length = lanes.args[1]
                     if isinstance(length, ast.Name) and length.id in kernel.constexprs:
                         found.add((length.id, bound))
@@ -69,7 +75,8 @@ def _is_within(launch: LaunchExpression, bound: str, fixed: int) -> bool:
 
 
 def _checks(launch: LaunchExpression, given: ast.expr, fixed: int) -> bool:
-    """The launcher compares or limits something, or says the length elsewhere: ``x.view(-1, 1024)``."""
+    """The launcher compares or limits something, or says the length elsewhere: ``x.view(-1,
+    1024)``."""
     own = launch.resolve(given)
     return any(
         (

@@ -25,7 +25,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             for division in _poisoned_quotients(kernel, reduction):
                 yield hit(
                     division,
-                    f"masked lanes divide by zero here, and tl.{reduction.name} takes the infinity or NaN "
+                    f"masked lanes divide by zero here, and tl.{reduction.name} takes the "
+                    f"infinity or NaN "
                     "in: "
                     "load the divisor with other=1.0, or choose with tl.where before reducing",
                     reduction=reduction.name,

@@ -25,10 +25,14 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 continue
             if not all(_is_settled(kernel, name) for name in names_in(mask)):
                 continue
-            if ast.dump(load.mask) == ast.dump(mask) and _value(load.other) == _value(filler) is not None:
+            if (
+                ast.dump(load.mask) == ast.dump(mask)
+                and _value(load.other) == _value(filler) is not None
+            ):
                 yield hit(
                     call,
-                    f"the load has filled the lanes outside this mask with {ast.unparse(filler)} already: "
+                    f"the load has filled the lanes outside this mask with {ast.unparse(filler)} "
+                    f"already: "
                     "tl.where only repeats it",
                 )
 

@@ -29,7 +29,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 base = kernel.base(load.pointer)
                 yield hit(
                     load.call,
-                    f"threads of one program store to {base} above and read each other's elements here: put "
+                    f"threads of one program store to {base} above and read each other's elements "
+                    f"here: put "
                     "tl.debug_barrier() between",
                     parameter=base,
                 )
@@ -38,7 +39,12 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 def _reads_back(kernel: KernelFacts, store: PointerAccess, load: PointerAccess) -> bool:
     """The same memory through lanes of another order, one after the other."""
     base = kernel.base(load.pointer)
-    if not load.is_load or base is None or base != kernel.base(store.pointer) or store.block != load.block:
+    if (
+        not load.is_load
+        or base is None
+        or base != kernel.base(store.pointer)
+        or store.block != load.block
+    ):
         return False
     written, read = _terms(kernel, store.pointer), _terms(kernel, load.pointer)
     # Terms that both have in common are the place; what remains is the order of the lanes.
@@ -64,7 +70,8 @@ def _terms(kernel: KernelFacts, pointer: ast.expr) -> dict[str, ast.expr]:
 
 
 def _permutes(kernel: KernelFacts, written: list[ast.expr], read: list[ast.expr]) -> bool:
-    """One lane term each, of which one is computed from the other's range: ``lanes`` and ``lanes ^ 4``."""
+    """One lane term each, of which one is computed from the other's range: ``lanes`` and ``lanes ^
+    4``."""
     if len(written) != 1 or len(read) != 1:
         return False
     plain, shuffled = written[0], read[0]

@@ -22,7 +22,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if isinstance(hinted, ast.BinOp) and isinstance(hinted.op, ast.Mod):
                 yield hit(
                     call,
-                    "after % the compiler knows no alignment, and without it a contiguous tile is still "
+                    "after % the compiler knows no alignment, and without it a contiguous tile "
+                    "is still "
                     "loaded "
                     "element by element: tl.max_contiguous(tl.multiple_of(x, BLOCK), BLOCK)",
                 )

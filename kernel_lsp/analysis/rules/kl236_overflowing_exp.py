@@ -30,7 +30,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             elif isinstance(node, ast.BinOp) and _is_tanh(kernel, node):
                 yield hit(
                     node,
-                    "infinity divided by infinity is NaN for arguments above 44: 1 - 2 / (1 + tl.exp(2 * "
+                    "infinity divided by infinity is NaN for arguments above 44: 1 - 2 / (1 + "
+                    "tl.exp(2 * "
                     "x)), or "
                     "libdevice.tanh",
                 )
@@ -39,7 +40,9 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 def _is_softplus(kernel: KernelFacts, node: ast.Call) -> bool:
     if kernel.called(node) not in _LOG or not node.args:
         return False
-    return (power := _plus_one(kernel, node.args[0])) is not None and not is_limited(kernel, power.args[0])
+    return (power := _plus_one(kernel, node.args[0])) is not None and not is_limited(
+        kernel, power.args[0]
+    )
 
 
 def _is_tanh(kernel: KernelFacts, node: ast.BinOp) -> bool:

@@ -26,7 +26,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if factor is not None and all(_is_a_width(launch, factor) for launch in launches):
             yield hit(
                 access.call,
-                f"neighboring lanes are {factor} elements apart, so one warp touches {factor} times as much "
+                f"neighboring lanes are {factor} elements apart, so one warp touches {factor} "
+                f"times as much "
                 "memory: "
                 "let lanes run along the contiguous axis",
                 factor=factor,
@@ -43,7 +44,11 @@ def _lane_factor(kernel: KernelFacts, access: PointerAccess) -> str | None:
                 return None  # the loop goes along the row, and finds it in the cache
             # Without it the kernel wants one element of each row, and has no other way to it.
             is_column |= any(atom.startswith("pid:") for atom in kernel.atoms(node))
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_lanes(kernel, node.left):
+        elif (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mult)
+            and _is_lanes(kernel, node.left)
+        ):
             if not isinstance(node.right, ast.Name) or node.right.id not in kernel.parameters:
                 return None
             factors.add(node.right.id)
@@ -78,12 +83,16 @@ def _is_lanes(kernel: KernelFacts, node: ast.expr) -> bool:
 
 
 def _is_a_width(launch: LaunchExpression, parameter: str) -> bool:
-    """The last or a middle dimension's length: more than one element in any tensor worth a kernel."""
+    """The last or a middle dimension's length: more than one element in any tensor worth a
+    kernel."""
     given = launch.arguments.get(parameter)
     if given is None:
         return False
     match launch.resolve(given):
-        case ast.Subscript(value=ast.Attribute(attr="shape")) | ast.Call(func=ast.Attribute(attr="size")):
+        case (
+            ast.Subscript(value=ast.Attribute(attr="shape"))
+            | ast.Call(func=ast.Attribute(attr="size"))
+        ):
             return True
         case ast.Constant() as number:
             return (integer(number) or 0) >= 8

@@ -18,7 +18,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if keyword.arg in tuned:
                 yield hit(
                     keyword,
-                    f"autotuning sets {keyword.arg} itself, and Triton refuses a second value: leave it out "
+                    f"autotuning sets {keyword.arg} itself, and Triton refuses a second value: "
+                    f"leave it out "
                     "here",
                     parameter=keyword.arg,
                 )

@@ -20,7 +20,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 if isinstance(bound, ast.Name) and bound.id in runtime:
                     yield hit(
                         bound,
-                        f"tl.static_range unrolls while compiling, and {bound.id} is known only at the "
+                        f"tl.static_range unrolls while compiling, and {bound.id} is known only "
+                        f"at the "
                         "launch: "
                         "annotate it with tl.constexpr, or use range",
                         parameter=bound.id,

@@ -17,7 +17,8 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             if _counts_elements(launch, axis) and not _is_compared(launch, axis):
                 yield hit(
                     axis,
-                    "the second and third axis of a grid end at 65,535 programs, and the launch fails "
+                    "the second and third axis of a grid end at 65,535 programs, and the "
+                    "launch fails "
                     "beyond: put "
                     "what grows with the data first",
                 )
@@ -30,14 +31,17 @@ def _counts_elements(launch: LaunchExpression, axis: ast.expr) -> bool:
         return False
     total = launch.resolve(node.left)
     return (
-        isinstance(total, ast.Call) and isinstance(total.func, ast.Attribute) and total.func.attr == "numel"
+        isinstance(total, ast.Call)
+        and isinstance(total.func, ast.Attribute)
+        and total.func.attr == "numel"
     )
 
 
 def _is_compared(launch: LaunchExpression, axis: ast.expr) -> bool:
     wanted = ast.dump(axis)
     return any(
-        isinstance(n, ast.Compare) and any(ast.dump(side) == wanted for side in (n.left, *n.comparators))
+        isinstance(n, ast.Compare)
+        and any(ast.dump(side) == wanted for side in (n.left, *n.comparators))
         for n in walk(launch.launcher)
     )
 

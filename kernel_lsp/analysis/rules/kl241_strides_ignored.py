@@ -1,4 +1,5 @@
-"""KL241: a kernel that reads a tensor as if it were contiguous, and a launcher that does not make sure."""
+"""KL241: a kernel that reads a tensor as if it were contiguous, and a launcher that does not make
+sure."""
 
 from __future__ import annotations
 
@@ -26,11 +27,17 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     for launch in site.launches:
         if launch.launcher.decorator_list or _minds_layout(launch):
             continue
-        tensors = {p.arg for p in parameters(launch.launcher) if _is_tensor(p) and launch.is_untouched(p.arg)}
+        tensors = {
+            p.arg
+            for p in parameters(launch.launcher)
+            if _is_tensor(p) and launch.is_untouched(p.arg)
+        }
         stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
         reads = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load} - stored
         passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
-        plain = [(n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors]
+        plain = [
+            (n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors
+        ]
         is_elementwise = any(_is_elementwise(launch, given.id) for _, given in plain)
         if (
             is_elementwise
@@ -53,7 +60,9 @@ def _is_elementwise(launch: LaunchExpression, tensor: str) -> bool:
     is_made = is_counted = False
     for given in launch.arguments.values():
         match launch.resolve(given):
-            case ast.Call(func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[ast.Name(id=name), *_]):
+            case ast.Call(
+                func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[ast.Name(id=name), *_]
+            ):
                 is_made |= name == tensor
             case ast.Call(func=ast.Attribute(attr="numel")):
                 is_counted = True
@@ -72,14 +81,16 @@ def _is_called_here(site: RuleSite, launch: LaunchExpression) -> bool:
     """Another function of the file calls the launcher, and may have made the tensor contiguous."""
     name = launch.launcher.name
     return name.startswith("_") or any(
-        isinstance(n, ast.Name | ast.Attribute) and (n.id if isinstance(n, ast.Name) else n.attr) == name
+        isinstance(n, ast.Name | ast.Attribute)
+        and (n.id if isinstance(n, ast.Name) else n.attr) == name
         for n in walk(site.file.tree)
         if n is not launch.launcher
     )
 
 
 def _may_be_checked(site: RuleSite, launch: LaunchExpression, tensors: set[str]) -> bool:
-    """A function that is neither Python's nor torch's gets a tensor: perhaps it refuses what is not dense."""
+    """A function that is neither Python's nor torch's gets a tensor: perhaps it refuses what is
+    not dense."""
     for call in (n for n in walk(launch.launcher) if isinstance(n, ast.Call)):
         if not any(isinstance(a, ast.Name) and a.id in tensors for a in call.args):
             continue

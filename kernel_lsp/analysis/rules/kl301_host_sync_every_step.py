@@ -30,7 +30,8 @@ def _check(script: Script) -> Iterator[Hit]:
             more = f" (and line {', '.join(map(str, lines))})" if lines else ""
             yield hit(
                 node,
-                f"{what} at every step makes the CPU wait until the GPU has done the step, so that it cannot "
+                f"{what} at every step makes the CPU wait until the GPU has done the step, so "
+                f"that it cannot "
                 f"queue the next one meanwhile; keep the tensor, and read it every n steps{more}",
                 what=what,
                 lines=lines,
@@ -60,7 +61,11 @@ def _wait(script: Script, step: ScriptStep, node: ast.expr, losses: frozenset[st
         return ".item()"
     if name == "cpu" and step.trains and _is_about(node.func, losses):
         return ".cpu()"
-    if isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and _is_named(node.args, losses):
+    if (
+        isinstance(node.func, ast.Name)
+        and node.func.id in ("float", "int")
+        and _is_named(node.args, losses)
+    ):
         return f"{node.func.id}() of a tensor"
     called = name or (node.func.id if isinstance(node.func, ast.Name) else None)
     written = [*node.args, *(k.value for k in node.keywords)]
@@ -78,7 +83,9 @@ def _writes(value: ast.expr, losses: frozenset[str]) -> bool:
         case ast.Dict(values=values):
             return any(_writes(v, losses) for v in values)
         case ast.JoinedStr(values=parts):
-            return any(isinstance(p, ast.FormattedValue) and _writes(p.value, losses) for p in parts)
+            return any(
+                isinstance(p, ast.FormattedValue) and _writes(p.value, losses) for p in parts
+            )
         case ast.Call(func=ast.Attribute(attr=attr), args=args) if attr in _FORMATTERS:
             return any(_writes(a, losses) for a in args)
         case ast.Call(func=ast.Name(id=name), args=args) if name in _FORMATTERS:
@@ -115,19 +122,23 @@ def _is_on_host(script: Script, function: ast.expr) -> bool:
     for inner in walk(function.value):
         if isinstance(inner, ast.Attribute) and inner.attr in _HOST:
             return True
-        if isinstance(inner, ast.Name) and (script.file.imports.get(inner.id) or "").startswith("numpy"):
+        if isinstance(inner, ast.Name) and (script.file.imports.get(inner.id) or "").startswith(
+            "numpy"
+        ):
             return True
     return False
 
 
 def _needs_values(step: ScriptStep) -> bool:
-    """A simulator, a replay memory or a queue takes values at every step, an evaluation collects them
-    on the host, or time is taken: it waits anyway."""
+    """A simulator, a replay memory or a queue takes values at every step, an evaluation collects
+    them on the host, or time is taken: it waits anyway."""
     for _, call in step.calls():
         name = method(call)
         if not step.trains and (name in _COLLECTING or ast.unparse(call.func) in _COLLECTING):
             return True
-        if name in ("tolist", "perf_counter") or (name == "step" and "env" in ast.unparse(call.func).lower()):
+        if name in ("tolist", "perf_counter") or (
+            name == "step" and "env" in ast.unparse(call.func).lower()
+        ):
             return True
         if ast.unparse(call.func) in ("time", "time.time"):
             return True

@@ -17,10 +17,15 @@ def _check(script: Script) -> Iterator[Hit]:
         if method(call) == "zero_grad" and is_literal(keyword(call, "set_to_none"), False):
             yield hit(
                 call,
-                "zero_grad(set_to_none=False) writes zeros into every gradient, and backward adds to them; "
+                "zero_grad(set_to_none=False) writes zeros into every gradient, and backward adds "
+                "to them; "
                 "with the default (True) backward writes them once",
             )
-        elif method(call) == "zero_" and _is_gradient(call.func) and _is_in_parameter_loop(script, call):
+        elif (
+            method(call) == "zero_"
+            and _is_gradient(call.func)
+            and _is_in_parameter_loop(script, call)
+        ):
             yield hit(
                 call,
                 "gradients are zeroed one by one, a kernel for each parameter at every step; "

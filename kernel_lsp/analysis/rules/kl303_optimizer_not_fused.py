@@ -22,17 +22,22 @@ def _check(script: Script) -> Iterator[Hit]:
         if not (dotted or "").startswith("torch.optim.") or has_star(call):
             continue
         name = (dotted or "").rpartition(".")[2]
-        if is_literal(keyword(call, "foreach"), False) and not is_literal(keyword(call, "fused"), True):
+        if is_literal(keyword(call, "foreach"), False) and not is_literal(
+            keyword(call, "fused"), True
+        ):
             yield hit(
                 call,
-                f"{name}(foreach=False) launches several kernels for each parameter; the default updates "
-                "many parameters per kernel, and fused=True all of them in one pass where it is supported",
+                f"{name}(foreach=False) launches several kernels for each parameter; the default "
+                f"updates "
+                "many parameters per kernel, and fused=True all of them in one pass where it is "
+                "supported",
                 optimizer=name,
             )
         elif dotted in _FUSED and _trains_on_cuda(script) and _is_left_open(call):
             yield hit(
                 call,
-                f"{name} reads and writes every parameter and state once per operation of its formula; "
+                f"{name} reads and writes every parameter and state once per operation of its "
+                f"formula; "
                 "fused=True updates them in one pass on CUDA",
                 optimizer=name,
             )

@@ -10,7 +10,8 @@ from kernel_lsp.analysis.scripts import Script, each_time, has_star, keyword, me
 from kernel_lsp.analysis.source import words
 
 _MAKERS = frozenset(
-    f"torch.{name}" for name in words("arange zeros ones full empty eye linspace rand randn randint randperm")
+    f"torch.{name}"
+    for name in words("arange zeros ones full empty eye linspace rand randn randint randperm")
 )
 _SHAPED = frozenset({"torch.tril", "torch.triu"})
 # They leave the tensor where it is.
@@ -79,8 +80,11 @@ def _made_on_host(script: Script, moved: ast.Call) -> ast.Call | None:
 
 
 def _is_left_open(call: ast.Call) -> bool:
-    """It says neither where to make the tensor nor of which generator, which lives on one device."""
-    return not has_star(call) and not any(k.arg in ("device", "generator", "out") for k in call.keywords)
+    """It says neither where to make the tensor nor of which generator, which lives on one
+    device."""
+    return not has_star(call) and not any(
+        k.arg in ("device", "generator", "out") for k in call.keywords
+    )
 
 
 KL304 = ScriptRule(

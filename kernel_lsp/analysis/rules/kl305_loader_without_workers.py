@@ -12,10 +12,13 @@ from kernel_lsp.analysis.scripts import Script
 def _check(script: Script) -> Iterator[Hit]:
     for loader in training_loaders(script):
         if not loader.is_open and is_off(loader.workers):
-            pinned = "" if not is_off(loader.pinned) else " and pin_memory=True lets copies overlap them"
+            pinned = (
+                "" if not is_off(loader.pinned) else " and pin_memory=True lets copies overlap them"
+            )
             yield hit(
                 loader.call.func,
-                "DataLoader without workers makes each batch in the training process, while the GPU waits; "
+                "DataLoader without workers makes each batch in the training process, while the "
+                "GPU waits; "
                 f"num_workers=4 makes batches during the steps{pinned}",
             )
 

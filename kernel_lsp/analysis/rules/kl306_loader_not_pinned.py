@@ -14,15 +14,19 @@ _COPIES = re.compile(r"LightningModule|\bAccelerator\(|\bFabric\(")
 
 
 def _check(script: Script) -> Iterator[Hit]:
-    if not (any(True for step in script.steps for _ in copies(step)) or _COPIES.search(script.file.text)):
+    if not (
+        any(True for step in script.steps for _ in copies(step)) or _COPIES.search(script.file.text)
+    ):
         return
     for loader in training_loaders(script):
         # Without workers a missing pin_memory is told by KL305.
         if not loader.is_open and not is_off(loader.workers) and is_off(loader.pinned):
             yield hit(
                 loader.call.func,
-                "DataLoader without pin_memory=True hands out pageable memory, which the driver copies once "
-                "more on its way to the GPU, and which .to(device, non_blocking=True) cannot copy meanwhile",
+                "DataLoader without pin_memory=True hands out pageable memory, which the driver "
+                "copies once "
+                "more on its way to the GPU, and which .to(device, non_blocking=True) cannot copy "
+                "meanwhile",
             )
 
 

@@ -20,7 +20,8 @@ def _check(script: Script) -> Iterator[Hit]:
             more = f" (and line {', '.join(map(str, lines))})" if lines else ""
             yield hit(
                 found[0],
-                "the CPU waits for this copy although the loader pins its memory; non_blocking=True queues "
+                "the CPU waits for this copy although the loader pins its memory; "
+                "non_blocking=True queues "
                 f"it and goes on{more}",
                 lines=lines,
             )

@@ -26,13 +26,18 @@ def _check(script: Script) -> Iterator[Hit]:
             _is_autocast(script, i.context_expr) for i in node.items
         ):
             continue
-        inside = [n for statement in node.body for n in same_scope(statement) if isinstance(n, ast.Call)]
-        found = next((call for call in inside if is_backward(call) or is_optimizer_step(call)), None)
+        inside = [
+            n for statement in node.body for n in same_scope(statement) if isinstance(n, ast.Call)
+        ]
+        found = next(
+            (call for call in inside if is_backward(call) or is_optimizer_step(call)), None
+        )
         if found is not None:
             what = "backward" if is_backward(found) else "the optimizer's step"
             yield hit(
                 found,
-                f"{what} runs inside autocast; it is for the forward pass and the loss: backward takes each "
+                f"{what} runs inside autocast; it is for the forward pass and the loss: backward "
+                f"takes each "
                 "operation's dtype from its forward by itself",
             )
 

@@ -1,4 +1,5 @@
-"""KL309: a training script multiplies float32 matrices on CUDA without TF32 and without autocast."""
+"""KL309: a training script multiplies float32 matrices on CUDA without TF32 and without
+autocast."""
 
 from __future__ import annotations
 
@@ -29,15 +30,21 @@ def _check(script: Script) -> Iterator[Hit]:
         yield hit(
             place,
             "matrix products of float32 run without tensor cores here; "
-            'torch.set_float32_matmul_precision("high") lets them take TF32, with 10 bits of mantissa',
+            'torch.set_float32_matmul_precision("high") lets them take TF32, with 10 bits of '
+            "mantissa",
         )
 
 
 def _is_entry(script: Script) -> bool:
     """The file is run itself: it decides about such switches."""
-    if any(step.function is None and not isinstance(step.owner, ast.FunctionDef) for step in script.training):
+    if any(
+        step.function is None and not isinstance(step.owner, ast.FunctionDef)
+        for step in script.training
+    ):
         return True
-    return any(isinstance(n, ast.If) and "__name__" in ast.unparse(n.test) for n in script.file.tree.body)
+    return any(
+        isinstance(n, ast.If) and "__name__" in ast.unparse(n.test) for n in script.file.tree.body
+    )
 
 
 def _choice_of_device(script: Script) -> ast.expr | None:

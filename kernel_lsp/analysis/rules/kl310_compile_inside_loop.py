@@ -43,12 +43,15 @@ def _repeats_itself(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
     if isinstance(loop, ast.While):
         return True
     own = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
-    made = [n for n in walk(loop) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("compile")]
+    made = [
+        n for n in walk(loop) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("compile")
+    ]
     used = {n.id for call in made for n in walk(call) if isinstance(n, ast.Name)}
     from_own = {
         t.id
         for s in walk(loop)
-        if isinstance(s, ast.Assign) and any(isinstance(n, ast.Name) and n.id in own for n in walk(s.value))
+        if isinstance(s, ast.Assign)
+        and any(isinstance(n, ast.Name) and n.id in own for n in walk(s.value))
         for t in s.targets
         if isinstance(t, ast.Name)
     }
@@ -68,7 +71,8 @@ def _place_of(script: Script, function: FunctionNode) -> str | None:
 def _hit(node: ast.expr, place: str) -> Hit:
     return hit(
         node,
-        f"torch.compile is called at every round of {place}: each call wraps and guards anew, and may "
+        f"torch.compile is called at every round of {place}: each call wraps and guards anew, "
+        f"and may "
         "compile again (seconds to minutes); call it once, before",
         place=place,
     )

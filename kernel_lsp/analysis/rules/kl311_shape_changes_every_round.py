@@ -30,7 +30,8 @@ def _changing(call: ast.Call, counters: frozenset[str], grown: frozenset[str]) -
     if argument is not None:
         yield hit(
             argument,
-            "the compiled function gets another shape in each round: it is compiled for the first one, and "
+            "the compiled function gets another shape in each round: it is compiled for the first "
+            "one, and "
             "again, for any size, at the second; pad to one size, or say dynamic=True",
         )
 

@@ -9,9 +9,11 @@ from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script, each_time, own_nodes
 
 _WHY = {
-    "torch.cuda.empty_cache": "torch.cuda.empty_cache() at every step waits for the GPU and hands its memory "
+    "torch.cuda.empty_cache": "torch.cuda.empty_cache() at every step waits for the GPU and hands "
+    "its memory "
     "back, so that the next step asks the driver for it again",
-    "gc.collect": "gc.collect() at every step walks all of Python's objects while nothing is queued",
+    "gc.collect": "gc.collect() at every step walks all of Python's objects while nothing "
+    "is queued",
 }
 
 

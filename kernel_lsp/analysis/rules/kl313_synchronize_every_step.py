@@ -22,7 +22,10 @@ def _check(script: Script) -> Iterator[Hit]:
         if _TIMED.search(ast.unparse(around)):
             continue
         for _, call in step.calls():
-            if script.file.dotted(call.func) in ("torch.cuda.synchronize", "torch.accelerator.synchronize"):
+            if script.file.dotted(call.func) in (
+                "torch.cuda.synchronize",
+                "torch.accelerator.synchronize",
+            ):
                 yield hit(
                     call,
                     "synchronize() at every step makes the CPU wait for everything that is queued; "

@@ -16,14 +16,19 @@ _HALF = re.compile(r"(?<!b)float16\b|\bfp16\b|\.half\(", re.IGNORECASE)
 
 def _check(script: Script) -> Iterator[Hit]:
     casts = [call for call, _ in script.constructed(*_AUTOCAST)]
-    if not casts or not all(_is_bfloat16(script, call) for call in casts) or _HALF.search(script.file.text):
+    if (
+        not casts
+        or not all(_is_bfloat16(script, call) for call in casts)
+        or _HALF.search(script.file.text)
+    ):
         return
     for call, _ in script.constructed(*_SCALERS):
         enabled = keyword(call, "enabled")
         if enabled is None or is_literal(enabled, True):
             yield hit(
                 call,
-                "bfloat16 has the range of float32 and needs no GradScaler, which checks every gradient at "
+                "bfloat16 has the range of float32 and needs no GradScaler, which checks every "
+                "gradient at "
                 "every step and waits for the answer",
             )
 

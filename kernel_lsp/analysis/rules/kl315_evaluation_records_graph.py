@@ -10,7 +10,9 @@ from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Loop, Script, each_time, method, own_nodes, same_scope
 from kernel_lsp.analysis.source import FunctionNode
 
-_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad|GradMode|autograd|backward")
+_OFF = re.compile(
+    r"no_grad|inference_mode|set_grad_enabled|requires_grad|GradMode|autograd|backward"
+)
 
 
 def _check(script: Script) -> Iterator[Hit]:
@@ -30,7 +32,8 @@ def _check(script: Script) -> Iterator[Hit]:
             if (call := _calls(loop, modules)) is not None:
                 yield hit(
                     call,
-                    "this evaluates with gradients recorded: every activation is kept until the result is "
+                    "this evaluates with gradients recorded: every activation is kept until the "
+                    "result is "
                     "gone; torch.inference_mode() (or no_grad) around it keeps none",
                 )
                 break
@@ -42,7 +45,9 @@ def _evaluated_names(body: list[ast.stmt]) -> dict[str, int]:
         ast.unparse(node.func.value): node.lineno
         for statement in body
         for node in same_scope(statement)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method(node) == "eval"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and method(node) == "eval"
         if not node.args
     }
 
@@ -58,7 +63,8 @@ def _calls(loop: Loop, modules: dict[str, int]) -> ast.Call | None:
 
 
 def _is_called_with_grad(script: Script, function: FunctionNode) -> bool:
-    """The file calls it, and nowhere under a context or in a function that switches gradients off."""
+    """The file calls it, and nowhere under a context or in a function that switches gradients
+    off."""
     calls = [c for c, _ in script.calls if _name(c) == function.name]
     return bool(calls) and not any(_is_off_around(script, call) for call in calls)
 
@@ -67,7 +73,9 @@ def _is_off_around(script: Script, call: ast.Call) -> bool:
     for node in script.around(call):
         if isinstance(node, ast.With) and any(_OFF.search(ast.unparse(i)) for i in node.items):
             return True
-        if isinstance(node, FunctionNode) and any(_OFF.search(ast.unparse(d)) for d in node.decorator_list):
+        if isinstance(node, FunctionNode) and any(
+            _OFF.search(ast.unparse(d)) for d in node.decorator_list
+        ):
             return True
     return False
 

@@ -18,7 +18,11 @@ def _check(script: Script) -> Iterator[Hit]:
         losses = {name for name in step.losses if not _is_number(bound.get(name, []))}
         for statement in step.statements:
             found = _find_kept(statement, losses)
-            if found is not None and found[0] not in bound and not _is_needed(script, step, found[0]):
+            if (
+                found is not None
+                and found[0] not in bound
+                and not _is_needed(script, step, found[0])
+            ):
                 yield _hit(found[1])
 
 
@@ -27,7 +31,8 @@ def _find_kept(statement: ast.stmt, losses: set[str]) -> tuple[str, ast.Name] | 
     match statement:
         case ast.Expr(
             value=ast.Call(
-                func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[ast.Name() as loss]
+                func=ast.Attribute(value=ast.Name(id=name), attr="append"),
+                args=[ast.Name() as loss],
             )
         ) if loss.id in losses:
             return name, loss
@@ -60,7 +65,8 @@ def _bound(step: ScriptStep) -> dict[str, list[ast.expr]]:
 def _is_number(values: list[ast.expr]) -> bool:
     """Some assignment makes it a plain number, or takes it off the graph."""
     return any(
-        method(n) in ("item", "detach", "cpu") or (isinstance(n, ast.Call) and ast.unparse(n.func) == "float")
+        method(n) in ("item", "detach", "cpu")
+        or (isinstance(n, ast.Call) and ast.unparse(n.func) == "float")
         for value in values
         for n in walk(value)
     )

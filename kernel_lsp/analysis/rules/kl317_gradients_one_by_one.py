@@ -18,7 +18,8 @@ def _check(script: Script) -> Iterator[Hit]:
         if is_literal(keyword(call, "foreach"), False) and not is_chosen:
             yield hit(
                 call,
-                "foreach=False makes several kernels for each gradient; the default takes many at once",
+                "foreach=False makes several kernels for each gradient; the default takes many "
+                "at once",
             )
     if ".grad" not in script.file.text:
         return
@@ -58,7 +59,8 @@ def _loop(loop: ast.For) -> Iterator[Hit]:
     elif clamp is not None:
         yield hit(
             clamp,
-            "gradients are clipped parameter by parameter; torch.nn.utils.clip_grad_value_ takes all at once",
+            "gradients are clipped parameter by parameter; torch.nn.utils.clip_grad_value_ takes "
+            "all at once",
         )
 
 

@@ -11,7 +11,9 @@ from kernel_lsp.analysis.scripts import Script
 from kernel_lsp.analysis.source import FunctionNode, walk
 
 _PAST = re.compile(r"past|cache|prev", re.IGNORECASE)
-_KEYS = re.compile(r"^(self\.)?(cached_|new_|cur_)?(k|v|key|value|keys|values|kv)(_|\d|$)", re.IGNORECASE)
+_KEYS = re.compile(
+    r"^(self\.)?(cached_|new_|cur_)?(k|v|key|value|keys|values|kv)(_|\d|$)", re.IGNORECASE
+)
 _CAT = ("torch.cat", "torch.concat", "torch.concatenate")
 
 
@@ -21,7 +23,9 @@ def _check(script: Script) -> Iterator[Hit]:
     seen: set[int] = set()
     for call, _ in script.constructed(*_CAT):
         match call.args:
-            case [ast.List(elts=[past, new]) | ast.Tuple(elts=[past, new]), *_] if _is_cache(past, new):
+            case [ast.List(elts=[past, new]) | ast.Tuple(elts=[past, new]), *_] if _is_cache(
+                past, new
+            ):
                 function = script.function_of(call)
                 if function is None or id(function) in seen:  # keys and values: one hint is enough
                     continue
@@ -29,7 +33,8 @@ def _check(script: Script) -> Iterator[Hit]:
                     seen.add(id(function))
                     yield hit(
                         call,
-                        "the cache is allocated and copied whole for every new token; allocate it once at "
+                        "the cache is allocated and copied whole for every new token; allocate it "
+                        "once at "
                         "its full length and write the token's rows into it",
                     )
 
@@ -41,8 +46,11 @@ def _is_cache(past: ast.expr, new: ast.expr) -> bool:
     return old != added and _PAST.search(old) is not None and _KEYS.search(added) is not None
 
 
-def _is_kept(script: Script, function: FunctionNode, call: ast.Call, past: ast.expr, new: ast.expr) -> bool:
-    """The result is the next call's past: it replaces the new keys and is returned, or stored, as a cache."""
+def _is_kept(
+    script: Script, function: FunctionNode, call: ast.Call, past: ast.expr, new: ast.expr
+) -> bool:
+    """The result is the next call's past: it replaces the new keys and is returned, or stored, as
+    a cache."""
     match script.parents.get(call):
         case ast.Assign(targets=[target]):
             name = ast.unparse(target)
@@ -59,7 +67,9 @@ def _stores(node: ast.AST, name: str) -> bool:
         return ast.unparse(node.elts[0]) == name
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript | ast.Attribute):
         is_past = _PAST.search(ast.unparse(node.targets[0])) is not None
-        return is_past and any(ast.unparse(n) == name for n in walk(node.value) if isinstance(n, ast.Name))
+        return is_past and any(
+            ast.unparse(n) == name for n in walk(node.value) if isinstance(n, ast.Name)
+        )
     return False
 
 

@@ -28,7 +28,8 @@ def _check(script: Script) -> Iterator[Hit]:
             if call is not None:
                 yield hit(
                     call,
-                    "every token runs the model over all tokens before it, again, and in a new shape; "
+                    "every token runs the model over all tokens before it, again, and in a new "
+                    "shape; "
                     "a key-value cache leaves one token per call",
                 )
 
@@ -41,11 +42,15 @@ def _whole_sequence(script: Script, loop: Loop) -> ast.Call | None:
     views = set(grown)
     for statement in statements:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(value, ast.Call):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(
+                value, ast.Call
+            ):
                 if _is_view(value, views):
                     views.add(name)
         for node in own_nodes(statement):
-            is_model = isinstance(node, ast.Call) and _MODEL.search(ast.unparse(node.func)) is not None
+            is_model = (
+                isinstance(node, ast.Call) and _MODEL.search(ast.unparse(node.func)) is not None
+            )
             if is_model and node.args and _is_view(node.args[0], views):  # type: ignore[attr-defined]
                 return node  # type: ignore[return-value]
     return None
@@ -64,7 +69,8 @@ def _growing_name(script: Script, statement: ast.stmt) -> str | None:
 
 
 def _is_view(node: ast.expr, names: set[str]) -> bool:
-    """``x``, ``x[:, -n:]`` and ``x if .. else x[:, -n:]``; not ``x[:, -1:]``, which is one token."""
+    """``x``, ``x[:, -n:]`` and ``x if .. else x[:, -n:]``; not ``x[:, -1:]``, which is one
+    token."""
     match node:
         case ast.Name(id=name):
             return name in names

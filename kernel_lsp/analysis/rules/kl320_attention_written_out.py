@@ -1,4 +1,5 @@
-"""KL320: attention as products and a softmax, where one operation does it without the matrix of weights."""
+"""KL320: attention as products and a softmax, where one operation does it without the matrix of
+weights."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _MASKS = words("masked_fill masked_fill_ where add add_ mul mul_ div div_ sub cl
 
 
 def _check(site: RuleSite) -> Iterator[Hit]:
-    # With a learned temperature it is mostly attention between channels: heads as long as the input.
+    # With a learned temperature it is mostly attention between channels: heads as long as the
+    # input.
     if "softmax" not in site.called_names or _CHOSEN.search(site.file.text):
         return
     for function in site.functions:
@@ -35,13 +37,15 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         if found is not None:
             yield hit(
                 found,
-                "attention is written out: scores and weights go through memory, of the sequence's length "
+                "attention is written out: scores and weights go through memory, of the "
+                "sequence's length "
                 "squared; F.scaled_dot_product_attention keeps them on the chip",
             )
 
 
 class _Reader:
-    """Which names hold scores (q @ k.T) or weights (their softmax), in the order of the statements."""
+    """Which names hold scores (q @ k.T) or weights (their softmax), in the order of the
+    statements."""
 
     def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self._site = site
@@ -54,10 +58,13 @@ class _Reader:
         self._is_changed = False
 
     def read(self) -> ast.Call | None:
-        """The softmax; None when there is no attention here, or when something else needs its weights."""
+        """The softmax; None when there is no attention here, or when something else needs its
+        weights."""
         self._block(self._function.body)
         loads = Counter(
-            n.id for n in walk(self._function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            n.id
+            for n in walk(self._function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
         )
         is_private = all(loads[name] == self._taken[name] for name in self._weights)
         return self._softmax if self._is_attention and is_private and not self._is_changed else None
@@ -71,7 +78,11 @@ class _Reader:
                     self._bind(name, value)
                 case ast.AugAssign(target=ast.Name(id=name)) if self._states.get(name) == "scores":
                     pass
-                case ast.Return(value=ast.expr() as value) | ast.Expr(value=value) | ast.Assign(value=value):
+                case (
+                    ast.Return(value=ast.expr() as value)
+                    | ast.Expr(value=value)
+                    | ast.Assign(value=value)
+                ):
                     self._products(value)
             for block in blocks(statement):
                 self._block(block)
@@ -99,7 +110,9 @@ class _Reader:
                 state = self._states.get(name)
                 self._taken[name] += state is not None
                 return state
-            case ast.BinOp(op=ast.Mult() | ast.Div() | ast.Add() | ast.Sub(), left=left, right=right):
+            case ast.BinOp(
+                op=ast.Mult() | ast.Div() | ast.Add() | ast.Sub(), left=left, right=right
+            ):
                 return self._combined(left, right)
             case ast.Call():
                 return self._call(node)
@@ -114,7 +127,11 @@ class _Reader:
         if called is None:
             return None
         name, tensor, rest = called
-        if name == "softmax" and self._state(tensor) == "scores" and dimension(node, rest) in (-1, 3):
+        if (
+            name == "softmax"
+            and self._state(tensor) == "scores"
+            and dimension(node, rest) in (-1, 3)
+        ):
             self._softmax = node
             return "weights"
         if name in _CASTS or name in ("dropout", "dropout_"):

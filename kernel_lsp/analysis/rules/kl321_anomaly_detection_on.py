@@ -16,13 +16,16 @@ def _check(script: Script) -> Iterator[Hit]:
     if "detect_anomaly" not in script.file.text:
         return
     for call, dotted in script.calls:
-        is_on = dotted in _CONTEXT or (dotted == _SWITCH and is_literal(argument(call, 0, "mode"), True))
+        is_on = dotted in _CONTEXT or (
+            dotted == _SWITCH and is_literal(argument(call, 0, "mode"), True)
+        )
         if is_on and not any(
             isinstance(n, ast.If | ast.IfExp) for n in script.around(call) if not _is_main(n)
         ):
             yield hit(
                 call,
-                "anomaly detection records a stack trace for every operation and tests every gradient for "
+                "anomaly detection records a stack trace for every operation and tests every "
+                "gradient for "
                 "NaN, which waits for the GPU; it is for the run that looks for the fault",
             )
 

@@ -19,8 +19,10 @@ def _check(script: Script) -> Iterator[Hit]:
         if script.training:
             yield hit(  # once: it is one decision, however many places carry it out
                 call,
-                "DataParallel copies the parameters to every GPU and gathers all outputs on one, at every "
-                "step, in threads of one process; DistributedDataParallel only sums gradients, in backward",
+                "DataParallel copies the parameters to every GPU and gathers all outputs on one, "
+                "at every "
+                "step, in threads of one process; DistributedDataParallel only sums gradients, in "
+                "backward",
             )
             return
 

@@ -1,8 +1,8 @@
 """Which lanes of a tile a value holds nothing defined in, and along which axis they lie.
 
-A load's masked lanes hold ``other``, or nothing defined without one. Followed through casts, arithmetic and
-elementwise functions; ``tl.where`` and everything unknown ends the trail, because it may replace the lanes.
-"""
+A load's masked lanes hold ``other``, or nothing defined without one. Followed through casts,
+arithmetic and elementwise functions; ``tl.where`` and everything unknown ends the trail, because
+it may replace the lanes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def reductions(kernel: KernelFacts) -> Iterator[Reduction]:
 def parts(
     kernel: KernelFacts, root: ast.expr, operands: Callable[[ast.expr], Iterable[ast.expr]]
 ) -> Iterator[ast.expr]:
-    """The formula behind a value, names resolved, each node once; ``operands`` says where it goes on."""
+    """The formula behind a value, names resolved, each node once; ``operands`` says where it goes
+    on."""
     queue = [root]
     seen: set[int] = set()
     while queue:
@@ -58,7 +59,9 @@ def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[PointerAccess]
 
     def operands(node: ast.expr) -> list[ast.expr]:
         match node:
-            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            case ast.BinOp(
+                left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right
+            ):
                 # A product with a mask or a tl.where is a way to clear lanes.
                 return [] if _clears(kernel, left) or _clears(kernel, right) else [left, right]
             case ast.UnaryOp(operand=operand):
@@ -158,7 +161,9 @@ def _is_none(node: ast.expr) -> bool:
 def _clears(kernel: KernelFacts, node: ast.expr) -> bool:
     """A mask, or what tl.where made; cast or broadcast (``mask[:, None]``) or not."""
     node = kernel.resolve(node)
-    while (inner := cast_operand(node) if isinstance(node, ast.Call) else _broadcast(node)) is not None:
+    while (
+        inner := cast_operand(node) if isinstance(node, ast.Call) else _broadcast(node)
+    ) is not None:
         node = kernel.resolve(inner)
     is_mask = isinstance(node, ast.Compare) or (
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)

@@ -12,13 +12,16 @@ from kernel_lsp.analysis.scripts import Script, ScriptStep, has_star, method
 from kernel_lsp.analysis.source import walk
 
 _CLASSES = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
-# Made of tensors in memory, of nothing, or of what the model itself does in a simulator: no work for workers.
+# Made of tensors in memory, of nothing, or of what the model itself does in a simulator: no work
+# for workers.
 _IN_MEMORY = re.compile(
     r"TensorDataset|Random\w{0,40}Dataset|Random(Dict|IterableD|D)|Synthetic|Dummy|Fake|Toy|fake|dummy|toy|\bgym(nasium)?\b"
 )
 _HELD_OUT = re.compile(r"valid|test|eval|predict|infer|dev_|_dev|held|\bval_|_val\b", re.IGNORECASE)
 _COUNTS = re.compile(r"range\(|list\(range")
-_PINNED_BY_DICT = re.compile(r"""["']pin_memory["']\s*[:\]]\s*=?\s*True|dict\([^()]*pin_memory\s*=\s*True""")
+_PINNED_BY_DICT = re.compile(
+    r"""["']pin_memory["']\s*[:\]]\s*=?\s*True|dict\([^()]*pin_memory\s*=\s*True"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Loader:
 
 
 def training_loaders(script: Script) -> Iterator[Loader]:
-    """Loaders of a file that trains on a GPU, on data that has to be fetched; not those of held-out data."""
+    """Loaders of a file that trains on a GPU, on data that has to be fetched; not those of
+    held-out data."""
     if not script.training or not script.uses_gpu or _IN_MEMORY.search(script.file.text):
         return
     for loader in loaders(script):
@@ -46,7 +50,10 @@ def loaders(script: Script) -> Iterator[Loader]:
     for call, dotted in script.calls:
         if dotted in _CLASSES:
             yield Loader(
-                call, argument(call, 5, "num_workers"), argument(call, 7, "pin_memory"), has_star(call)
+                call,
+                argument(call, 5, "num_workers"),
+                argument(call, 7, "pin_memory"),
+                has_star(call),
             )
 
 

@@ -40,7 +40,8 @@ _SPACES = ("torch", "torch.nn.functional", "torch.special")
 
 
 def operation(site: RuleSite, call: ast.Call) -> tuple[str, ast.expr, list[ast.expr]] | None:
-    """(name, tensor, other positional arguments) of ``torch.f(x, ..)``, ``F.f(x, ..)`` or ``x.f(..)``."""
+    """(name, tensor, other positional arguments) of ``torch.f(x, ..)``, ``F.f(x, ..)`` or
+    ``x.f(..)``."""
     if not isinstance(call.func, ast.Attribute):
         dotted = site.file.dotted(call.func)  # from torch import relu
     else:

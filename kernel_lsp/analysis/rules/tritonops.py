@@ -1,4 +1,5 @@
-"""What the Triton rules share: constexpr parameters, launches, and values that are known in the file."""
+"""What the Triton rules share: constexpr parameters, launches, and values that are known in the
+file."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from kernel_lsp.analysis.rules.base import RuleSite
 from kernel_lsp.analysis.source import FunctionNode, ParsedSource, integer, module_level, walk
 from kernel_lsp.analysis.targets import parameters
 
-# Accelerators on which a program is one core instead of a group of threads, named in code or comments.
+# Accelerators on which a program is one core instead of a group of threads, named in code or
+# comments.
 _NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu|kunlun\w*|xpu\d)(?:\b|_)", re.IGNORECASE)
 
 
@@ -62,7 +64,9 @@ def _configured_values(decorator: ast.expr, name: str) -> set[int]:
         for node in walk(decorator)
         if isinstance(node, ast.Dict)
         for key, given in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == name and (value := integer(given)) is not None
+        if isinstance(key, ast.Constant)
+        and key.value == name
+        and (value := integer(given)) is not None
     }
 
 
@@ -76,7 +80,11 @@ def _assigned_values(file: ParsedSource, body: list[ast.stmt], name: str) -> set
         if not any(isinstance(t, ast.Name) and t.id == name for t in targets):
             continue
         value = statement.value
-        if isinstance(value, ast.Call) and language_name(file, value.func) == "constexpr" and value.args:
+        if (
+            isinstance(value, ast.Call)
+            and language_name(file, value.func) == "constexpr"
+            and value.args
+        ):
             value = value.args[0]
         number = integer(value)
         if number is None or isinstance(statement, ast.AugAssign):

@@ -33,8 +33,8 @@ class Device(Protocol):
     can_time: bool
     can_run_triton: bool
     lead_ms: float
-    """How long the device is kept busy before a timed call, so that it does not wait for Python, which
-    prepares the inputs and launches meanwhile."""
+    """How long the device is kept busy before a timed call, so that it does not wait for Python,
+    which prepares the inputs and launches meanwhile."""
     notes: list[str]
     """What this machine does not let a measurement do."""
 
@@ -45,29 +45,36 @@ class Device(Protocol):
         """Whether an error was one after which this process can never use the device again."""
 
     def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """(tensor, what an operator that follows at once reads of it), for tensors that are still being
-        computed when a call returns; none where calls are finished then."""
+        """(tensor, what an operator that follows at once reads of it), for tensors that are still
+        being computed when a call returns; none where calls are finished then."""
 
     def cache_bytes(self) -> int:
         """What must be written to evict the caches; addresses rotate over as much."""
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
-        """Write the inputs, evict the caches, call: (times, the result). Returns when the device is idle."""
+    def sample(
+        self, prepare: Callable[[], Any], call: Callable[[Any], Any]
+    ) -> tuple[ColdCall, Any]:
+        """Write the inputs, evict the caches, call: (times, the result). Returns when the device
+        is idle."""
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
-        """Milliseconds that ``call`` keeps Python busy on an idle device; None where it is the whole call."""
+        """Milliseconds that ``call`` keeps Python busy on an idle device; None where it is the
+        whole call."""
 
     def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
-        """(replay, result) of ``call``, recorded once; None where there is no such thing. Raises anything."""
+        """(replay, result) of ``call``, recorded once; None where there is no such thing. Raises
+        anything."""
 
     def reset_peak(self) -> None:
         """Start counting memory."""
 
     def peak_bytes(self) -> int | None:
-        """Most device memory taken at once since reset_peak, beyond what was taken then; None: unknown."""
+        """Most device memory taken at once since reset_peak, beyond what was taken then; None:
+        unknown."""
 
     def with_tf32(self, call: Any) -> Any:
-        """``call`` with TF32 matrix products allowed around it; None where there is no such thing."""
+        """``call`` with TF32 matrix products allowed around it; None where there is no such
+        thing."""
 
     def environment(self) -> dict[str, Any]:
         """Names, versions and clocks for the evidence."""
@@ -91,8 +98,7 @@ def of(name: str) -> Device:
 def few_threads(device: Device) -> None:
     """On a GPU, let torch's CPU operators of this process have two threads.
 
-    What judges and workers do on the CPU is small, and many of them run side by side: with a thread per core
-    each, an H200 with 16 cores judged 43 candidates a minute; with two, 76.
-    """
+    What judges and workers do on the CPU is small, and many of them run side by side: with a
+    thread per core each, an H200 with 16 cores judged 43 candidates a minute; with two, 76."""
     if device.name == "cuda":
         torch.set_num_threads(2)

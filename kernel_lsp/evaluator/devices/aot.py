@@ -25,7 +25,9 @@ USED = re.compile(r"Used (\d+) registers")
 SPILLED = re.compile(r"(?<!\d)(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-def compile_all(source: str, kernels: list[dict[str, Any]], *, alone: bool = False) -> list[dict[str, Any]]:
+def compile_all(
+    source: str, kernels: list[dict[str, Any]], *, alone: bool = False
+) -> list[dict[str, Any]]:
     """One entry per kernel and architecture; raises what Triton raises on a kernel that is wrong.
 
     ``alone``: of the source only what kernels are made of is run, because it lives in a package.
@@ -42,7 +44,10 @@ def kernels_in(source: str) -> str:
     """Kernels, what they may be decorated with, and constants; every line where it was."""
     lines, tree = source.split("\n"), parsing.parse(source)
     kept = [node for node in tree.body if _belongs_to_kernels(node)]
-    first = [min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) for node in kept]
+    first = [
+        min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        for node in kept
+    ]
     shown = {
         number
         for node, begin in zip(kept, first, strict=True)
@@ -57,7 +62,9 @@ def _belongs_to_kernels(node: ast.stmt) -> bool:
     if isinstance(node, ast.ImportFrom):
         return node.level == 0 and (node.module or "").partition(".")[0] in LIBRARIES
     if isinstance(node, ast.FunctionDef):
-        return any(word in ast.unparse(d) for d in node.decorator_list for word in ("jit", "triton"))
+        return any(
+            word in ast.unparse(d) for d in node.decorator_list for word in ("jit", "triton")
+        )
     if isinstance(node, ast.Assign):
         return isinstance(node.value, ast.Constant) or "constexpr(" in ast.unparse(node.value)
     return False
@@ -103,7 +110,9 @@ def _source(function: Any, arguments: dict[str, dict[str, Any]]) -> Any:
         return ASTSource(function, signature, constants=constants)
     order = list(arguments)
     aligned = {
-        (order.index(name),): [["tt.divisibility", 16]] for name, a in arguments.items() if a.get("aligned")
+        (order.index(name),): [["tt.divisibility", 16]]
+        for name, a in arguments.items()
+        if a.get("aligned")
     }
     return ASTSource(function, signature, constexprs=constants, attrs=aligned)
 
@@ -113,7 +122,9 @@ def _constant(argument: dict[str, Any]) -> Any:
         return argument["constant"]
     import triton.language as tl
 
-    return getattr(tl, {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[argument["dtype"]])
+    return getattr(
+        tl, {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[argument["dtype"]]
+    )
 
 
 def _resources(ptx: str) -> tuple[int | None, int | None]:
@@ -125,7 +136,9 @@ def _resources(ptx: str) -> tuple[int | None, int | None]:
         return None, None
     Path("kernel.ptx").write_text(ptx)
     # Triton brings two assemblers; only one of them may know this version of PTX.
-    for ptxas in sorted((Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*")):
+    for ptxas in sorted(
+        (Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*")
+    ):
         command = [str(ptxas), "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         used, spilled = USED.search(done.stderr), SPILLED.search(done.stderr)
@@ -141,10 +154,15 @@ def main() -> None:
         message = request[0]
         try:
             reply: dict[str, Any] = {
-                "kernels": compile_all(message["source"], message["kernels"], alone=message["alone"])
+                "kernels": compile_all(
+                    message["source"], message["kernels"], alone=message["alone"]
+                )
             }
         except Exception as error:  # Triton raises many kinds; each means: does not compile
-            text = f"a kernel does not compile: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            text = (
+                f"a kernel does not compile: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:500]}"
+            )
             reply = {"error": text, "kind": "compile_error"}
         with contextlib.suppress(BrokenPipeError):
             wire.write_frame(replies, reply)

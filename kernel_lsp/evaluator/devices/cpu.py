@@ -49,7 +49,9 @@ class Cpu:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32)
         self._buffer += 1
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
+    def sample(
+        self, prepare: Callable[[], Any], call: Callable[[Any], Any]
+    ) -> tuple[ColdCall, Any]:
         begin = _clock()
         arguments = prepare()
         self.flush()
@@ -78,8 +80,9 @@ class Cpu:
 
 
 def versions() -> dict[str, Any]:
-    """What every backend reports. ``load`` is the mean of the last minute, before timing: on a machine
-    with more runnable threads than cores, a parallel region of 0.4 ms was seen to take 64."""
+    """What every backend reports. ``load`` is the mean of the last minute, before timing: on a
+    machine with more runnable threads than cores, a parallel region of 0.4 ms was seen to take
+    64."""
     return {
         "kernel_lsp": __version__,
         "python": platform.python_version(),

@@ -4,14 +4,14 @@ A timed call is queued like this, without a word from the host in between:
 
     busy wait (the head start) | inputs written | L2 flushed | event | the call | event
 
-While the device waits and flushes, Python has already queued the call, so the time between the events
-is the device's and not that of a host that was late; a call that takes Python longer than the head start
-still shows as a longer one. Work on a private stream that waits for nobody reads inputs that are not
-written yet; work that nobody waits for ends after the second event, which the host's clock around the
-whole sequence sees (`Sample.outside_ms`).
+While the device waits and flushes, Python has already queued the call, so the time between the
+events is the device's and not that of a host that was late; a call that takes Python longer than
+the head start still shows as a longer one. Work on a private stream that waits for nobody reads
+inputs that are not written yet; work that nobody waits for ends after the second event, which the
+host's clock around the whole sequence sees (`Sample.outside_ms`).
 
-Does not lock clocks (that needs root). Whatever this driver or torch does not offer becomes a note.
-"""
+Does not lock clocks (that needs root). Whatever this driver or torch does not offer becomes a
+note."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ class CudaDevice:
     def is_lost(self) -> bool:
         try:
             self._synchronize()
-        except Exception:  # an error that stays: an illegal or misaligned address, an assertion in a kernel
+        except (
+            Exception
+        ):  # an error that stays: an illegal or misaligned address, an assertion in a kernel
             return True
         return False
 
@@ -85,7 +87,9 @@ class CudaDevice:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32, device="cuda")
         self._buffer += 1
 
-    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[ColdCall, Any]:
+    def sample(
+        self, prepare: Callable[[], Any], call: Callable[[Any], Any]
+    ) -> tuple[ColdCall, Any]:
         self._get_ready()
         start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
         stream = torch.cuda.current_stream()
@@ -114,9 +118,10 @@ class CudaDevice:
 
     def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
         """Recorded on a stream of its own, as graphs must be, after a run there (libraries set up
-        workspaces per stream). Not through torch.cuda.graph(), which empties the allocator's cache and
-        so would make everything that is timed afterwards allocate anew. When a recording fails, torch's
-        random generator goes on as if it were being recorded: it gets a state that is not."""
+        workspaces per stream). Not through torch.cuda.graph(), which empties the allocator's cache
+        and so would make everything that is timed afterwards allocate anew. When a recording
+        fails, torch's random generator goes on as if it were being recorded: it gets a state that
+        is not."""
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -178,12 +183,16 @@ class CudaDevice:
         self._cycles_per_ms = self._calibrated()
         self._forget_persisting = persisting_l2_reset()
         if self._forget_persisting is None:
-            self.notes.append("the driver does not reset persisting L2 lines: they may survive the flush")
+            self.notes.append(
+                "the driver does not reset persisting L2 lines: they may survive the flush"
+            )
 
     def _calibrated(self) -> float:
         """Cycles of a millisecond of torch's spinning kernel."""
         if self._spin is None:
-            self.notes.append("this torch cannot keep the device busy: launches are inside the times")
+            self.notes.append(
+                "this torch cannot keep the device busy: launches are inside the times"
+            )
             return GUESSED_CYCLES_PER_MS
         took = 0.0
         for _ in range(3):  # the first wakes the clocks up
@@ -203,8 +212,8 @@ class CudaDevice:
 def persisting_l2_reset() -> Callable[[], Any] | None:
     """The driver's function that turns persisting L2 lines into ordinary ones, when it works here.
 
-    Also gives back what this context has set aside for them. Needs CUDA 11 and a GPU of 2020 or later.
-    """
+    Also gives back what this context has set aside for them. Needs CUDA 11 and a GPU of 2020 or
+    later."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         reset, limit = driver.cuCtxResetPersistingL2Cache, driver.cuCtxSetLimit
@@ -220,9 +229,8 @@ def persisting_l2_reset() -> Callable[[], Any] | None:
 def limit_memory() -> None:
     """Cap torch's allocator in this process, so that a neighbor does not run out because of us.
 
-    KERNEL_LSP_GPU_MEMORY_MB (set from gpu_memory_mb), else a share of what is free now. Not covered:
-    a candidate that calls cudaMalloc itself, and the context (0.3 to 0.5 GB).
-    """
+    KERNEL_LSP_GPU_MEMORY_MB (set from gpu_memory_mb), else a share of what is free now. Not
+    covered: a candidate that calls cudaMalloc itself, and the context (0.3 to 0.5 GB)."""
     free, total = torch.cuda.mem_get_info()
     wanted = os.environ.get("KERNEL_LSP_GPU_MEMORY_MB")
     limit = int(wanted) << 20 if wanted else MEMORY_SHARE * free
@@ -230,10 +238,11 @@ def limit_memory() -> None:
 
 
 def nvidia_smi() -> dict[str, Any]:
-    """Driver, clocks, temperature and power of this device; empty where nvidia-smi is missing or silent.
+    """Driver, clocks, temperature and power of this device; empty where nvidia-smi is missing or
+    silent.
 
-    manners.py samples clocks and neighbors over the whole turn where NVML is there; this is one look.
-    """
+    manners.py samples clocks and neighbors over the whole turn where NVML is there; this is one
+    look."""
     fields = "driver_version,clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw"
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
     which = "0" if uuid is None else f"GPU-{uuid}"  # CUDA_VISIBLE_DEVICES renumbers, UUIDs stay
@@ -242,4 +251,6 @@ def nvidia_smi() -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(fields.split(","), (part.strip() for part in done.stdout.split(",")), strict=False))
+    return dict(
+        zip(fields.split(","), (part.strip() for part in done.stdout.split(",")), strict=False)
+    )

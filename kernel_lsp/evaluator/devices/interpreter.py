@@ -1,8 +1,8 @@
 """Triton's interpreter on the CPU: correctness only, about 200 times slower than torch.
 
-Never a claim of speed. The worker starts with TRITON_INTERPRET=1 in its environment. Where a kernel is
-autotuned there is nothing to time: the first configuration stands for all, and the others are not judged.
-"""
+Never a claim of speed. The worker starts with TRITON_INTERPRET=1 in its environment. Where a
+kernel is autotuned there is nothing to time: the first configuration stands for all, and the
+others are not judged."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class InterpreterDevice(Cpu):
 
 
 def first_configurations() -> dict[str, str]:
-    """From now on a tuner of this process times nothing and takes the first configuration that its pruning
-    leaves: Triton chooses the least time, of equal ones the first. Kernels are launched as a device launches
-    them. Raises ImportError without Triton.
+    """From now on a tuner of this process times nothing and takes the first configuration that its
+    pruning leaves: Triton chooses the least time, of equal ones the first. Kernels are launched as
+    a device launches them. Raises ImportError without Triton.
 
     Returns what is filled while kernels run: kernel -> which of its configurations that was.
     """
@@ -35,7 +35,9 @@ def first_configurations() -> dict[str, str]:
 
     def untimed(tuner: Any, *args: Any, config: Any, **meta: Any) -> float:
         name = tuner.base_fn.__qualname__
-        taken.setdefault(name, f"{name} ran with the first of {len(tuner.configs)} configurations ({config})")
+        taken.setdefault(
+            name, f"{name} ran with the first of {len(tuner.configs)} configurations ({config})"
+        )
         return 0.0
 
     Autotuner._bench = untimed
@@ -45,8 +47,9 @@ def first_configurations() -> dict[str, str]:
 
 @functools.cache
 def _launched_as_on_a_device() -> None:
-    """A compiled kernel's grid may be a list, and its annotations may be texts, as they all are behind
-    ``from __future__ import annotations``. Triton's interpreter knows neither. Told to it once."""
+    """A compiled kernel's grid may be a list, and its annotations may be texts, as they all are
+    behind ``from __future__ import annotations``. Triton's interpreter knows neither. Told to it
+    once."""
     from triton.runtime.interpreter import GridExecutor
 
     made = GridExecutor.__init__
@@ -61,6 +64,7 @@ def _launched_as_on_a_device() -> None:
 
 
 def find_unsupported(error: BaseException) -> str | None:
-    """What the interpreter cannot run (in Triton 3: inline_asm, extern_elementwise); None: it can."""
+    """What the interpreter cannot run (in Triton 3: inline_asm, extern_elementwise); None: it
+    can."""
     found = re.search(r"\b(\w{1,80}) not supported in interpreter mode", str(error)[:MESSAGE])
     return f"could not judge: Triton's interpreter cannot run {found[1]}" if found else None

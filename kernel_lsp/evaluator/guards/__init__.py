@@ -1,10 +1,10 @@
 """Static guards: what a candidate's source says it will do. Standard library only.
 
-calls.py: imports, names and calls; patches.py: assignments to what all share; interface.py: arguments that
-are gone; names.py: what a name stands for. It is triage, with a line number for whoever wrote the code:
-what passes here is still watched at run time (watch/), and values and clock are judged in other
-processes. Does not cover: native code, names that are computed, imports hidden in data.
-"""
+calls.py: imports, names and calls; patches.py: assignments to what all share; interface.py:
+arguments that are gone; names.py: what a name stands for. It is triage, with a line number for
+whoever wrote the code: what passes here is still watched at run time (watch/), and values and
+clock are judged in other processes. Does not cover: native code, names that are computed, imports
+hidden in data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def scan(source: str) -> list[Suspicion]:
 
 
 def compare_interfaces(reference: str, entry: str, candidate: str, other: str) -> list[Suspicion]:
-    """Arguments of ``entry`` in ``reference`` that ``other`` in ``candidate`` does not take as it should."""
+    """Arguments of ``entry`` in ``reference`` that ``other`` in ``candidate`` does not take as it
+    should."""
     found = interface.differences(_parse(reference), entry, _parse(candidate), other)
     return [Suspicion(line=line, what=what) for line, what in found]
 

@@ -1,10 +1,9 @@
 """Static guard: a rewrite must take every argument that its original takes.
 
-Covers: fewer positional arguments, optional arguments that are gone, have another default, or are never
-read; for `forward`, `__init__`, or the function itself. Required arguments may be renamed, because the
-workload passes them by position. Does not cover: what an argument does with values that the workload
-does not use; classes that inherit these methods.
-"""
+Covers: fewer positional arguments, optional arguments that are gone, have another default, or are
+never read; for `forward`, `__init__`, or the function itself. Required arguments may be renamed,
+because the workload passes them by position. Does not cover: what an argument does with values
+that the workload does not use; classes that inherit these methods."""
 
 from __future__ import annotations
 
@@ -48,7 +47,9 @@ def _compare(reference: Function, candidate: Function) -> list[tuple[int, str]]:
     if theirs.kwarg is None:
         read = _names_read(candidate)
         for name, default in _optional(mine).items():
-            found += _option(candidate.name, name, default, theirs, read, name in _names_read(reference))
+            found += _option(
+                candidate.name, name, default, theirs, read, name in _names_read(reference)
+            )
     return [(candidate.lineno, what) for what in found]
 
 
@@ -61,9 +62,13 @@ def _option(
         return [f"{function}() does not take {name}, which the original does"]
     now = _optional(arguments).get(name, "")
     if default and now != default:
-        return [f"{function}() has another default for {name}: {now or 'none'} instead of {default}"]
+        return [
+            f"{function}() has another default for {name}: {now or 'none'} instead of {default}"
+        ]
     return (
-        [f"{function}() never reads {name}, which the original does"] if matters and name not in read else []
+        [f"{function}() never reads {name}, which the original does"]
+        if matters and name not in read
+        else []
     )
 
 

@@ -1,9 +1,8 @@
 """What a dotted name in a candidate's source stands for, after its imports and plain assignments.
 
-Covers: `import a.b as c`, `from a import b as c`, `c = a.b` at any level, and the usual short names of torch
-and Triton. Does not cover: names that are computed, containers, arguments, and the order of assignments
-(a name that ever stands for a module is taken for it everywhere).
-"""
+Covers: `import a.b as c`, `from a import b as c`, `c = a.b` at any level, and the usual short
+names of torch and Triton. Does not cover: names that are computed, containers, arguments, and the
+order of assignments (a name that ever stands for a module is taken for it everywhere)."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ class ModuleNames:
                 self._learn_assignment(node.targets[0], node.value)
 
     def dotted(self, node: ast.AST) -> str:
-        """`torch.nn.functional.linear` for any spelling of it; empty for what is no chain of names."""
+        """`torch.nn.functional.linear` for any spelling of it; empty for what is no chain of
+        names."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

@@ -1,9 +1,9 @@
-"""Static guard: assignments to what belongs to the whole process, and switches of speed and precision.
+"""Static guard: assignments to what belongs to the whole process, and switches of speed and
+precision.
 
-Covers: `torch.x = …`, `del`, `setattr` and `delattr` on torch, Triton, numpy, clocks and the system, under
-any name that names.py knows. Does not cover: changes through `vars()`, `__dict__` or `type.__setattr__`
-(watch/functions.py sees what they changed).
-"""
+Covers: `torch.x = …`, `del`, `setattr` and `delattr` on torch, Triton, numpy, clocks and the
+system, under any name that names.py knows. Does not cover: changes through `vars()`, `__dict__` or
+`type.__setattr__` (watch/functions.py sees what they changed)."""
 
 from __future__ import annotations
 

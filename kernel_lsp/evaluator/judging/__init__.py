@@ -1,1 +1,2 @@
-"""The judge's process: secret inputs, the reference, its float64 oracle, comparison. Never a candidate."""
+"""The judge's process: secret inputs, the reference, its float64 oracle, comparison. Never a
+candidate."""

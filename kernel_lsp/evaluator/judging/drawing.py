@@ -1,4 +1,5 @@
-"""Inputs and parameters of one trial, drawn from a session's seed as its descriptor (planning.py) says."""
+"""Inputs and parameters of one trial, drawn from a session's seed as its descriptor (planning.py)
+says."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
-    """Inputs and parameters of one trial; the same seed and descriptor give the same trial everywhere."""
+    """Inputs and parameters of one trial; the same seed and descriptor give the same trial
+    everywhere."""
     if descriptor.get("edit"):
         return _edit_trial(reference, seed, descriptor)
     seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
@@ -34,7 +36,9 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
         fresh = {k: _single(v, generator) for k, v in fresh.items() if isinstance(v, torch.Tensor)}
     if descriptor.get("grad") and reference.may_record_gradients:
         arguments = map_tensors(_differentiable, arguments)
-    special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (
+        batch is not None
+    )
     special += [f"another size ({descriptor.get('size')})"] * (descriptor.get("group") is not None)
     special += ["in float32"] * bool(descriptor.get("single"))
     special += ["with gradients"] * bool(descriptor.get("grad") and reference.may_record_gradients)
@@ -74,7 +78,8 @@ def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> 
 
 
 def _single(tensor: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """Values of 16 bits as others nearby in float32: products of two that have few bits would be exact."""
+    """Values of 16 bits as others nearby in float32: products of two that have few bits would be
+    exact."""
     if tensor.dtype not in (torch.float16, torch.bfloat16):
         return tensor
     made = numerics.nudge(tensor.detach().double(), tensor.dtype, draw).float()

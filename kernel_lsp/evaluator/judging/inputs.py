@@ -50,7 +50,9 @@ def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tens
     """A third exact zeros, a third one repeated value (ties)."""
     kind = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device)
     tied = values.flatten()[:1] if values.numel() else values.new_zeros(1)
-    return torch.where(kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, values))
+    return torch.where(
+        kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, values)
+    )
 
 
 FAMILIES: dict[str, Family] = {
@@ -81,25 +83,29 @@ def special_values(dtype: torch.dtype, family: str) -> list[float]:
 
 
 def with_edges(values: torch.Tensor, family: str, draw: torch.Generator) -> torch.Tensor:
-    """``values`` with special ones at a few places, in one row or some: others must stay as they are."""
+    """``values`` with special ones at a few places, in one row or some: others must stay as they
+    are."""
     if not values.dtype.is_floating_point or values.dtype.itemsize < 2 or values.numel() < 2:
         return values
     made = values.detach().clone().flatten()
     special = special_values(values.dtype, family)
     count = max(1, min(PLACES, values.numel() // (4 * len(special))))
-    places = torch.randint(made.numel(), (count * len(special),), generator=draw, device=draw.device)
+    places = torch.randint(
+        made.numel(), (count * len(special),), generator=draw, device=draw.device
+    )
     kinds = torch.tensor(special * count, dtype=torch.float64)
     made[places.to(made.device)] = kinds.to(made.device, made.dtype)
     return made.view(values.shape)
 
 
 IN_RANGE = ("as_given", "as_given_again", "as_given_once_more", "as_given_at_last")
-"""For programs whose floating inputs are probabilities or indices: leaving the range is an error there."""
+"""For programs whose floating inputs are probabilities or indices: leaving the range is an error
+there."""
 
 
 def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[int] = ()) -> Any:
-    """Nested arguments with every floating tensor mapped by the family; ``fixed``: numbers of tensors that
-    keep their values (masks, tables)."""
+    """Nested arguments with every floating tensor mapped by the family; ``fixed``: numbers of
+    tensors that keep their values (masks, tables)."""
     change, numbers = FAMILIES.get(family, as_given), itertools.count()
     if family in EDGES:
 

@@ -1,7 +1,8 @@
 """The judge: makes secret inputs, holds reference and float64 oracle, compares. A child process.
 
-It imports the *reference* program only and never sees candidate code; it reads a candidate's outputs
-as raw bytes. One judge serves many candidates of the same reference under the same workload:
+It imports the *reference* program only and never sees candidate code; it reads a candidate's
+outputs as raw bytes. One judge serves many candidates of the same reference under the same
+workload:
 
     open                                      the reference; answered once
     begin{session, seed, precision}           a new secret seed -> the list of trials
@@ -15,9 +16,8 @@ as raw bytes. One judge serves many candidates of the same reference under the s
     summary{session}                          what is known after all trials
     close{session}                            forgets it
 
-Sessions may be open at the same time; requests are answered in order. The work is done in oracle.py
-(the reference) and session.py (one candidate).
-"""
+Sessions may be open at the same time; requests are answered in order. The work is done in
+oracle.py (the reference) and session.py (one candidate)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Judge:
         """Reply and blobs for one request. A refusal is a reply: {"refused", "remedy"}."""
         out = TensorOutbox(self.folder)
         try:
-            with boundary(EvaluationError, f"could not judge: the judge failed at {message['do']!r}"):
+            with boundary(
+                EvaluationError, f"could not judge: the judge failed at {message['do']!r}"
+            ):
                 reply = self._answer(message, blobs, out)
         except EvaluationError as error:
             reply = {"refused": error.cause, "remedy": error.remedy}
@@ -74,11 +76,18 @@ class Judge:
         if what == "close":
             return self._close(number)
         if number not in self.sessions:
-            raise EvaluationError(f"could not judge: session {number} is not open", "begin it first")
+            raise EvaluationError(
+                f"could not judge: session {number} is not open", "begin it first"
+            )
         return self._ask(self.sessions[number], number, message, blobs, out)
 
     def _ask(
-        self, session: Examination, number: int, message: dict[str, Any], blobs: Blobs, out: TensorOutbox
+        self,
+        session: Examination,
+        number: int,
+        message: dict[str, Any],
+        blobs: Blobs,
+        out: TensorOutbox,
     ) -> dict[str, Any]:
         what = message["do"]
         if what == "trial":

@@ -1,11 +1,11 @@
-"""Everything about an answer that must agree before or beside its values; each difference is a Mismatch.
+"""Everything about an answer that must agree before or beside its values; each difference is a
+Mismatch.
 
-Strides: where the inputs lie as the user's do, outputs have the reference's strides (dimensions of size 1
-and empty tensors aside), because a following view() works or fails by them. Where the judge itself has
-rearranged the inputs they are not compared: nobody uses such inputs here, and honest programs differ
-(x * d keeps the order of x, x @ diag(d) does not). A channels-last output passes with a note: torch's own
-operators choose that format, and the rewrite says that it does.
-"""
+Strides: where the inputs lie as the user's do, outputs have the reference's strides (dimensions of
+size 1 and empty tensors aside), because a following view() works or fails by them. Where the judge
+itself has rearranged the inputs they are not compared: nobody uses such inputs here, and honest
+programs differ (x * d keeps the order of x, x @ diag(d) does not). A channels-last output passes
+with a note: torch's own operators choose that format, and the rewrite says that it does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from kernel_lsp.evaluator.gradients import Gradients
 from kernel_lsp.evaluator.judging.oracle import Ran
 from kernel_lsp.evaluator.tensors import leaves, tensor_leaves, tensor_specs
 
-OTHER_STREAM = "could not judge: random output (the candidate draws another stream than the reference)"
+OTHER_STREAM = (
+    "could not judge: random output (the candidate draws another stream than the reference)"
+)
 
 
 class Mismatch(Exception):
@@ -31,19 +33,25 @@ class Mismatch(Exception):
 def match_structure(got: Any, expected: Any, name: str = "output") -> None:
     """Nesting, shape and dtype, before any value is looked at."""
     mine, theirs = leaves(expected), leaves(got)
-    if [path for path, _ in mine] != [path for path, _ in theirs] or _nesting(got) != _nesting(expected):
+    if [path for path, _ in mine] != [path for path, _ in theirs] or _nesting(got) != _nesting(
+        expected
+    ):
         raise Mismatch("structure", f"the {name} is nested in another way than the reference's")
     for (path, want), (_, have) in zip(mine, theirs, strict=True):
         if not isinstance(want, torch.Tensor):
             if not _equal_plain(want, have):
-                raise Mismatch("structure", f"{name}{path} is {have!r}, the reference returns {want!r}")
+                raise Mismatch(
+                    "structure", f"{name}{path} is {have!r}, the reference returns {want!r}"
+                )
         elif not isinstance(have, torch.Tensor):
             raise Mismatch("structure", f"{name}{path} is no tensor")
         elif want.shape != have.shape:
             shapes = f"{tuple(have.shape)}, the reference's {tuple(want.shape)}"
             raise Mismatch("structure", f"{name}{path} has shape {shapes}")
         elif want.dtype != have.dtype:
-            raise Mismatch("structure", f"{name}{path} is {have.dtype}, the reference's {want.dtype}")
+            raise Mismatch(
+                "structure", f"{name}{path} is {have.dtype}, the reference's {want.dtype}"
+            )
 
 
 def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
@@ -52,13 +60,19 @@ def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
     Returns what a user should know although it passes; empty when there is nothing.
     """
     note = ""
-    described = zip(tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True)
+    described = zip(
+        tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True
+    )
     for place, (told, tensor, strides, carries) in enumerate(described):
         if told.get("device") != tensor.device.type:
             devices = f"on {told.get('device')}, the reference's on {tensor.device.type}"
             raise Mismatch("device", f"output {place} is {devices}")
         if bool(told.get("requires_grad")) != carries:
-            does = "carries no gradient where the reference's does" if carries else "carries a gradient"
+            does = (
+                "carries no gradient where the reference's does"
+                if carries
+                else "carries a gradient"
+            )
             raise Mismatch("requires-grad", f"output {place} {does}")
         have = told.get("stride")
         if not as_given or same_strides(tensor.shape, have, strides):
@@ -66,7 +80,9 @@ def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
         if not is_channels_last(tensor.shape, have):
             detail = f"output {place} has strides {have}, the reference's {list(strides)}"
             raise Mismatch("strides", f"{detail}: a view() that works on one fails on the other")
-        note = f"output {place} is channels-last, unlike the reference's: a view() may need reshape()"
+        note = (
+            f"output {place} is channels-last, unlike the reference's: a view() may need reshape()"
+        )
     return note
 
 
@@ -90,13 +106,15 @@ def match_relations(told: Any, expected: list[list[str]]) -> None:
     """Whose memory every output shares."""
     if not isinstance(told, list) or len(told) != len(expected):
         raise Mismatch(
-            "aliasing", "the worker's answer is not readable: it does not say whose memory it returns"
+            "aliasing",
+            "the worker's answer is not readable: it does not say whose memory it returns",
         )
     for place, (have, want) in enumerate(zip(told, expected, strict=True)):
         if sorted(map(str, have)) != sorted(want):
             raise Mismatch(
                 "aliasing",
-                f"output {place} shares memory with {_list_names(have)}, the reference's with {_list_names(want)}: "
+                f"output {place} shares memory with {_list_names(have)}, the reference's with "
+                f"{_list_names(want)}: "
                 "writing to one would or would not change the other",
             )
 

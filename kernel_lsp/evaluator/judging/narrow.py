@@ -1,18 +1,19 @@
-"""What a result of a narrow type (16 bits and fewer) must satisfy besides the root mean square of its error.
+"""What a result of a narrow type (16 bits and fewer) must satisfy besides the root mean square of
+its error.
 
-There one rounding is 0.2 to 0.4 % of a value, so a bound on the whole that lets honest roundings through also
-lets through a factor of 1.009, a row that is 3 % off, or a hundred zeros among a million elements. An honest
-rewrite rounds elsewhere, but it rounds: its errors have no common direction, and no place has many times more
-of them than other places of its kind. So three rules, each with bounds from the reference's own error and
-from oracles of moved inputs (`noises`):
+There one rounding is 0.2 to 0.4 % of a value, so a bound on the whole that lets honest roundings
+through also lets through a factor of 1.009, a row that is 3 % off, or a hundred zeros among a
+million elements. An honest rewrite rounds elsewhere, but it rounds: its errors have no common
+direction, and no place has many times more of them than other places of its kind. So three rules,
+each with bounds from the reference's own error and from oracles of moved inputs (`noises`):
 
     whole     the part of the error that is a multiple of the result (what a wrong scale makes)
     slices    the root mean square of every row, and of every index of every dimension
     elements  each alone, with a factor of 8; as many may be beyond as of the reference, twice
 
 Let u = eps / 2 be half the spacing of the type at 1, the most that rounding a result costs.
-Not covered: errors of elements far below the root mean square of their row, and of less than a rounding.
-"""
+Not covered: errors of elements far below the root mean square of their row, and of less than a
+rounding."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ import torch
 WHOLE_FLOOR, WHOLE_SIGMAS = 1 / 8, 4.0
 """Of eps; of the spread that independent roundings leave of a common factor."""
 SLICE_FACTOR, SMALL_SLICE = 2.0, 6.0
-"""As of the whole; and how much more for a slice of one element, where a noise may be small by luck."""
+"""As of the whole; and how much more for a slice of one element, where a noise may be small by
+luck."""
 TYPICAL = 0.95
 """Quantile of the slices' noise that every slice may have."""
 ELEMENT_FACTOR = 8.0
@@ -58,7 +60,11 @@ def problem(
 
 
 def _whole(
-    error: torch.Tensor, noises: list[torch.Tensor], oracle: torch.Tensor, eps: float, constants: float
+    error: torch.Tensor,
+    noises: list[torch.Tensor],
+    oracle: torch.Tensor,
+    eps: float,
+    constants: float,
 ) -> str:
     squares = oracle.square()
     power = float(squares.sum())
@@ -68,24 +74,35 @@ def _whole(
     allowed = constants * (2 * max(common[1:]) + WHOLE_FLOOR * eps + WHOLE_SIGMAS * spread)
     if common[0] <= allowed:
         return ""
-    return f"the whole is off by a factor of {1 + common[0]:.5f}; rounding explains {1 + allowed:.5f}"
+    return (
+        f"the whole is off by a factor of {1 + common[0]:.5f}; rounding explains {1 + allowed:.5f}"
+    )
 
 
 def _elements(
-    error: torch.Tensor, noises: list[torch.Tensor], oracle: torch.Tensor, eps: float, constants: float
+    error: torch.Tensor,
+    noises: list[torch.Tensor],
+    oracle: torch.Tensor,
+    eps: float,
+    constants: float,
 ) -> tuple[int, int, torch.Tensor]:
     """(how many are too far off, how many may be, which)."""
     around = torch.stack([_around(one) for one in noises]).amax(0)
     least = eps / 2 * oracle.abs() + around
     own = torch.stack([one.abs() for one in noises]).amax(0)
-    moved = torch.stack([one.abs() for one in noises[1:]]).amax(0) if noises[1:] else torch.zeros_like(own)
+    moved = (
+        torch.stack([one.abs() for one in noises[1:]]).amax(0)
+        if noises[1:]
+        else torch.zeros_like(own)
+    )
     far = error.abs() > constants * ELEMENT_FACTOR * (least + own)
     theirs = noises[0].abs() > ELEMENT_FACTOR * (least + moved)
     return int(far.sum()), 2 * int(theirs.sum()), far
 
 
 def _around(noise: torch.Tensor) -> torch.Tensor:
-    """Root mean square among the neighbors of every element: its row, or as many rows as make up POOLED."""
+    """Root mean square among the neighbors of every element: its row, or as many rows as make up
+    POOLED."""
     dims = 1
     while dims < noise.dim() and math.prod(noise.shape[-dims:]) < POOLED:
         dims += 1
@@ -95,7 +112,11 @@ def _around(noise: torch.Tensor) -> torch.Tensor:
 
 
 def _slices(
-    error: torch.Tensor, noises: list[torch.Tensor], oracle: torch.Tensor, eps: float, constants: float
+    error: torch.Tensor,
+    noises: list[torch.Tensor],
+    oracle: torch.Tensor,
+    eps: float,
+    constants: float,
 ) -> str:
     for name, dims in _ways(oracle.shape):
         size = math.prod(oracle.shape[d] for d in dims)
@@ -110,7 +131,10 @@ def _slices(
         if bool(beyond.any()):
             place = int((mine - allowed).argmax())
             off, most = float(mine.flatten()[place]), float(allowed.flatten()[place])
-            return f"{name} {place} is off by {off:.2e} (root mean square); rounding explains {most:.2e}"
+            return (
+                f"{name} {place} is off by {off:.2e} (root mean square); rounding explains "
+                f"{most:.2e}"
+            )
     return ""
 
 

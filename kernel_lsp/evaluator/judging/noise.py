@@ -1,13 +1,13 @@
 """The random numbers of one call, for the same program in float64. Runs in the judge.
 
-A generator gives other numbers to another dtype (which element a dropout drops depends on how many of them a
-thread has), so a program that draws has no oracle under its seed. Here the draws of a call in the program's
-own dtype are kept in their order and told to the wide program instead of what it draws.
+A generator gives other numbers to another dtype (which element a dropout drops depends on how many
+of them a thread has), so a program that draws has no oracle under its seed. Here the draws of a
+call in the program's own dtype are kept in their order and told to the wide program instead of
+what it draws.
 
-Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices. Kernels
-that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make :class:`Untold`: such a
-program has no oracle.
-"""
+Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices.
+Kernels that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make
+:class:`Untold`: such a program has no oracle."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class NoiseRecording(TorchDispatchMode):
 
 
 class Telling(TorchDispatchMode):
-    """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises Untold."""
+    """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises
+    Untold."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
         super().__init__()

@@ -8,20 +8,22 @@ Let o be the oracle, r the reference, c the candidate, eps the spacing of the ou
                                                               with 8 * noise and 64 * eps)
 
 The factor 2 is the contract: no less accurate than eager by more than that. The moved oracle is
-there because one run of the reference can be right by luck (a scalar that cancels); it measures what
-the *problem* does to rounding, so an honest reassociation passes. The floor (16 eps = 1.9e-6 in
-float32, 1 eps in half types whose own output rounding is already in error(r)) lets through
-reorderings of sums that happen to be exact in the reference. TF32 rounds inputs to 2^-11, 4096 half
-eps of float32: 2.8e-5 to 7e-4 of the norm on matrix products, always outside. NaN and infinity must
-stand where the reference has them. Integers and booleans must agree with reference or oracle.
+there because one run of the reference can be right by luck (a scalar that cancels); it measures
+what the *problem* does to rounding, so an honest reassociation passes. The floor (16 eps = 1.9e-6
+in float32, 1 eps in half types whose own output rounding is already in error(r)) lets through
+reorderings of sums that happen to be exact in the reference. TF32 rounds inputs to 2^-11, 4096
+half eps of float32: 2.8e-5 to 7e-4 of the norm on matrix products, always outside. NaN and
+infinity must stand where the reference has them. Integers and booleans must agree with reference
+or oracle.
 
 Results of 16 bits and fewer must satisfy narrow.py as well, where one rounding is coarse.
 
-Three classes: `faithful` is the rule above; `tf32` adds 2^-10 to float32 results alone (TF32 keeps 10 bits
-after the point; there is no such thing for other types); `low-precision` adds 2^-6 to everything but
-float64 (bfloat16 keeps 7). Gradients are judged by the same rule with doubled constants, because a backward
-pass is about two passes long. `coarsen` makes the control: the reference on operands of the next lower
-precision must fail, or the workload cannot tell precisions apart.
+Three classes: `faithful` is the rule above; `tf32` adds 2^-10 to float32 results alone (TF32 keeps
+10 bits after the point; there is no such thing for other types); `low-precision` adds 2^-6 to
+everything but float64 (bfloat16 keeps 7). Gradients are judged by the same rule with doubled
+constants, because a backward pass is about two passes long. `coarsen` makes the control: the
+reference on operands of the next lower precision must fail, or the workload cannot tell precisions
+apart.
 
 Not covered: errors confined to elements far below the RMS of their tensor (the value families
 in inputs.py move which elements those are).
@@ -45,9 +47,11 @@ TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
 KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
 SOME = 1023
-"""Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core 0.4 s."""
+"""Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core
+0.4 s."""
 NEAR_OVERFLOW = 64
-"""Of the largest value: a result above this share of it may overflow in another order of its terms."""
+"""Of the largest value: a result above this share of it may overflow in another order of its
+terms."""
 LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
 
 
@@ -68,8 +72,9 @@ class Comparison:
     tolerance: float
     detail: str = ""
     worst: dict[str, Any] | None = None
-    """The element farthest from the oracle: index, candidate, reference, oracle (of complex numbers the
-    index ends in 0 for the real part, 1 for the imaginary); None where nothing deviates."""
+    """The element farthest from the oracle: index, candidate, reference, oracle (of complex
+    numbers the index ends in 0 for the real part, 1 for the imaginary); None where nothing
+    deviates."""
 
 
 def rms(values: torch.Tensor) -> float:
@@ -79,12 +84,14 @@ def rms(values: torch.Tensor) -> float:
 
 
 def relative_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
-    """RMS(values - oracle) / RMS(oracle); infinite when the oracle is zero and the values are not."""
+    """RMS(values - oracle) / RMS(oracle); infinite when the oracle is zero and the values are
+    not."""
     return _errors(values, oracle, rms(oracle))[0]
 
 
 def errors_of(values: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]:
-    """(relative error, largest deviation) of one result over the oracle's RMS, where both are finite."""
+    """(relative error, largest deviation) of one result over the oracle's RMS, where both are
+    finite."""
     v, o = real(values).double(), real(oracle).double()
     keep = torch.isfinite(v) & torch.isfinite(o)
     return _errors(v[keep], o[keep], rms(o[keep]))
@@ -114,10 +121,10 @@ def compare(
     known: Sequence[tuple[float, float]] = (),
     edge: str = "",
 ) -> Comparison:
-    """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is none
-    (the reference then stands in for it and four floors are allowed). ``constants``: all of the rule's
-    constants times this (2 for gradients). ``known``: `errors_of` the reference on other inputs.
-    ``edge``: the family, where inputs hold values at the edges."""
+    """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is
+    none (the reference then stands in for it and four floors are allowed). ``constants``: all of
+    the rule's constants times this (2 for gradients). ``known``: `errors_of` the reference on
+    other inputs. ``edge``: the family, where inputs hold values at the edges."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     candidate, reference = real(candidate), real(reference)
@@ -131,7 +138,12 @@ def compare(
         if special is not None:
             return special
         keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
-        shaped = (_blank(c, keep), _blank(r, keep), _blank(o, keep), [_blank(m, keep) for m in others])
+        shaped = (
+            _blank(c, keep),
+            _blank(r, keep),
+            _blank(o, keep),
+            [_blank(m, keep) for m in others],
+        )
         c, r, o, others = c[keep], r[keep], o[keep], [m[keep] for m in others]
     others = [m.nan_to_num(0.0) for m in others]
     eps = torch.finfo(candidate.dtype).eps * (4.0 if oracle is None else 1.0)
@@ -140,13 +152,20 @@ def compare(
     found = _verdict(c, r, o, others, floors, constants, known)
     if found.passed and is_narrow(candidate.dtype) and not added:
         mine, theirs, oracle_, rest = shaped
-        detail = narrow.problem(mine, theirs, oracle_, [m.nan_to_num(0.0) for m in rest], eps, constants)
+        detail = narrow.problem(
+            mine, theirs, oracle_, [m.nan_to_num(0.0) for m in rest], eps, constants
+        )
         found = replace(found, passed=not detail, detail=detail)
-    return replace(found, worst=_worst(candidate, reference, truth)) if found.candidate_error else found
+    return (
+        replace(found, worst=_worst(candidate, reference, truth))
+        if found.candidate_error
+        else found
+    )
 
 
 def is_narrow(dtype: torch.dtype) -> bool:
-    """Whether single roundings are so coarse that the whole tensor's error says too little (narrow.py)."""
+    """Whether single roundings are so coarse that the whole tensor's error says too little
+    (narrow.py)."""
     return dtype.is_floating_point and dtype.itemsize <= 2
 
 
@@ -154,16 +173,21 @@ def _blank(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     return torch.where(keep, values, 0.0)
 
 
-def _worst(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
+def _worst(
+    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor
+) -> dict[str, Any]:
     distance = (candidate.double() - oracle).abs_().nan_to_num_(-1.0, -1.0).flatten()
     place = int(distance.argmax())
     values = (t.flatten()[place] for t in (candidate, reference, oracle))
-    found: dict[str, Any] = dict(zip(("candidate", "reference", "oracle"), map(float, values), strict=True))
+    found: dict[str, Any] = dict(
+        zip(("candidate", "reference", "oracle"), map(float, values), strict=True)
+    )
     return {"index": _index(place, candidate.shape), **found}
 
 
 def _index(place: int, shape: Sequence[int]) -> list[int]:
-    """Of an element in row-major order. torch.unravel_index imports sympy at its first call: 480 modules,
+    """Of an element in row-major order. torch.unravel_index imports sympy at its first call: 480
+    modules,
     0.6 s of CPU, in every judge."""
     found: list[int] = []
     for size in reversed(shape):
@@ -181,7 +205,8 @@ def _verdict(
     constants: float,
     known: Sequence[tuple[float, float]],
 ) -> Comparison:
-    """``floors``: for the error and for the largest deviation (relative to the oracle's largest)."""
+    """``floors``: for the error and for the largest deviation (relative to the oracle's
+    largest)."""
     scale = rms(o)
     (reference_error, worst_noise), (error, worst) = _errors(r, o, scale), _errors(c, o, scale)
     noises = [*(_errors(m, o, scale) for m in moved), *known]
@@ -194,7 +219,9 @@ def _verdict(
     if error > tolerance:
         detail = f"error {error:.2e} of the output's RMS; at most {tolerance:.2e} is allowed"
     elif worst > worst_allowed:
-        detail = f"one element is off by {worst:.2e} of the RMS; at most {worst_allowed:.2e} is allowed"
+        detail = (
+            f"one element is off by {worst:.2e} of the RMS; at most {worst_allowed:.2e} is allowed"
+        )
     return Comparison(
         passed=not detail,
         candidate_error=error,
@@ -205,12 +232,13 @@ def _verdict(
 
 
 def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Whether the rule of :func:`compare` must hold whatever the oracle says; False decides nothing.
+    """Whether the rule of :func:`compare` must hold whatever the oracle says; False decides
+    nothing.
 
-    Let d = RMS(c - r) and k = RMS(r) / RMS(o). From error(c) <= error(r) + d / RMS(o) the rule holds when
-    d / RMS(o) <= error(r) + floor * eps. With d <= floor / 2 * eps * RMS(r) that is so: for k <= 2
-    by the floor, for k > 2 because error(r) >= k - 1. The same argument holds for the largest deviation.
-    """
+    Let d = RMS(c - r) and k = RMS(r) / RMS(o). From error(c) <= error(r) + d / RMS(o) the rule
+    holds when d / RMS(o) <= error(r) + floor * eps. With d <= floor / 2 * eps * RMS(r) that is so:
+    for k <= 2 by the floor, for k > 2 because error(r) >= k - 1. The same argument holds for the
+    largest deviation."""
     if torch.equal(candidate, reference):
         return True
     if not reference.dtype.is_floating_point:
@@ -226,7 +254,9 @@ def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool
         return False
     error, worst = _errors(c, r, rms(r))
     peak = _ratio(_largest(r), rms(r))
-    return error <= FLOORS.get(reference.dtype, 1.0) / 2 * eps and worst <= peak * MAX_FLOOR / 2 * eps
+    return (
+        error <= FLOORS.get(reference.dtype, 1.0) / 2 * eps and worst <= peak * MAX_FLOOR / 2 * eps
+    )
 
 
 def compare_special(candidate: torch.Tensor, reference: torch.Tensor) -> Comparison | None:
@@ -253,13 +283,13 @@ def compare_edges(
 ) -> Comparison | None:
     """:func:`compare_special` where the inputs hold infinities, NaN or the largest values.
 
-    The reference means what it returns where the oracle, rounded to its type, is of the same kind; where it
-    overflows on its way, another order of the same sums may not. What it makes finite must be finite. An
-    infinite result may be NaN instead, as a difference of two terms is where one of them was written. NaN out
-    of infinities says that there is no answer, and a rewrite may give one. NaN out of NaN says that something
-    went wrong before, which nobody may hide: some of it must be left (a product with zeros, which a rewrite
-    may leave out, spreads it to more places).
-    """
+    The reference means what it returns where the oracle, rounded to its type, is of the same kind;
+    where it overflows on its way, another order of the same sums may not. What it makes finite
+    must be finite. An infinite result may be NaN instead, as a difference of two terms is where
+    one of them was written. NaN out of infinities says that there is no answer, and a rewrite may
+    give one. NaN out of NaN says that something went wrong before, which nobody may hide: some of
+    it must be left (a product with zeros, which a rewrite may leave out, spreads it to more
+    places)."""
     rounded = oracle.to(reference.dtype)
     meant = _kinds(rounded) == _kinds(reference)
     lost = meant & torch.isnan(reference)
@@ -292,7 +322,8 @@ def _kinds(values: torch.Tensor) -> torch.Tensor:
 def compare_exact(
     candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None
 ) -> Comparison:
-    """Integers and booleans: each must equal the reference or the oracle (a tie may fall either way)."""
+    """Integers and booleans: each must equal the reference or the oracle (a tie may fall either
+    way)."""
     wrong = candidate != reference
     flips = 0.0
     if oracle is not None and oracle.dtype == reference.dtype:
@@ -319,14 +350,17 @@ def real(values: torch.Tensor) -> torch.Tensor:
 
 
 def coarsen(values: torch.Tensor) -> torch.Tensor:
-    """``values`` rounded to the next lower precision, in their own type; whole numbers stay as they are."""
+    """``values`` rounded to the next lower precision, in their own type; whole numbers stay as
+    they are."""
     if not values.dtype.is_floating_point:
         return values
     if values.dtype in LOWER:
         return values.to(LOWER[values.dtype]).to(values.dtype)
     if values.dtype not in KEPT_BITS:
         return values
-    mantissa, exponent = torch.frexp(values.float())  # 0.5 <= mantissa < 1: one bit fewer after the point
+    mantissa, exponent = torch.frexp(
+        values.float()
+    )  # 0.5 <= mantissa < 1: one bit fewer after the point
     steps = 2.0 ** (KEPT_BITS[values.dtype] + 1)
     return torch.where(
         values.isfinite(), torch.ldexp((mantissa * steps).round() / steps, exponent), values
@@ -334,7 +368,8 @@ def coarsen(values: torch.Tensor) -> torch.Tensor:
 
 
 def nudge(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> torch.Tensor:
-    """``values`` (double) each moved by a uniform relative amount of at most half an eps of ``like``."""
+    """``values`` (double) each moved by a uniform relative amount of at most half an eps of
+    ``like``."""
     if values.dtype.is_complex:
         return torch.view_as_complex(nudge(torch.view_as_real(values), like.to_real(), draw))
     half = torch.finfo(like).eps / 2
@@ -357,7 +392,9 @@ def degenerate(outputs: list[torch.Tensor]) -> str | None:
         return "the output is always zero"
     first = outputs[0]
     same = [
-        relative_error(real(other), real(first)) < 1e-9 for other in outputs[1:] if other.shape == first.shape
+        relative_error(real(other), real(first)) < 1e-9
+        for other in outputs[1:]
+        if other.shape == first.shape
     ]
     if same and all(same):
         return "the output does not depend on the inputs"

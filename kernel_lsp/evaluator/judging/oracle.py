@@ -1,8 +1,7 @@
 """The reference program in the judge: loaded once, run in its own precision and in float64.
 
-A reference does not know about candidates or trials. It keeps what holds for every session: how it is
-made, whether it draws random numbers, which buffers it changes. Does not cover: comparing.
-"""
+A reference does not know about candidates or trials. It keeps what holds for every session: how it
+is made, whether it draws random numbers, which buffers it changes. Does not cover: comparing."""
 
 from __future__ import annotations
 
@@ -29,13 +28,14 @@ from kernel_lsp.records import Program, Workload
 
 State = dict[str, torch.Tensor]
 Trial = dict[str, Any]
-"""family, arguments ([positional, by name]), state, noise_seed, draw (a generator), label (in words)."""
+"""family, arguments ([positional, by name]), state, noise_seed, draw (a generator), label (in
+words)."""
 T = TypeVar("T")
 RANGE_BOUND = ("binary_cross_entropy(", "BCELoss(", "multinomial(", "bernoulli(", ".erfinv(")
 """Operations that refuse (on a GPU: kill the process for) values outside a range."""
 NEAR_SHARE = 32
-"""Inputs that fit so often into the device's memory are drawn there: an oracle in float64, several copies
-and another program's are there as well."""
+"""Inputs that fit so often into the device's memory are drawn there: an oracle in float64, several
+copies and another program's are there as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,20 +61,25 @@ class Reference:
         self.device = devices.of(device)
         devices.few_threads(self.device)
         # The same program has the same parameters in every process: one seed repeats an evaluation.
-        seed_everything(int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16))
+        seed_everything(
+            int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16)
+        )
         if device == "interpreter" and "triton" in program.source:
             interpreter.first_configurations()
         self.subject = callees.subject_of(program, workload, self.device.place)
         self.init = self.subject.init
         if not callable(self.target):
-            raise EvaluationError(f"could not judge: {program.entry} is neither a module nor a function")
+            raise EvaluationError(
+                f"could not judge: {program.entry} is neither a module nor a function"
+            )
         self.own_state: State = {k: v.clone() for k, v in self._state(self.target).items()}
         self.oracle_note = ""
         self.tells_precision: bool | None = None
         """Whether the reference on coarser operands is told from itself; None: not known."""
         self.grad = self.random = False
         self.may_record_gradients = False
-        """Nobody said that calls are inference: then what a program would differentiate is judged as well."""
+        """Nobody said that calls are inference: then what a program would differentiate is judged
+        as well."""
         self.deterministic = True
         self.changed: list[str] = []
         self.output_dtypes: list[torch.dtype] = []
@@ -86,7 +91,8 @@ class Reference:
         self.layouts: list[str] = []
         self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
-        """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
+        """Which arguments share a batch dimension, and other sizes for it; None: none was
+        accepted."""
         self.edges: list[str] = []
         """Families of values at the edges that it takes."""
         self.sizes: list[tuple[variations.Group, list[int]]] = []
@@ -119,11 +125,14 @@ class Reference:
 
     def relaid(self, tensor: torch.Tensor, layout: str) -> torch.Tensor:
         """The same values in other memory, as far as this program bears it."""
-        return variations.relay_memory(tensor, layout, aligned=self._delicate and self.device.name == "cuda")
+        return variations.relay_memory(
+            tensor, layout, aligned=self._delicate and self.device.name == "cuda"
+        )
 
     def settle(self, given: Any) -> None:
-        """Draw on the device from now on where inputs are a small part of its memory: a trial of 64 million
-        elements took two CPU threads 1 to 6 s, and a dozen trials are drawn for every candidate."""
+        """Draw on the device from now on where inputs are a small part of its memory: a trial of
+        64 million elements took two CPU threads 1 to 6 s, and a dozen trials are drawn for every
+        candidate."""
         place = torch.device(self.device.place)
         if place.type == "cuda":
             size = sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(given))
@@ -139,7 +148,9 @@ class Reference:
         """:meth:`given`, on the device that inputs are drawn on."""
         if not self.draws_near:
             given = self.given(seed)
-            return map_tensors(lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given))
+            return map_tensors(
+                lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given)
+            )
         try:
             with torch.device(self.device.place):
                 given = self.given(seed)
@@ -162,10 +173,13 @@ class Reference:
     # --- running ---------------------------------------------------------------------------
 
     def run(self, trial: Trial, noise_seed: int) -> Ran:
-        """Output, state afterwards and everything else that a call does, in the program's own dtype."""
+        """Output, state afterwards and everything else that a call does, in the program's own
+        dtype."""
         crashes.say(trial["label"])
         placed = map_tensors(self.place, trial["arguments"])
-        if "rows" in trial:  # only now: a copy to the device would leave behind what stands behind them
+        if (
+            "rows" in trial
+        ):  # only now: a copy to the device would leave behind what stands behind them
             placed = variations.first_rows(placed, trial["rows"])
         callee = self.subject.single if trial.get("single") else self.callee
         before = self._prepare(callee.target, trial["state"], noise_seed)
@@ -182,7 +196,8 @@ class Reference:
         )
 
     def learn(self, placed: Any, state: State) -> None:
-        """Call it once to see how it treats its arguments. Raises EvaluationError, and what it raises."""
+        """Call it once to see how it treats its arguments. Raises EvaluationError, and what it
+        raises."""
         crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
         with _naming_unsupported():
@@ -190,7 +205,8 @@ class Reference:
         self.device.synchronize()
 
     def repeat(self, trial: Trial) -> None:
-        """One call of a trial, forward and, where it records gradients, backward; nothing is kept."""
+        """One call of a trial, forward and, where it records gradients, backward; nothing is
+        kept."""
         placed = map_tensors(self.place, trial["arguments"])
         result = self._call(self.callee, placed, _records(trial, self.grad))
         if outputs := [t for t in tensor_leaves(result) if t.requires_grad]:
@@ -212,8 +228,9 @@ class Reference:
             with self._telling(drawn):
                 placed = map_tensors(self.place, wide["arguments"])
                 result = self._call(self.wide, placed, _records(trial, self.grad))
-            # A program may return one of its own buffers, and the next call changes them. The copies stay on
-            # the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
+            # A program may return one of its own buffers, and the next call changes them. The
+            # copies stay on the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s
+            # there.
             state = {k: v.detach().clone() for k, v in self._state(self.wide.target).items()}
             return map_tensors(lambda t: t.detach().clone(), result), state
 
@@ -233,11 +250,15 @@ class Reference:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._telling(drawn):
-                return self._gradients(self.wide, wide["arguments"], [widen_tensor(c) for c in cotangents])
+                return self._gradients(
+                    self.wide, wide["arguments"], [widen_tensor(c) for c in cotangents]
+                )
 
         return self._in_float64(run)
 
-    def _gradients(self, callee: Callee, arguments: Any, cotangents: list[torch.Tensor]) -> Gradients:
+    def _gradients(
+        self, callee: Callee, arguments: Any, cotangents: list[torch.Tensor]
+    ) -> Gradients:
         placed = map_tensors(self.place, arguments)
         result = self._call(callee, placed, True)
         found = backward(result, leaves_with_gradients(placed, callee.target), cotangents)
@@ -246,12 +267,13 @@ class Reference:
 
     @property
     def rounds_coarsely(self) -> bool:
-        """Whether it rounds intermediate values to fewer bits than its inputs have: under autocast."""
+        """Whether it rounds intermediate values to fewer bits than its inputs have: under
+        autocast."""
         return self.workload.setting.autocast is not None
 
     def as_good(self, trial: Trial) -> Trial:
-        """The trial with every input and parameter moved by at most half an eps of autocast's dtype: values
-        that it rounds otherwise, and is no more or less right on."""
+        """The trial with every input and parameter moved by at most half an eps of autocast's
+        dtype: values that it rounds otherwise, and is no more or less right on."""
         dtype = getattr(torch, self.workload.setting.autocast or "float32")
         draw = trial["draw"]
 
@@ -289,7 +311,9 @@ class Reference:
             return None
         try:
             return run()
-        except Exception as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
+        except (
+            Exception
+        ) as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
             self.oracle_note = (
                 f"no float64 oracle ({type(error).__name__}): the reference is compared with itself"
             )

@@ -1,7 +1,8 @@
-"""The trials of one session: which values, layout, batch size and way of updating parameters, in secret.
+"""The trials of one session: which values, layout, batch size and way of updating parameters, in
+secret.
 
-Everything is drawn from the session's seed. What a trial varies is a small JSON object (a *descriptor*)
-that goes into the evidence as it is. Does not draw any tensor: see `drawing.draw`.
+Everything is drawn from the session's seed. What a trial varies is a small JSON object (a
+*descriptor*) that goes into the evidence as it is. Does not draw any tensor: see `drawing.draw`.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ FEW = ("as_given", "as_given_again")
 
 
 def plan(reference: Reference, seed: int) -> list[Descriptor]:
-    """At least eight value distributions, then another layout and another batch size where accepted.
+    """At least eight value distributions, then another layout and another batch size where
+    accepted.
 
     number: from 1. family: of the values. layout: see variations.py. batch: rows, None as given.
-    edit: the first trial again with one row of all parameters, then of all inputs, changed, which a memo or
-    a fold that is keyed on a sample overlooks. update, switch: how the parameters change and whether
-    train() and eval() are called before. repeat: the call is made twice. grad: gradients are recorded.
-    group, size: dimensions of another size. single: in float32 instead of 16 bits. lenient: the candidate may
-    raise. gradients: compared too. twice: the graph of that call is used a second time.
-    """
+    edit: the first trial again with one row of all parameters, then of all inputs, changed, which
+    a memo or a fold that is keyed on a sample overlooks. update, switch: how the parameters change
+    and whether train() and eval() are called before. repeat: the call is made twice. grad:
+    gradients are recorded. group, size: dimensions of another size. single: in float32 instead of
+    16 bits. lenient: the candidate may raise. gradients: compared too. twice: the graph of that
+    call is used a second time."""
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [plain(family) for family in families]
-    extra = _plan_variations(reference, pick, bound, big) + _differentiated(reference, pick, made, big)
+    extra = _plan_variations(reference, pick, bound, big) + _differentiated(
+        reference, pick, made, big
+    )
     extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
-    # Not one of the edited: repeating sets parameters again, and what then keeps them would be new to a memo.
+    # Not one of the edited: repeating sets parameters again, and what then keeps them would be new
+    # to a memo.
     again = pick.choice([number for number, trial in enumerate(made) if _is_repeatable(trial)])
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
@@ -62,7 +67,8 @@ def _is_repeatable(trial: Descriptor) -> bool:
 def plain(family: str) -> Descriptor:
     """Where nothing varies but the values."""
     return {
-        "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False, "twice": False,
+        "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False,
+        "twice": False,
         "group": None, "size": None, "single": False, "lenient": False,
     }  # fmt: skip
 
@@ -70,16 +76,23 @@ def plain(family: str) -> Descriptor:
 def _differentiated(
     reference: Reference, pick: random.Random, made: list[Descriptor], big: bool
 ) -> list[Descriptor]:
-    """Trials in which every floating input requires a gradient, where nobody said that calls are inference:
-    a program may take another way then, so values and gradients are both compared. Of a big workload one of
-    the trials in ``made`` becomes such a one, and what is added has few rows."""
+    """Trials in which every floating input requires a gradient, where nobody said that calls are
+    inference: a program may take another way then, so values and gradients are both compared. Of a
+    big workload one of the trials in ``made`` becomes such a one, and what is added has few
+    rows."""
     if not reference.may_record_gradients:
         return []
-    other = "as_given_again" if reference.range_bound else pick.choice(("shifted", "negated", "heavy_tailed"))
+    other = (
+        "as_given_again"
+        if reference.range_bound
+        else pick.choice(("shifted", "negated", "heavy_tailed"))
+    )
     second = {**plain(other), "grad": True}
     if not big:
         return [{**plain("as_given"), "grad": True}, second]
-    next(trial for trial in made if trial["family"] in ("negated", "as_given_once_more"))["grad"] = True
+    next(trial for trial in made if trial["family"] in ("negated", "as_given_once_more"))[
+        "grad"
+    ] = True
     return [{**second, "batch": reference.batch[1][0]}] if reference.batch else []
 
 
@@ -91,13 +104,16 @@ def _edges(reference: Reference, pick: random.Random, big: bool) -> list[Descrip
 
 
 def _sizes(reference: Reference, pick: random.Random) -> list[Descriptor]:
-    """Sizes at the edges: of the batch, and of another dimension where the reference takes one. Statistics of
-    nothing that are kept in buffers are torch's own affair."""
+    """Sizes at the edges: of the batch, and of another dimension where the reference takes one.
+    Statistics of nothing that are kept in buffers are torch's own affair."""
     found = []
     for group, sizes in reference.sizes:
         asked = [size for size in sizes if size or not reference.changed]
         found += [(group, size) for size in pick.sample(asked, min(len(asked), MAX_SIZES))]
-    return [{**plain("as_given"), "group": group, "size": size, "lenient": True} for group, size in found]
+    return [
+        {**plain("as_given"), "group": group, "size": size, "lenient": True}
+        for group, size in found
+    ]
 
 
 def _single(reference: Reference, big: bool) -> list[Descriptor]:
@@ -108,8 +124,11 @@ def _single(reference: Reference, big: bool) -> list[Descriptor]:
     return [{**plain("as_given"), "batch": batch, "single": True, "lenient": True}]
 
 
-def _plan_variations(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:
-    """The trials of another layout and another batch size; one trial for both when the workload is big."""
+def _plan_variations(
+    reference: Reference, pick: random.Random, bound: bool, big: bool
+) -> list[Descriptor]:
+    """The trials of another layout and another batch size; one trial for both when the workload is
+    big."""
     values = "as_given" if bound else pick.choice(("as_given", "heavy_tailed"))
     strided = [layout for layout in reference.layouts if layout != variations.LAYOUTS[-1]]
     layout = pick.choice(strided or reference.layouts) if reference.layouts else None

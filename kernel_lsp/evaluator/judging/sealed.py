@@ -1,4 +1,5 @@
-"""The judge's part in timing: sealed input sets, outputs of timed rounds, the reference's own times."""
+"""The judge's part in timing: sealed input sets, outputs of timed rounds, the reference's own
+times."""
 
 from __future__ import annotations
 
@@ -30,7 +31,15 @@ Compare = Callable[[Trial, list[Pair], Any], Reply]
 """Judges values as in any other trial."""
 NEAR_BYTES = 2**30
 """Input sets of one session that stay where they were drawn."""
-UNREADABLE = (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, OverflowError)
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    IndexError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+)
 
 
 class SealedTiming:
@@ -43,7 +52,9 @@ class SealedTiming:
     def sealed(self, count: int, out: TensorOutbox) -> Reply:
         """Input sets for timed rounds, under the parameters as constructed."""
         same = plain("as_given_again")
-        drawn = (draw(self.reference, self.seed, {**same, "number": 1000 + i}) for i in range(count))
+        drawn = (
+            draw(self.reference, self.seed, {**same, "number": 1000 + i}) for i in range(count)
+        )
         self.sets = [{**made, "arguments": self._kept(made["arguments"], count)} for made in drawn]
         return {
             "sets": [encode(list(m["arguments"]), out) for m in self.sets],
@@ -59,8 +70,9 @@ class SealedTiming:
         return map_tensors(lambda t: strided_copy(t, "cpu"), arguments)
 
     def timed(self, checks: list[dict[str, Any]], blobs: Blobs, compare: Compare) -> Reply:
-        """Judge outputs of timed rounds, up to the first wrong one. ``compare`` is handed over for the call:
-        kept, it would keep the session, and what that has in the device's memory, until a collection."""
+        """Judge outputs of timed rounds, up to the first wrong one. ``compare`` is handed over for
+        the call: kept, it would keep the session, and what that has in the device's memory, until
+        a collection."""
         verdicts: list[Reply] = []
         for item in checks:
             verdicts.append(self._timed(item, blobs, compare))

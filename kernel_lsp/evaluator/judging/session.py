@@ -1,8 +1,8 @@
 """One candidate's examination: secret seed, drawn trials, comparison. Lives in the judge.
 
-Several sessions share one opened reference; each has its own seed, trials, timing sets and outputs of
-the oracle. The reference's output for a trial exists only after the candidate has answered that trial,
-and the weights of its gradients only after its output was accepted.
+Several sessions share one opened reference; each has its own seed, trials, timing sets and outputs
+of the oracle. The reference's output for a trial exists only after the candidate has answered that
+trial, and the weights of its gradients only after its output was accepted.
 
 Covers: values, dtype, shape, strides, whose memory is returned, requires_grad, buffers that the
 reference changes, gradients, random streams, repetition. The rule itself is in numerics.py.
@@ -62,7 +62,10 @@ class Examination:
         descriptor = self.plan[number - 1]
         made = draw(self.reference, self.seed, descriptor)
         before = {known: trial for known, trial in self.trials.items() if known == number - 1}
-        self.trials = {**before, number: made}  # that one may not be answered yet; older ones hold outputs
+        self.trials = {
+            **before,
+            number: made,
+        }  # that one may not be answered yet; older ones hold outputs
         return {
             "arguments": encode(list(made["arguments"]), out),
             "state": encode(made["state"], out),
@@ -72,12 +75,15 @@ class Examination:
         }
 
     def rehearse(self) -> Reply:
-        """Compare the reference with itself on inputs that are no secret, once. A GPU loads every kernel when
-        it is first called, those of the oracle too: better while the worker still compiles its own."""
+        """Compare the reference with itself on inputs that are no secret, once. A GPU loads every
+        kernel when it is first called, those of the oracle too: better while the worker still
+        compiles its own."""
         reference = self.reference
         if not reference.rehearsed:
             reference.rehearsed = True
-            with contextlib.suppress(Exception):  # it decides nothing: what is wrong is said when it matters
+            with contextlib.suppress(
+                Exception
+            ):  # it decides nothing: what is wrong is said when it matters
                 trial = draw(reference, 0, {**plain("as_given"), "number": 0})
                 ran = reference.run(trial, trial["noise_seed"])
                 pairs = [(tensor, tensor) for tensor in tensor_leaves(ran.output)]
@@ -196,7 +202,8 @@ class Examination:
         if not equal:
             raise Mismatch(
                 "repeatable",
-                "the same inputs at another address give another result (a race, or memory that it does "
+                "the same inputs at another address give another result (a race, or memory that "
+                "it does "
                 "not own); the reference's is the same bit for bit",
             )
         return {"ok": True, "detail": ""}
@@ -238,7 +245,11 @@ class Examination:
         if all(result.passed for result in results):
             return results
         # Moving the oracle can only widen the tolerance, so it is needed for failures alone.
-        moved = [m for m in (self._truth(trial, expected, moved=True) for _ in range(_draws(expected))) if m]
+        moved = [
+            m
+            for m in (self._truth(trial, expected, moved=True) for _ in range(_draws(expected)))
+            if m
+        ]
         known = self._known_errors(trial, expected, len(pairs))
         return [
             numerics.compare(
@@ -253,9 +264,12 @@ class Examination:
             for i, (c, r) in enumerate(pairs)
         ]
 
-    def _known_errors(self, trial: Trial, expected: Any, count: int) -> list[list[tuple[float, float]]]:
-        """Per output, how far the reference is from its oracle on inputs that are as good. Under autocast one
-        run says little: a loss that happened to be right to 4e-6 had errors of 1e-4 on such inputs."""
+    def _known_errors(
+        self, trial: Trial, expected: Any, count: int
+    ) -> list[list[tuple[float, float]]]:
+        """Per output, how far the reference is from its oracle on inputs that are as good. Under
+        autocast one run says little: a loss that happened to be right to 4e-6 had errors of 1e-4
+        on such inputs."""
         found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
         if not self.reference.rounds_coarsely:
             return found
@@ -269,16 +283,20 @@ class Examination:
         return found
 
     def _control(self, trial: Trial, truth: list[torch.Tensor], expected: Any) -> None:
-        """Whether this workload can tell precisions apart: the reference on coarser operands must fail."""
+        """Whether this workload can tell precisions apart: the reference on coarser operands must
+        fail."""
         state = {k: numerics.coarsen(v) for k, v in trial["state"].items()}
         arguments = map_tensors(
-            lambda t: numerics.coarsen(t.detach()).requires_grad_(t.requires_grad), trial["arguments"]
+            lambda t: numerics.coarsen(t.detach()).requires_grad_(t.requires_grad),
+            trial["arguments"],
         )
         try:
             coarse = self.reference.run(
                 {**trial, "state": state, "arguments": arguments}, trial["noise_seed"]
             ).output
-        except Exception:  # a value at the edge of its range was rounded out of it: nothing is known
+        except (
+            Exception
+        ):  # a value at the edge of its range was rounded out of it: nothing is known
             return
         plain = trial["ran"].output
         pairs = list(zip(tensor_leaves(coarse), tensor_leaves(plain), strict=True))
@@ -289,7 +307,8 @@ class Examination:
         self.reference.tells_precision = not all(result.passed for result in results)
 
     def _truth(self, trial: Trial, expected: Any, moved: bool = False) -> list[torch.Tensor] | None:
-        """The oracle's tensors in the order of ``expected``; None when there is no usable oracle."""
+        """The oracle's tensors in the order of ``expected``; None when there is no usable
+        oracle."""
         found = self.reference.run_wide(trial, moved)
         if found is None:
             return None
@@ -311,7 +330,9 @@ class Examination:
 
     # --- gradients -----------------------------------------------------------------------
 
-    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: Blobs, which: str) -> Reply:
+    def _compare_gradients(
+        self, trial: Trial, message: dict[str, Any], blobs: Blobs, which: str
+    ) -> Reply:
         weights = trial["cotangents"]
         try:
             want = self.reference.gradients(trial, weights, trial["noise_seed"])
@@ -356,7 +377,9 @@ class Examination:
             others = tuple(m for other in moved if (m := other[name]) is not None)
             errors = (known or {}).get(name, [])
             results.append(
-                numerics.compare(mine, theirs, oracle, others, self.precision, GRADIENT_CONSTANTS, errors)
+                numerics.compare(
+                    mine, theirs, oracle, others, self.precision, GRADIENT_CONSTANTS, errors
+                )
             )
         return results
 
@@ -376,7 +399,8 @@ class Examination:
     # --- memory --------------------------------------------------------------------------
 
     def growth(self) -> Reply:
-        """What every call of the reference keeps, with gradients where a program may record them."""
+        """What every call of the reference keeps, with gradients where a program may record
+        them."""
         reference = self.reference
         kept = growth.Kept()
         for grad in sorted({reference.grad, reference.grad or reference.may_record_gradients}):
@@ -390,14 +414,15 @@ class Examination:
     def summary(self) -> Reply:
         """What is known only after all trials: whether the workload can tell candidates apart.
 
-        degenerate: why no output does, in words for the user; None when one does. dull: the same for
-        single outputs. tells_precision: whether coarser operands would have been noticed.
-        """
+        degenerate: why no output does, in words for the user; None when one does. dull: the same
+        for single outputs. tells_precision: whether coarser operands would have been noticed."""
         dull = self._dull()
         floating = self._floating_outputs()
         reasons = sorted(set(dull.values()))
         constant = (
-            f"your code computes a constant: {reasons[0]}" if floating and len(dull) == floating else None
+            f"your code computes a constant: {reasons[0]}"
+            if floating and len(dull) == floating
+            else None
         )
         return {
             "degenerate": constant,
@@ -408,7 +433,9 @@ class Examination:
         }
 
     def _floating_outputs(self) -> int:
-        return sum(dtype.is_floating_point or dtype.is_complex for dtype in self.reference.output_dtypes)
+        return sum(
+            dtype.is_floating_point or dtype.is_complex for dtype in self.reference.output_dtypes
+        )
 
     def _dull(self) -> dict[int, str]:
         """Place of an output -> why its values say nothing about a candidate."""

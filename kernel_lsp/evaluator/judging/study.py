@@ -1,8 +1,8 @@
 """What kind of program a reference is, found out by running it: once, when it is opened.
 
-Random, stateful, insensitive to its inputs, which buffers it changes, which memory layouts and batch sizes
-it accepts. Raises EvaluationError for what cannot be judged by. Nothing here depends on a candidate.
-"""
+Random, stateful, insensitive to its inputs, which buffers it changes, which memory layouts and
+batch sizes it accepts. Raises EvaluationError for what cannot be judged by. Nothing here depends
+on a candidate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
         )
     reference.deterministic = same(first.output, again.output)
     reference.random = not alike(first.output, noisy.output)
-    reference.changed = [k for k, v in first.state.items() if not same(v.cpu(), trial["state"][k].cpu())]
+    reference.changed = [
+        k for k, v in first.state.items() if not same(v.cpu(), trial["state"][k].cpu())
+    ]
     reference.aliases = any(name.startswith("input") for names in first.relations for name in names)
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
@@ -60,7 +62,9 @@ def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None
     """Which values at the edges it takes, tried on few rows where there are many."""
     arguments, draw = trial["arguments"], reference.generator(2)
     if reference.elements > variations.BIG and reference.batch:
-        arguments = variations.change_batch(arguments, reference.batch[0], reference.batch[1][0], draw)
+        arguments = variations.change_batch(
+            arguments, reference.batch[0], reference.batch[1][0], draw
+        )
     for family in inputs.EDGES:
         label = f"{family} values"
         if label in without:
@@ -71,8 +75,8 @@ def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None
 
 
 def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
-    """Which dimensions it takes in other sizes. A kernel in the reference may read on behind its inputs, so
-    only its batch is asked for, which was tried with other values there (`_batch`)."""
+    """Which dimensions it takes in other sizes. A kernel in the reference may read on behind its
+    inputs, so only its batch is asked for, which was tried with other values there (`_batch`)."""
     if "triton" in reference.program.source or reference.subject.fixed:
         return
     asked = variations.groups(trial["arguments"])
@@ -80,7 +84,9 @@ def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[
         asked.insert(0, tuple((place, 0) for place in reference.batch[0]))
     taken: set[tuple[int, int]] = set()
     for group in asked:
-        sizes = [n for n in variations.other_sizes(trial["arguments"], group) if _fits(reference, n)]
+        sizes = [
+            n for n in variations.other_sizes(trial["arguments"], group) if _fits(reference, n)
+        ]
         label = f"another size of {len(group)} dimensions"
         if taken & set(group) or not sizes or label in without:
             continue
@@ -98,7 +104,8 @@ def _fits(reference: Reference, size: int) -> bool:
 
 
 def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
-    """Outputs that are bit for bit the same for other inputs, parameters and random numbers being equal."""
+    """Outputs that are bit for bit the same for other inputs, parameters and random numbers being
+    equal."""
     fixed = reference.subject.fixed
     if fixed and len(fixed) == len(tensor_leaves(other["arguments"])):
         return []  # there are no other inputs: its result may still depend on them
@@ -107,7 +114,11 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
     except Exception:  # the program refuses such values: then nothing is known
         return []
     pairs = zip(tensor_leaves(first.output), tensor_leaves(second.output), strict=False)
-    return [i for i, (a, b) in enumerate(pairs) if a.dtype.is_floating_point and a.numel() and same(a, b)]
+    return [
+        i
+        for i, (a, b) in enumerate(pairs)
+        if a.dtype.is_floating_point and a.numel() and same(a, b)
+    ]
 
 
 def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
@@ -122,14 +133,19 @@ def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[st
             continue
         relaid = map_tensors(lambda t, how=layout: reference.relaid(t, how), arguments)
         other = _accept_arguments(reference, trial, relaid, inputs)
-        if other is not None and _same_kind(other.output, plain.output) and _same_rows(other, plain):
+        if (
+            other is not None
+            and _same_kind(other.output, plain.output)
+            and _same_rows(other, plain)
+        ):
             reference.layouts.append(layout)
 
 
 def _find_batch(
     reference: Reference, trial: Trial, first: Ran, without: Collection[str]
 ) -> tuple[Any, Ran] | None:
-    """Find what shares a batch dimension; returns the smallest batch to ask for and what came of it."""
+    """Find what shares a batch dimension; returns the smallest batch to ask for and what came of
+    it."""
     for which in variations.batches(trial["arguments"]):
         sizes = variations.sizes(trial["arguments"], which)
         asked = sorted({*sizes[:1], *sizes[-1:]})
@@ -151,15 +167,16 @@ def _batch(
 ) -> tuple[Any, Ran] | None:
     """Another batch and what came of it; None: it is not accepted.
 
-    A program of torch refuses tensors that do not fit each other. A kernel reads on behind one of them, so
-    an answer counts only when it is the same whatever stands there.
-    """
+    A program of torch refuses tensors that do not fit each other. A kernel reads on behind one of
+    them, so an answer counts only when it is the same whatever stands there."""
     inputs, draw = f"a batch of {size} in {len(which)} of them", reference.generator(1)
     if inputs in without:
         return None
     now = tensor_leaves(trial["arguments"])[which[0]].shape[0]
     rows = torch.randint(now, (size,), generator=draw, device=draw.device)
-    (tried, own), (other, _) = (variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2))
+    (tried, own), (other, _) = (
+        variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2)
+    )
     cut = {**trial, "rows": own}
     ran = _accept_arguments(reference, cut, tried, inputs)
     if ran is None or not _same_kind(ran.output, first.output):
@@ -169,7 +186,9 @@ def _batch(
     return (variations.first_rows(tried, own), ran) if same else None
 
 
-def _accept_arguments(reference: Reference, trial: Trial, arguments: Any, inputs: str) -> Ran | None:
+def _accept_arguments(
+    reference: Reference, trial: Trial, arguments: Any, inputs: str
+) -> Ran | None:
     label = inputs + crashes.ASKED
     try:
         ran = reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)
@@ -182,15 +201,19 @@ def _accept_arguments(reference: Reference, trial: Trial, arguments: Any, inputs
 
 
 def _same_rows(one: Ran, other: Ran) -> bool:
-    """Alike also beside how much the values of each output differ among themselves: sums over long rows are
-    nearly equal, so a kernel that ignores strides, and reads other numbers, would seem to give the same."""
+    """Alike also beside how much the values of each output differ among themselves: sums over long
+    rows are nearly equal, so a kernel that ignores strides, and reads other numbers, would seem to
+    give the same."""
     if not alike(one.output, other.output):
         return False
     for x, y in zip(tensor_leaves(one.output), tensor_leaves(other.output), strict=True):
         left, right = numerics.real(x).double().nan_to_num(), numerics.real(y).double().nan_to_num()
         spread = numerics.rms(right - right.mean()) if right.numel() else 0.0
         rounding = 8 * torch.finfo(y.dtype).eps if y.dtype.is_floating_point else 0.0
-        if spread > rounding * numerics.rms(right) and numerics.rms(left - right) > MOST_OF_SPREAD * spread:
+        if (
+            spread > rounding * numerics.rms(right)
+            and numerics.rms(left - right) > MOST_OF_SPREAD * spread
+        ):
             return False
     return True
 

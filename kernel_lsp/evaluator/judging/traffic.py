@@ -1,9 +1,9 @@
 """Which bytes a program cannot do without: what its result depends on. Runs in the judge.
 
-An element whose derivative is not zero changes the result and so has to be read, whatever the rewrite. The
-count is a lower bound: elements that happen not to matter (behind a ReLU, in an embedding table) are left
-out, and so is all that has no derivative. None where the program has no float64 oracle.
-"""
+An element whose derivative is not zero changes the result and so has to be read, whatever the
+rewrite. The count is a lower bound: elements that happen not to matter (behind a ReLU, in an
+embedding table) are left out, and so is all that has no derivative. None where the program has no
+float64 oracle."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ def needed_bytes(reference: Reference, trial: Trial) -> dict[str, int] | None:
     if gradients is None:
         return None
     sizes = _sizes(trial)
-    read = sum(_count(g) * sizes[name] for name, g in gradients.items() if g is not None and name in sizes)
+    read = sum(
+        _count(g) * sizes[name] for name, g in gradients.items() if g is not None and name in sizes
+    )
     return {"read": read, "written": written}
 
 
-def _gradients(reference: Reference, trial: Trial, outputs: list[torch.Tensor]) -> dict[str, Any] | None:
-    """In float64, of a random weighting of all floating outputs, by every floating input and parameter."""
+def _gradients(
+    reference: Reference, trial: Trial, outputs: list[torch.Tensor]
+) -> dict[str, Any] | None:
+    """In float64, of a random weighting of all floating outputs, by every floating input and
+    parameter."""
 
     def mark(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().requires_grad_(tensor.dtype.is_floating_point)

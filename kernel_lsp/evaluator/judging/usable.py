@@ -1,10 +1,10 @@
 """What a reference may be made of: refusals that say what is missing, before anything is compared.
 
 Runs in the judge. Covers the values that go in and come out (only strided tensors of dtypes with
-arithmetic, numbers, strings and nestings of them can be sent, varied and compared) and slices that write
-into their own inputs (a rewrite that does not would pass unnoticed; of a recorded call the changed
-arguments are compared as well). Does not cover: values that a later trial alone brings forth.
-"""
+arithmetic, numbers, strings and nestings of them can be sent, varied and compared) and slices that
+write into their own inputs (a rewrite that does not would pass unnoticed; of a recorded call the
+changed arguments are compared as well). Does not cover: values that a later trial alone brings
+forth."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def first_call(reference: Reference, trial: Trial) -> None:
 def _refuse(value: Any, who: str) -> None:
     if _depth(value) > MAX_DEPTH:
         raise EvaluationError(
-            f"could not judge: {who} a value that is nested without end", "return tensors, or a few of them"
+            f"could not judge: {who} a value that is nested without end",
+            "return tensors, or a few of them",
         )
     for _, leaf in leaves(value):
         if isinstance(leaf, torch.Tensor):
@@ -48,7 +49,8 @@ def _refuse(value: Any, who: str) -> None:
             )
     if not all(isinstance(key, str) for key in _keys(value)):
         raise EvaluationError(
-            f"could not judge: {who} a dictionary with keys that are not strings", "use strings as keys"
+            f"could not judge: {who} a dictionary with keys that are not strings",
+            "use strings as keys",
         )
 
 
@@ -76,7 +78,9 @@ def _depth(value: Any) -> int:
     """Nesting, looked at no deeper than is allowed: a list may contain itself."""
     level, depth = [value], 0
     while level and depth <= MAX_DEPTH:
-        inner = (item.values() if isinstance(item, dict) else item for item in level if _is_nest(item))
+        inner = (
+            item.values() if isinstance(item, dict) else item for item in level if _is_nest(item)
+        )
         level = [item for items in inner for item in items]
         depth += bool(level)
     return depth
@@ -89,4 +93,6 @@ def _is_nest(value: Any) -> bool:
 def _keys(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value, *(key for item in value.values() for key in _keys(item))]
-    return [key for item in value for key in _keys(item)] if isinstance(value, (list, tuple)) else []
+    return (
+        [key for item in value for key in _keys(item)] if isinstance(value, (list, tuple)) else []
+    )

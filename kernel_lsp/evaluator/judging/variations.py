@@ -1,9 +1,9 @@
-"""What a trial varies besides values: memory layout, batch size, the way in which parameters change.
+"""What a trial varies besides values: memory layout, batch size, the way in which parameters
+change.
 
-A candidate that is right only for contiguous inputs, only for the batch size that it was written for, or
-only for the parameters that it saw first, fails here. What the *reference* does not accept is not asked.
-Does not cover: other sizes than the first dimension's; other dtypes.
-"""
+A candidate that is right only for contiguous inputs, only for the batch size that it was written
+for, or only for the parameters that it saw first, fails here. What the *reference* does not accept
+is not asked. Does not cover: other sizes than the first dimension's; other dtypes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ LAYOUTS = ("transposed", "sliced", "offset")
 """The last asks least: it is for references that refuse the others."""
 ALIGNMENT = 16
 DELICATE = ("attention", "Attention", "Transformer")
-"""Names in a reference whose inputs stay aligned on a GPU: torch's own attention kernels fault on bf16 rows
-that begin elsewhere (cudaErrorMisalignedAddress, torch 2.11 on an H200), and a fault ends the judge."""
+"""Names in a reference whose inputs stay aligned on a GPU: torch's own attention kernels fault on
+bf16 rows that begin elsewhere (cudaErrorMisalignedAddress, torch 2.11 on an H200), and a fault
+ends the judge."""
 UPDATES = ("load_state_dict", "copy", "data", "round_trip")
-"""load_state_dict; copy_() under no_grad, as an optimizer steps; a new p.data; through float64 and back."""
+"""load_state_dict; copy_() under no_grad, as an optimizer steps; a new p.data; through float64 and
+back."""
 BIG = 2**20
-"""Elements of all arguments together above which a trial must not cost a full run: layout and batch size
-are then varied in one trial of about this many elements."""
+"""Elements of all arguments together above which a trial must not cost a full run: layout and
+batch size are then varied in one trial of about this many elements."""
 
 
 def relay_memory(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch.Tensor:
-    """The same values in other memory, one element into its storage: ``transposed`` (last two dimensions),
-    ``sliced`` (gaps of half a row between rows: who ignores them reads other numbers, not nearly the same
-    ones), ``offset`` (contiguous). Expanded and one-element tensors stay.
+    """The same values in other memory, one element into its storage: ``transposed`` (last two
+    dimensions), ``sliced`` (gaps of half a row between rows: who ignores them reads other numbers,
+    not nearly the same ones), ``offset`` (contiguous). Expanded and one-element tensors stay.
 
-    ``aligned``: every row begins at a multiple of 16 bytes all the same, where rows have such a length.
-    """
+    ``aligned``: every row begins at a multiple of 16 bytes all the same, where rows have such a
+    length."""
     if tensor.numel() < 2 or 0 in tensor.stride() or layout == "as_given":
         return tensor
     shape, values = tensor.shape, tensor.detach()
@@ -54,7 +56,8 @@ def relay_memory(tensor: torch.Tensor, layout: str, *, aligned: bool = False) ->
 
 
 def batches(arguments: Any) -> list[tuple[int, ...]]:
-    """Which tensors might share a batch dimension, likeliest first: places among the arguments' tensors."""
+    """Which tensors might share a batch dimension, likeliest first: places among the arguments'
+    tensors."""
     tensors = tensor_leaves(arguments)
     sized = [i for i, t in enumerate(tensors) if t.dim() and t.shape[0]]
     first = next((i for i in sized if tensors[i].dtype.is_floating_point), None)
@@ -82,7 +85,11 @@ def change_batch(arguments: Any, which: tuple[int, ...], size: int, draw: torch.
     def pick(tensor: torch.Tensor) -> torch.Tensor:
         if next(places) not in which:
             return tensor
-        return tensor.detach().index_select(0, rows.to(tensor.device)).requires_grad_(tensor.requires_grad)
+        return (
+            tensor.detach()
+            .index_select(0, rows.to(tensor.device))
+            .requires_grad_(tensor.requires_grad)
+        )
 
     return map_tensors(pick, arguments)
 
@@ -103,18 +110,23 @@ def groups(arguments: Any) -> list[Group]:
         from_end = dim - tensors[first].dim()
         alike = [(i, t.dim() + from_end) for i, t in enumerate(tensors) if t.dim() >= -from_end]
         same = tuple((i, d) for i, d in alike if tensors[i].shape[d] == size)
-        every = tuple((i, d) for i, t in enumerate(tensors) for d in range(t.dim()) if t.shape[d] == size)
+        every = tuple(
+            (i, d) for i, t in enumerate(tensors) for d in range(t.dim()) if t.shape[d] == size
+        )
         if size > 1:
             found |= dict.fromkeys((same, ((first, dim),), every))
     return list(found)
 
 
 def other_sizes(arguments: Any, group: Group) -> list[int]:
-    """Sizes at the edges: 0, 1, the neighbors, a prime; of big workloads only those that make it small."""
+    """Sizes at the edges: 0, 1, the neighbors, a prime; of big workloads only those that make it
+    small."""
     tensors = tensor_leaves(arguments)
     now, elements = tensors[group[0][0]].shape[group[0][1]], sum(t.numel() for t in tensors)
     most = now + 1 if elements <= BIG else max(1, now * BIG // elements)
-    return sorted({n for n in (0, 1, now - 1, now + 1, _prime(min(most, now - 1))) if n != now and n <= most})
+    return sorted(
+        {n for n in (0, 1, now - 1, now + 1, _prime(min(most, now - 1))) if n != now and n <= most}
+    )
 
 
 def _prime(below: int) -> int:
@@ -141,9 +153,9 @@ def resized(arguments: Any, group: Group, size: int, draw: torch.Generator) -> A
 def overfull(
     arguments: Any, which: tuple[int, ...], rows: torch.Tensor, draw: torch.Generator
 ) -> tuple[Any, list[int | None]]:
-    """Arguments whose tensors at ``which`` have these rows, followed by others, drawn at random; and how many
-    of each are its own (`first_rows`). A reference that counts rows by anything else than these tensors
-    reads on behind them, and answers otherwise when others stand there."""
+    """Arguments whose tensors at ``which`` have these rows, followed by others, drawn at random;
+    and how many of each are its own (`first_rows`). A reference that counts rows by anything else
+    than these tensors reads on behind them, and answers otherwise when others stand there."""
     now = tensor_leaves(arguments)[which[0]].shape[0]
     places = itertools.count()
     own: list[int | None] = []
@@ -170,14 +182,24 @@ def first_rows(arguments: Any, counts: list[int | None]) -> Any:
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         count = next(left)
-        return tensor if count is None else tensor.detach()[:count].requires_grad_(tensor.requires_grad)
+        return (
+            tensor
+            if count is None
+            else tensor.detach()[:count].requires_grad_(tensor.requires_grad)
+        )
 
     return map_tensors(cut, arguments)
 
 
 def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """``tensor`` with one row, never the first, taken from ``other``; what has one row or overlaps stays."""
-    if not tensor.dim() or tensor.shape[0] < 2 or 0 in tensor.stride() or tensor.shape != other.shape:
+    """``tensor`` with one row, never the first, taken from ``other``; what has one row or overlaps
+    stays."""
+    if (
+        not tensor.dim()
+        or tensor.shape[0] < 2
+        or 0 in tensor.stride()
+        or tensor.shape != other.shape
+    ):
         return tensor
     row = int(torch.randint(1, tensor.shape[0], (), generator=draw, device=draw.device))
     made = tensor.detach().clone()
@@ -186,7 +208,8 @@ def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator
 
 
 def updates(state: dict[str, torch.Tensor], count: int, pick: random.Random) -> list[str]:
-    """How the parameters change before each trial: the first by load_state_dict, then every way in turn."""
+    """How the parameters change before each trial: the first by load_state_dict, then every way in
+    turn."""
     if not state:
         return ["none"] * count
     floating = {t.dtype for t in state.values() if t.dtype.is_floating_point or t.dtype.is_complex}

@@ -1,4 +1,5 @@
-"""The comparisons of one trial as what the judge answers: the worst of them, and all for the evidence."""
+"""The comparisons of one trial as what the judge answers: the worst of them, and all for the
+evidence."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def _describe(result: numerics.Comparison) -> str:
     if worst is None:
         return result.detail
     place = f"at {worst['index']} {worst['candidate']:.9g}, the reference {worst['reference']:.9g}"
-    return "; ".join([*[result.detail] * bool(result.detail), f"{place}, float64 {worst['oracle']:.9g}"])
+    return "; ".join(
+        [*[result.detail] * bool(result.detail), f"{place}, float64 {worst['oracle']:.9g}"]
+    )
 
 
 def _finite(value: float) -> float:

@@ -1,14 +1,14 @@
-"""Compiled kernels kept between processes and runs, by content: a second judgement does not compile again.
+"""Compiled kernels kept between processes and runs, by content: a second judgement does not
+compile again.
 
-A child compiles into its own scratch folder. The parent copies from there what a *later process for the very
-same source* may find in its own scratch folder; nobody but the parent writes here, and what one candidate
-compiled is never shown to another. Kept are regular files of a bounded size; links and the rest stay behind,
-and none is followed on either side (leftovers.py).
+A child compiles into its own scratch folder. The parent copies from there what a *later process
+for the very same source* may find in its own scratch folder; nobody but the parent writes here,
+and what one candidate compiled is never shown to another. Kept are regular files of a bounded
+size; links and the rest stay behind, and none is followed on either side (leftovers.py).
 
-Triton writes absolute paths into its groups of files, which are set right on the way. Not covered: a
-candidate that leaves itself a note among its kernels. It learns that it ran before, which its timed
-outputs do not profit from: they are judged like all others.
-"""
+Triton writes absolute paths into its groups of files, which are set right on the way. Not covered:
+a candidate that leaves itself a note among its kernels. It learns that it ran before, which its
+timed outputs do not profit from: they are judged like all others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from kernel_lsp import leftovers, phases
 from kernel_lsp.leftovers import LeftoverFile
 
 FOLDERS = ("triton", "inductor")
-"""Where Triton and torch.compile write inside a scratch folder (confinement.py sets the environment)."""
+"""Where Triton and torch.compile write inside a scratch folder (confinement.py sets the
+environment)."""
 MAX_ENTRY_BYTES = 64 * 2**20
 MAX_STORE_BYTES = 2 * 2**30
 PATHS_INSIDE = "__grp__"
@@ -49,13 +50,16 @@ class CompiledKernels:
 
     @contextlib.asynccontextmanager
     async def made_once(self, key: str, *, patience_s: float) -> AsyncIterator[None]:
-        """Around making an entry: while one task of this process does, others wait for it (no longer than
-        ``patience_s``), so that they find it. Nobody waits for an entry that is there."""
+        """Around making an entry: while one task of this process does, others wait for it (no
+        longer than ``patience_s``), so that they find it. Nobody waits for an entry that is
+        there."""
         lock, mine = self._making.setdefault(key, asyncio.Lock()), False
         if not self.holds(key):
             with phases.phase("wait.baselines"), contextlib.suppress(TimeoutError):
                 mine = await asyncio.wait_for(lock.acquire(), patience_s)
-        if mine and self.holds(key):  # somebody else has made it: those who wait need not queue for it
+        if mine and self.holds(
+            key
+        ):  # somebody else has made it: those who wait need not queue for it
             lock.release()
             mine = False
         try:
@@ -65,7 +69,8 @@ class CompiledKernels:
                 lock.release()
 
     def lay_out(self, key: str, scratch: Path) -> bool:
-        """Copy an entry into a scratch folder; whether there was one. Never raises: it is a shortcut."""
+        """Copy an entry into a scratch folder; whether there was one. Never raises: it is a
+        shortcut."""
         entry = self.folder / key
         if not self.holds(key):
             return False

@@ -1,9 +1,10 @@
-"""What killed a process that ran a kernel, in words: by which signal or error of a device, on which inputs.
+"""What killed a process that ran a kernel, in words: by which signal or error of a device, on
+which inputs.
 
-Judge and timer say in their logs what the reference runs on, and their parent reads the last of it when one
-has died. After some errors of a GPU (an illegal address, an assertion in a kernel) a process can never use it
-again: it says so in its log, and ends. A candidate's log is not read: it may print anything. No torch.
-"""
+Judge and timer say in their logs what the reference runs on, and their parent reads the last of it
+when one has died. After some errors of a GPU (an illegal address, an assertion in a kernel) a
+process can never use it again: it says so in its log, and ends. A candidate's log is not read: it
+may print anything. No torch."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def say(inputs: str) -> None:
 def end(error: BaseException, inputs: str) -> NoReturn:
     """In a process that cannot use its device any more since the reference ran."""
     lines = str(error).strip().splitlines()
-    say(inputs)  # again: a device's assertion writes a line for each of thousands of threads in between
+    say(
+        inputs
+    )  # again: a device's assertion writes a line for each of thousands of threads in between
     print(LOST + (lines[0] if lines else "unknown"), file=sys.stderr, flush=True)
     os._exit(1)
 

@@ -1,11 +1,10 @@
 """What rlimits cannot hold in a candidate's process, watched from outside. Standard library only.
 
-Resident memory, because a process that uses CUDA reserves far more address space than it uses and so has
-no RLIMIT_AS; and the bytes in its scratch folder, because RLIMIT_FSIZE counts every file by itself; and
-how deep and how many they are.
-Not covered: memory of processes that a candidate starts (starting them is a rejection), files that are
-deleted but still open, and what is taken and given back between two looks.
-"""
+Resident memory, because a process that uses CUDA reserves far more address space than it uses and
+so has no RLIMIT_AS; and the bytes in its scratch folder, because RLIMIT_FSIZE counts every file by
+itself; and how deep and how many they are. Not covered: memory of processes that a candidate
+starts (starting them is a rejection), files that are deleted but still open, and what is taken and
+given back between two looks."""
 
 from __future__ import annotations
 

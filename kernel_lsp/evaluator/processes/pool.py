@@ -1,9 +1,8 @@
 """The zygotes of one gate, by interpreter and by what they have imported. No torch.
 
-A zygote that cannot be had here (no pidfd, a driver opened by an import, threads) is no failure: children
-are then forked from one that has imported less, or started afresh (process.start), and the evidence says what
-confines them and why it is not more.
-"""
+A zygote that cannot be had here (no pidfd, a driver opened by an import, threads) is no failure:
+children are then forked from one that has imported less, or started afresh (process.start), and
+the evidence says what confines them and why it is not more."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ class ZygotePool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
     def __init__(self, manners: Manners | None = None, readable: Iterable[Path] = ()) -> None:
-        """``readable``: folders that children will be shown; one that is asked for later needs a zygote
-        that sees it."""
+        """``readable``: folders that children will be shown; one that is asked for later needs a
+        zygote that sees it."""
         self.manners, self.quiet = manners, Quiet()
         self._readable = frozenset({BOOTSTRAP.parent, *readable})
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[ZygoteClient]] = {}
@@ -59,14 +58,17 @@ class ZygotePool:
         environment: dict[str, str],
         imports: str = "",
     ) -> Child:
-        """A confined child, forked where that is possible and else started. Raises OSError, WorkerLost.
+        """A confined child, forked where that is possible and else started. Raises OSError,
+        WorkerLost.
 
-        ``imports``: what the process it is forked from has imported besides torch (zygote.IMPORTED).
-        """
+        ``imports``: what the process it is forked from has imported besides torch
+        (zygote.IMPORTED)."""
         interpreted = environment.get("TRITON_INTERPRET") == "1"
         for _ in range(2):  # a zygote that something has killed is replaced once
             folders = self._beyond(confinement)
-            zygote = await self._zygote(python, interpreted=interpreted, imports=imports, folders=folders)
+            zygote = await self._zygote(
+                python, interpreted=interpreted, imports=imports, folders=folders
+            )
             if zygote is None:
                 break
             with contextlib.suppress(WorkerLost):
@@ -74,7 +76,12 @@ class ZygotePool:
                     module, *argv, limits=limits, confinement=confinement, environment=environment
                 )
         child = await self.start_afresh(
-            module, *argv, python=python, limits=limits, confinement=confinement, environment=environment
+            module,
+            *argv,
+            python=python,
+            limits=limits,
+            confinement=confinement,
+            environment=environment,
         )
         if why := self.unfit.get((python, interpreted, folders)):
             child.confined += f" (not forked: {why})"

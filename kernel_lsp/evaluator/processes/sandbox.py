@@ -27,7 +27,8 @@ from kernel_lsp.snapshots import store
 
 MEMORY_SHARE = 0.8
 SPARE_PROCESSES = 512
-"""Threads and processes a child may add to what the user already runs: torch.compile needs about 60."""
+"""Threads and processes a child may add to what the user already runs: torch.compile needs about
+60."""
 READY_S = 120.0
 """For a context on a machine where many are made; nothing of a candidate runs yet."""
 DISK_BYTES = 2 * 1024**3
@@ -39,9 +40,9 @@ LEFT_NAME = "[0-9a-f]{16}[.]bin"
 class Sandbox:
     """Processes with one purpose: those of one candidate, or one judge that serves several.
 
-    ``pool`` forks them from warm processes; without one each is started afresh. ``outbox`` is the folder of
-    a judge in another sandbox, whose inputs the workers of this one read. ``store`` spares compiling again.
-    """
+    ``pool`` forks them from warm processes; without one each is started afresh. ``outbox`` is the
+    folder of a judge in another sandbox, whose inputs the workers of this one read. ``store``
+    spares compiling again."""
 
     def __init__(
         self,
@@ -62,7 +63,10 @@ class Sandbox:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -98,8 +102,8 @@ class Sandbox:
         return party
 
     async def expect_worker(self) -> None:
-        """Start what `worker` returns before there is a candidate, whose request is set then: a process and
-        its context take a second on a GPU. What fails here is tried again."""
+        """Start what `worker` returns before there is a candidate, whose request is set then: a
+        process and its context take a second on a GPU. What fails here is tried again."""
         self._early = asyncio.create_task(self._candidate_process("worker", self._candidates_key))
         await asyncio.wait([self._early])
 
@@ -116,13 +120,14 @@ class Sandbox:
         return await self._candidate_process("worker", self._candidates_key)
 
     async def timer(self) -> Party:
-        """A process that loads the candidate beside its reference, to time them. Another one in its place
-        once it has died."""
+        """A process that loads the candidate beside its reference, to time them. Another one in
+        its place once it has died."""
         leftovers.remove(self.root / "timer")
         return await self._candidate_process("timer", self._baselines_key)
 
     async def tuner(self) -> Party:
-        """A process that compares many variants; nothing that it compiles is kept for the judgement."""
+        """A process that compares many variants; nothing that it compiles is kept for the
+        judgement."""
         return await self._candidate_process("tuner", CompiledKernels.key("tuner"))
 
     async def end_worker(self, worker: Party) -> None:
@@ -139,8 +144,9 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def making_baselines(self) -> AsyncIterator[None]:
-        """Around starting a timer and all that it compiles of the reference: of several candidates that are
-        judged at once, the first compiles, and the others (who wait here) find its kernels."""
+        """Around starting a timer and all that it compiles of the reference: of several candidates
+        that are judged at once, the first compiles, and the others (who wait here) find its
+        kernels."""
         compile_s = self.request.budget.compile_s
         if self.store is None or compile_s <= 0:
             yield
@@ -149,32 +155,41 @@ class Sandbox:
                 yield
 
     def keep_baselines(self) -> None:
-        """What the timer has compiled of the reference; to be called before a candidate is loaded there."""
+        """What the timer has compiled of the reference; to be called before a candidate is loaded
+        there."""
         if self.store and self.request.budget.compile_s > 0:
             self.store.take_in(self._baselines_key, self.root / "timer")
 
     @property
     def wants_driver(self) -> bool:
-        """Whether there is something that the timer has to build for this machine, whatever it compiles."""
+        """Whether there is something that the timer has to build for this machine, whatever it
+        compiles."""
         request = self.request
         if self.store is None:
             return False
-        return request.uses_triton if self._gpu else request.device == "cpu" and request.budget.compile_s > 0
+        return (
+            request.uses_triton
+            if self._gpu
+            else request.device == "cpu" and request.budget.compile_s > 0
+        )
 
     @property
     def needs_driver(self) -> bool:
         """Whether that is still to be built."""
-        return self.wants_driver and self.store is not None and not self.store.holds(self._driver_key)
+        return (
+            self.wants_driver and self.store is not None and not self.store.holds(self._driver_key)
+        )
 
     def keep_driver(self) -> None:
-        """What the timer has built for the machine; to be called before anything else is compiled there,
-        and before it gets what was compiled earlier."""
+        """What the timer has built for the machine; to be called before anything else is compiled
+        there, and before it gets what was compiled earlier."""
         if self.store:
             self.store.take_in(self._driver_key, self.root / "timer")
             self.store.lay_out(self._baselines_key, self.root / "timer")
 
     def forget_driver(self) -> None:
-        """What is kept was built for another compiler or torch: the next timer builds it, by itself."""
+        """What is kept was built for another compiler or torch: the next timer builds it, by
+        itself."""
         if self.store:
             self.store.forget(self._driver_key)
 
@@ -192,7 +207,9 @@ class Sandbox:
     @property
     def _candidates_key(self) -> str:
         request = self.request
-        return CompiledKernels.key("candidate", request.candidate_source, request.python, request.device)
+        return CompiledKernels.key(
+            "candidate", request.candidate_source, request.python, request.device
+        )
 
     @property
     def _baselines_key(self) -> str:
@@ -205,7 +222,9 @@ class Sandbox:
         return CompiledKernels.key("driver", self.request.python, self.request.device)
 
     async def _candidate_process(self, name: str, key: str) -> Party:
-        confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
+        confinement = self._confinement(
+            name, readable=(self.outbox,), hidden=(self.root / "judge",)
+        )
         extra = self._interpreted
         module, device = f"kernel_lsp.evaluator.running.{name}", self.request.device
         imports = "triton" if self.request.uses_triton else ""
@@ -221,7 +240,9 @@ class Sandbox:
         """What was compiled earlier, into the folder of a process."""
         if self.store:
             self.store.lay_out(self._driver_key, self.root / name)
-            if name == "worker" or not self.needs_driver:  # what is kept as the driver is nothing but it
+            if (
+                name == "worker" or not self.needs_driver
+            ):  # what is kept as the driver is nothing but it
                 self.store.lay_out(key, self.root / name)
 
     async def _at_its_device(self, party: Party) -> None:
@@ -322,8 +343,8 @@ class Party:
     """One child, asked by name of request."""
 
     def __init__(self, child: process.Child, name: str, scratch: Path | None = None) -> None:
-        """``name``: what its phases are called by. ``scratch``: its folder, where it leaves large blobs of
-        its answers and finds those of a request."""
+        """``name``: what its phases are called by. ``scratch``: its folder, where it leaves large
+        blobs of its answers and finds those of a request."""
         self.child, self.name, self.scratch = child, name, scratch
         self.notes: list[str] = []
         """What a timing process could not do, for the evidence."""
@@ -363,11 +384,12 @@ class Party:
 
 
 def fetch_file(scratch: Path, name: str) -> InFile:
-    """A file out of a child's folder. Raises OSError or ValueError when it is not one that it wrote.
+    """A file out of a child's folder. Raises OSError or ValueError when it is not one that it
+    wrote.
 
-    It is looked at only where the child has no name for it any more: a link in its place would lead to any
-    file of the user's. What the child may still write through an open descriptor is its own answer.
-    """
+    It is looked at only where the child has no name for it any more: a link in its place would
+    lead to any file of the user's. What the child may still write through an open descriptor is
+    its own answer."""
     folder = scratch.parent / FETCHED
     folder.mkdir(exist_ok=True)
     blob = InFile()
@@ -389,8 +411,11 @@ class InSession(Party):
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Whoever stops waiting leaves the judge alone: it serves others and finishes what it has begun."""
-        asking = asyncio.create_task(super().ask(do, timeout_s, blobs, session=self.session, **fields))
+        """Whoever stops waiting leaves the judge alone: it serves others and finishes what it has
+        begun."""
+        asking = asyncio.create_task(
+            super().ask(do, timeout_s, blobs, session=self.session, **fields)
+        )
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(asking)
 
@@ -404,7 +429,9 @@ async def ask_judge(
     except WorkerLost as error:
         raise _reference_lost(judge, error) from error
     if "refused" in reply:
-        raise EvaluationError(reply["refused"], reply["remedy"] or "run the file by itself and mend it")
+        raise EvaluationError(
+            reply["refused"], reply["remedy"] or "run the file by itself and mend it"
+        )
     return reply, answer
 
 
@@ -413,7 +440,8 @@ class ReferenceCrashed(EvaluationError):
 
     def __init__(self, cause: str, inputs: str) -> None:
         super().__init__(
-            f"could not judge: running the reference failed: it crashed by {cause} (inputs: {inputs})",
+            f"could not judge: running the reference failed: it crashed by {cause} (inputs: "
+            f"{inputs})",
             f"{crashes.LIKELY}: mask its loads and stores, or make its inputs contiguous first",
         )
         self.crash, self.inputs = cause, inputs

@@ -1,8 +1,8 @@
 """One zygote, seen from the parent: start it, have it fork children, notice its death. No torch.
 
-The other end is zygote.py. Orders and descriptors travel over a socket that keeps messages apart; a child
-is killed through its pidfd, and told dead by the zygote when all that it started is dead too.
-"""
+The other end is zygote.py. Orders and descriptors travel over a socket that keeps messages apart;
+a child is killed through its pidfd, and told dead by the zygote when all that it started is dead
+too."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
-"""How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB for
-one use), vector instructions taken from the CPU's flags instead of test builds. The generated code is
-the same; compiling a pointwise program takes 8 s of CPU time instead of 22. And what may not happen
-before a fork: threads of numpy's library, a CUDA context by asking whether there is a device."""
+"""How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB
+for one use), vector instructions taken from the CPU's flags instead of test builds. The generated
+code is the same; compiling a pointwise program takes 8 s of CPU time instead of 22. And what may
+not happen before a fork: threads of numpy's library, a CUDA context by asking whether there is a
+device."""
 
 
 class UnfitInterpreter(Exception):
@@ -49,7 +50,8 @@ class UnfitInterpreter(Exception):
 
 
 class Forked:
-    """A process that a zygote has forked for us: killed through its pidfd, told dead by the zygote."""
+    """A process that a zygote has forked for us: killed through its pidfd, told dead by the
+    zygote."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,7 +83,8 @@ class Forked:
             os.close(self._handle.result())
 
     def started(self, pid: int, handle: int) -> None:
-        """``pid``: as the zygote sees it; where that has a process tree of its own, ours is another."""
+        """``pid``: as the zygote sees it; where that has a process tree of its own, ours is
+        another."""
         self.pid = _seen_here(handle) or pid
         self._handle.set_result(handle)
 
@@ -99,7 +102,9 @@ class Forked:
         if not self.ended.done():
             self.ended.set_result(status)
         if not self.layers.done():
-            self.layers.set_exception(WorkerLost(f"a child died while it was confined (exit {status})"))
+            self.layers.set_exception(
+                WorkerLost(f"a child died while it was confined (exit {status})")
+            )
             self.layers.exception()  # seen: a branch has nobody who waits for this
 
 
@@ -107,7 +112,10 @@ class ZygoteClient:
     """One warm process. Use :func:`warm_up` and :meth:`branch`; end with :meth:`close`."""
 
     def __init__(
-        self, control: socket.socket, environment: dict[str, str], layers: frozenset[str] = frozenset()
+        self,
+        control: socket.socket,
+        environment: dict[str, str],
+        layers: frozenset[str] = frozenset(),
     ) -> None:
         """``layers``: of its own confinement."""
         control.setblocking(False)
@@ -128,13 +136,16 @@ class ZygoteClient:
         environment: dict[str, str],
         nice: int = 0,
     ) -> Child:
-        """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before that,
-        Unconfined when less holds than is required."""
+        """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before
+        that, Unconfined when less holds than is required."""
         order = {
             "module": module,
             "argv": argv,
             "limits": {key: value for key, value in asdict(limits).items() if value is not None},
-            "confinement": {**entry.order(confinement), "inherited": sorted(self.layers & INHERITED)},
+            "confinement": {
+                **entry.order(confinement),
+                "inherited": sorted(self.layers & INHERITED),
+            },
             "environment": environment_for(confinement, {**QUIET, **environment}),
             "nice": nice,
         }
@@ -200,7 +211,9 @@ class ZygoteClient:
         number, forked = next(self._numbers), Forked()
         self._forked[number] = forked
         try:
-            socket.send_fds(self.control, [json.dumps({**order, "id": number}).encode()], descriptors)
+            socket.send_fds(
+                self.control, [json.dumps({**order, "id": number}).encode()], descriptors
+            )
         except OSError as error:
             self._hang_up()
             raise WorkerLost(f"the zygote is gone: {error}") from error
@@ -247,8 +260,8 @@ async def warm_up(
 ) -> ZygoteClient:
     """Start a zygote of ``python``. Raises Unfit, with the reason, Unconfined, or OSError.
 
-    ``readable``, ``writable``: folders that its children are given besides the room of scratch folders.
-    """
+    ``readable``, ``writable``: folders that its children are given besides the room of scratch
+    folders."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**clean_environment(), **QUIET, **environment}
     try:
@@ -262,7 +275,10 @@ async def warm_up(
                     gpu=bool(visible.gpu_devices()),
                     nesting=True,
                 ),
-                environment={**environment, MARK: "zygote"},  # its forks show it: other editors know them
+                environment={
+                    **environment,
+                    MARK: "zygote",
+                },  # its forks show it: other editors know them
                 limits=Limits(file_bytes=None),
                 stdin=theirs.fileno(),
                 stdout=entry.DEVNULL,
@@ -289,7 +305,8 @@ def _seen_here(handle: int) -> int | None:
 async def _streams() -> tuple[
     asyncio.StreamReader, asyncio.StreamWriter, asyncio.StreamReader, tuple[int, int]
 ]:
-    """Our ends of a child's channel and of its log, and the two descriptors that are the child's."""
+    """Our ends of a child's channel and of its log, and the two descriptors that are the
+    child's."""
     ours, theirs = socket.socketpair()
     log, errors = os.pipe()
     with contextlib.ExitStack() as undo:  # a cancellation must leave nothing open

@@ -1,12 +1,14 @@
 """The warm process: has imported torch, has no CUDA context and no threads, and forks children.
 
-    parent --order + 3 descriptors--> zygote --fork--> guardian --fork--> child (confined, one of our modules)
+    parent --order + 3 descriptors--> zygote --fork--> guardian --fork--> child (confined, one of
+    our modules)
 
-The control channel is a socket that keeps messages apart. The guardian waits for its child, makes it
-the first of a process tree of its own where the machine permits that, and else hunts what it leaves
-behind; it ends the child when the zygote is gone. The zygote leaves when its channel hangs up. It imports
-packages of the project's interpreter, so it is confined itself (entry.py): it sees the room of its parent's
-scratch folders and what its children may read; all else that a child must not have is closed in the child.
+The control channel is a socket that keeps messages apart. The guardian waits for its child, makes
+it the first of a process tree of its own where the machine permits that, and else hunts what it
+leaves behind; it ends the child when the zygote is gone. The zygote leaves when its channel hangs
+up. It imports packages of the project's interpreter, so it is confined itself (entry.py): it sees
+the room of its parent's scratch folders and what its children may read; all else that a child must
+not have is closed in the child.
 
 Not covered: systems without pidfd (Linux before 5.3); Python that forks while it has threads.
 """
@@ -43,19 +45,22 @@ ENGINE = (
     "kernel_lsp.rewrite.codegen.*",
 )
 IMPORTED = {"triton": TRITON, "compiler": ("torch._inductor.compile_fx", *TRITON, *ENGINE)}
-"""What a variant imports besides: for candidates that launch kernels, and for what torch.compile and the
-engine need, who are forked from the same one."""
+"""What a variant imports besides: for candidates that launch kernels, and for what torch.compile
+and the engine need, who are forked from the same one."""
 HASHED = {
     "triton.runtime.cache": "triton_key",
     "triton.compiler.compiler": "triton_key",
     "torch._inductor.codecache": "torch_key",
 }
-"""Functions that hash their whole library, once per process: 0.4 s of CPU time before the first kernel."""
+"""Functions that hash their whole library, once per process: 0.4 s of CPU time before the first
+kernel."""
 COMPILES = ("kernel_lsp.evaluator.running.timer", "kernel_lsp.evaluator.running.tuner")
-"""What is forked with these known: it would find them out for itself at once, and the next one again."""
+"""What is forked with these known: it would find them out for itself at once, and the next one
+again."""
 IDLE_MS = 200.0
 ASKS_DRIVER = "_device_count_nvml"
-"""The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to 2.13)."""
+"""The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to
+2.13)."""
 
 
 class Zygote:
@@ -65,7 +70,9 @@ class Zygote:
         self.control = control
         self.guardians: dict[int, tuple[int, int]] = {}
         """pidfd -> (number of the order, pid)."""
-        self.unknown = [pair for pair in HASHED.items() if pair[0] in sys.modules and not _interprets()]
+        self.unknown = [
+            pair for pair in HASHED.items() if pair[0] in sys.modules and not _interprets()
+        ]
         """What is hashed before a child needs it."""
 
     def serve(self) -> None:
@@ -154,7 +161,8 @@ def _watch(pid: int, child: int, zygote: int) -> int:
 def _become(
     order: dict[str, Any], descriptors: list[int], zygote: Zygote, *, tree: bool, guardian: int
 ) -> NoReturn:
-    """Turn this fork into the module that was ordered, confined, with nothing of the zygote's open."""
+    """Turn this fork into the module that was ordered, confined, with nothing of the zygote's
+    open."""
     code = 1
     try:
         os.setsid()
@@ -197,7 +205,8 @@ def _interprets() -> bool:
 
 
 def _hash(module: str, function: str) -> None:
-    """What every child would find out for itself. It is a private function: nothing depends on it."""
+    """What every child would find out for itself. It is a private function: nothing depends on
+    it."""
     with contextlib.suppress(Exception):
         getattr(sys.modules[module], function)()
 
@@ -215,7 +224,8 @@ def _reseed() -> None:
 
 
 def _rename(module: str, argv: list[str]) -> None:
-    """Show the module instead of the zygote's command line in `ps`, where the kernel tells its place."""
+    """Show the module instead of the zygote's command line in `ps`, where the kernel tells its
+    place."""
     with contextlib.suppress(OSError):
         linux.prctl("name", linux.PR_SET_NAME, module.rpartition(".")[2].encode()[:15])
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -227,8 +237,8 @@ def _rename(module: str, argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def driver_unasked(devices: Path = Path("/dev")) -> Iterator[None]:
-    """Inside the block torch counts GPUs by their device files: torch 2.11's inductor asks while it is
-    imported, and the answer would open NVML, whose state does not survive a fork either."""
+    """Inside the block torch counts GPUs by their device files: torch 2.11's inductor asks while
+    it is imported, and the answer would open NVML, whose state does not survive a fork either."""
     cuda = sys.modules["torch"].cuda if "torch" in sys.modules else None
     ask = getattr(cuda, ASKS_DRIVER, None)
     if ask is not None:

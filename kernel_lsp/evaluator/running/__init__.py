@@ -1,1 +1,2 @@
-"""The processes that run a candidate: worker (values) and timer (speed). They know no expected output."""
+"""The processes that run a candidate: worker (values) and timer (speed). They know no expected
+output."""

@@ -1,8 +1,7 @@
 """Memory in which the inputs of timed calls are written anew, at another address every time.
 
-Fresh values and fresh addresses mean that nothing can be remembered from the call before, and that every
-provider of a round meets the same memory traffic.
-"""
+Fresh values and fresh addresses mean that nothing can be remembered from the call before, and that
+every provider of a round meets the same memory traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ ALIGNMENT = 512
 
 
 class Arena:
-    """Memory for the inputs of timed calls: one block, with room to put them elsewhere every time."""
+    """Memory for the inputs of timed calls: one block, with room to put them elsewhere every
+    time."""
 
     def __init__(self, sets: list[Any], place: str, room: int) -> None:
         self.sets, self.room = sets, room
@@ -51,7 +51,9 @@ class Arena:
 
     def _put(self, source: torch.Tensor, scale: float, at: int) -> torch.Tensor:
         """A new tensor object each time: nothing but the values tells a memo that they are new."""
-        shape = [1 if step == 0 else n for n, step in zip(source.shape, source.stride(), strict=True)]
+        shape = [
+            1 if step == 0 else n for n, step in zip(source.shape, source.stride(), strict=True)
+        ]
         values = source.detach().as_strided(shape, source.stride())
         written = self._view(source.dtype, at, shape, source.stride())
         with torch.no_grad():

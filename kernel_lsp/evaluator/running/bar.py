@@ -1,10 +1,11 @@
-"""How inaccurate a variant may be before it is not worth judging: a rough copy of the judge's rule.
+"""How inaccurate a variant may be before it is not worth judging: a rough copy of the judge's
+rule.
 
-The program in float64 on the tuner's own inputs is the truth; the program itself, and the program in float64
-with every input moved by half an eps, show what rounding does to it. A variant that is clearly beyond twice
-that would be rejected on nearly any input, so the tuner looks for the fastest of the others. Nothing is
-decided here: what passes is judged with the judge's own inputs and oracle (judging/numerics.py has the rule).
-"""
+The program in float64 on the tuner's own inputs is the truth; the program itself, and the program
+in float64 with every input moved by half an eps, show what rounding does to it. A variant that is
+clearly beyond twice that would be rejected on nearly any input, so the tuner looks for the fastest
+of the others. Nothing is decided here: what passes is judged with the judge's own inputs and
+oracle (judging/numerics.py has the rule)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 MARGIN = 1.25
 """Times the judge's limit: other inputs than these are judged."""
 FAR = 0.05
-"""Difference from the program's own output, relative to its norm, that no rounding makes; where float64
-cannot be had, because the program names its dtypes, this alone decides."""
+"""Difference from the program's own output, relative to its norm, that no rounding makes; where
+float64 cannot be had, because the program names its dtypes, this alone decides."""
 Call = Callable[[Callee, Any], Any]
 
 
@@ -29,10 +30,15 @@ class ExpectedResult:
     """What is expected of every variant of one program."""
 
     def __init__(
-        self, callee: Callee, wide: Callee, arguments: Any, outputs: Sequence[torch.Tensor], call: Call
+        self,
+        callee: Callee,
+        wide: Callee,
+        arguments: Any,
+        outputs: Sequence[torch.Tensor],
+        call: Call,
     ) -> None:
-        """``wide``: the same program in float64; ``call`` runs one on (positional, by name); ``outputs`` are
-        the program's own."""
+        """``wide``: the same program in float64; ``call`` runs one on (positional, by name);
+        ``outputs`` are the program's own."""
         self._outputs = [tensor.detach().clone() for tensor in outputs]
         self._limits: list[tuple[torch.Tensor, float] | None] = [None] * len(outputs)
         try:
@@ -53,12 +59,20 @@ class ExpectedResult:
                 continue  # whole numbers are compared by the judge
             if limit is None and not _near(one, expected):
                 return "its values are far from the original's"
-            if limit is not None and not (error := numerics.relative_error(one, limit[0])) <= limit[1]:
-                return f"its values are far from the original's: error {error:.2g}, {limit[1]:.2g} at most"
+            if (
+                limit is not None
+                and not (error := numerics.relative_error(one, limit[0])) <= limit[1]
+            ):
+                return (
+                    f"its values are far from the original's: error {error:.2g}, {limit[1]:.2g} "
+                    f"at most"
+                )
         return ""
 
     @staticmethod
-    def _wide(callee: Callee, wide: Callee, arguments: Any, call: Call, by: float) -> list[torch.Tensor]:
+    def _wide(
+        callee: Callee, wide: Callee, arguments: Any, call: Call, by: float
+    ) -> list[torch.Tensor]:
         """Outputs in float64, inputs and parameters moved by up to ``by`` eps of their dtype."""
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -69,7 +83,9 @@ class ExpectedResult:
 
         if isinstance(wide.target, torch.nn.Module):
             state = callee.target.state_dict()
-            wide.target.load_state_dict({key: map_tensors(moved, value) for key, value in state.items()})
+            wide.target.load_state_dict(
+                {key: map_tensors(moved, value) for key, value in state.items()}
+            )
         return [t.detach() for t in tensor_leaves(call(wide, map_tensors(moved, arguments)))]
 
 

@@ -1,11 +1,11 @@
 """Whether every call of a program keeps memory: what a cache without end does to a run of days.
 
-The same call is made again and again, and what is taken is read after equal numbers of calls: device memory
-by torch's allocator, host memory by glibc's, and tensors by Python's collector. Growth counts when it goes on
-from one reading to the next, so a cache that is filled once is none.
+The same call is made again and again, and what is taken is read after equal numbers of calls:
+device memory by torch's allocator, host memory by glibc's, and tensors by Python's collector.
+Growth counts when it goes on from one reading to the next, so a cache that is filled once is none.
 Runs in the worker, and in the judge once a candidate is suspected: the reference may keep as much.
-Does not cover: what is mapped without either allocator, and what begins to grow after some dozen calls.
-"""
+Does not cover: what is mapped without either allocator, and what begins to grow after some dozen
+calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ MAX_CALLS, SERIES_S = 8, 0.1
 """Calls of one series, fewer where they take longer than this together."""
 SERIES = 3
 MIN_BYTES = 2**12
-"""Of host memory a call: Python and malloc take a little more now and then (once 1.7 KiB a call)."""
+"""Of host memory a call: Python and malloc take a little more now and then (once 1.7 KiB a
+call)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class _Mallinfo(ctypes.Structure):
 
 
 def kept_by(call: Callable[[], None]) -> Kept:
-    """What each further call keeps; raises what the call raises. A suspicion is looked into once more."""
+    """What each further call keeps; raises what the call raises. A suspicion is looked into once
+    more."""
     call()
     return _kept_by(call) and _kept_by(call)
 

@@ -1,12 +1,12 @@
-"""Where a candidate's inputs lie: storage with guard bands, at old or new addresses, checked after the call.
+"""Where a candidate's inputs lie: storage with guard bands, at old or new addresses, checked after
+the call.
 
-Inputs lie in storage that is reused, as new objects with fresh version counters: nothing but the values
-tells a memo that they have changed. Around every input, and in the gaps between its rows, lies poison: 0xFF
-bytes (NaN, -1), at new addresses 0x7F (huge), so that what reads there is wrong and what writes there is
-seen. Bands are 4 KiB, which also keeps the alignment that an allocator gives.
-Does not cover: expanded inputs (they overlap themselves and are only compared), reads that do not
-change a result, writes beyond a band.
-"""
+Inputs lie in storage that is reused, as new objects with fresh version counters: nothing but the
+values tells a memo that they have changed. Around every input, and in the gaps between its rows,
+lies poison: 0xFF bytes (NaN, -1), at new addresses 0x7F (huge), so that what reads there is wrong
+and what writes there is seen. Bands are 4 KiB, which also keeps the alignment that an allocator
+gives. Does not cover: expanded inputs (they overlap themselves and are only compared), reads that
+do not change a result, writes beyond a band."""
 
 from __future__ import annotations
 
@@ -48,14 +48,17 @@ class Memory:
         return map_tensors(lambda tensor: self._place(tensor, next(counter), fresh), arguments)
 
     def problems(self, writes: Collection[int] = ()) -> list[dict[str, str]]:
-        """What the call wrote into its inputs or around them; ``writes``: inputs that it should write."""
+        """What the call wrote into its inputs or around them; ``writes``: inputs that it should
+        write."""
         found = []
         for number, placed in enumerate(self.placed):
             if number in writes or same_bits(placed.room, placed.before):
                 continue
             touched = not same_bits(placed.tensor, _like(placed.tensor, placed.before))
             if touched:
-                found.append({"name": "inputs-untouched", "detail": "the candidate writes into its inputs"})
+                found.append(
+                    {"name": "inputs-untouched", "detail": "the candidate writes into its inputs"}
+                )
             else:
                 detail = "the candidate writes outside its inputs, where other tensors may lie"
                 found.append({"name": "guard-bands", "detail": detail})
@@ -96,4 +99,6 @@ def _like(tensor: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
         return room
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     with torch.no_grad():
-        return made.set_(room.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        return made.set_(
+            room.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        )

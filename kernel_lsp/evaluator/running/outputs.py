@@ -1,4 +1,5 @@
-"""How far two outputs are apart, told quickly: it chooses what the judge looks at, and decides nothing.
+"""How far two outputs are apart, told quickly: it chooses what the judge looks at, and decides
+nothing.
 
 Bound before a candidate is loaded, like clock and random numbers (timing.py).
 """
@@ -30,7 +31,9 @@ def _size(tensor: torch.Tensor) -> float:
         tensor = tensor.abs()
     if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
         tensor = tensor.double()
-    return float(_norm(tensor, dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32))
+    return float(
+        _norm(tensor, dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+    )
 
 
 def apart(one: float, other: float) -> float:

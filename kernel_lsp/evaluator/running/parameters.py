@@ -1,8 +1,8 @@
-"""Give a candidate new parameters, in the ways in which programs do: loading, stepping, replacing, casting.
+"""Give a candidate new parameters, in the ways in which programs do: loading, stepping, replacing,
+casting.
 
-Runs in the worker. A candidate that folded its weights once is stale after any of these; one that keys
-its fold on version and address of the weights notices all of them.
-"""
+Runs in the worker. A candidate that folded its weights once is stale after any of these; one that
+keys its fold on version and address of the weights notices all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kernel_lsp.errors import EvaluationError
 
 
 def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
-    """Set the module's parameters and buffers; "none" leaves them, as between two calls of a program.
+    """Set the module's parameters and buffers; "none" leaves them, as between two calls of a
+    program.
 
     Raises EvaluationError when the module does not take them.
     """
@@ -22,7 +23,8 @@ def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
         return
     own = dict(target.named_parameters(remove_duplicate=False))
     own.update(target.named_buffers(remove_duplicate=False))
-    # A module that translates names while loading has no tensor of the reference's name to write to.
+    # A module that translates names while loading has no tensor of the reference's name to write
+    # to.
     if way == "load_state_dict" or not state.keys() <= own.keys():
         _load(target, state)
     elif way == "round_trip":
@@ -36,7 +38,8 @@ def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
 
 
 def switch_mode(target: Any) -> None:
-    """train(), eval() and back, as a validation between two steps does it; every module keeps its mode."""
+    """train(), eval() and back, as a validation between two steps does it; every module keeps its
+    mode."""
     if not isinstance(target, torch.nn.Module):
         return
     modes = {module: module.training for module in target.modules()}
@@ -51,7 +54,9 @@ def _load(target: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
         target.load_state_dict(state, strict=True)
     except (RuntimeError, KeyError) as error:
         text = " ".join(str(error).split())[:500]
-        raise EvaluationError(f"the candidate does not take the reference's parameters: {text}") from None
+        raise EvaluationError(
+            f"the candidate does not take the reference's parameters: {text}"
+        ) from None
 
 
 def _copy(own: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:

@@ -1,9 +1,9 @@
 """Which Triton kernels a candidate launched, and whether its result needs them.
 
-A launch counts when it succeeded. Signatures (when interpreted) are what ahead-of-time compilation needs
-(devices/aot.py); resources are read from what ran on a GPU. :meth:`Recorder.knocked_out` lets every launch
-do nothing: a result that stays the same comes from somewhere else (decoys.py judges that).
-Does not cover kernels that are launched by other means than Triton's own launcher.
+A launch counts when it succeeded. Signatures (when interpreted) are what ahead-of-time compilation
+needs (devices/aot.py); resources are read from what ran on a GPU. :meth:`Recorder.knocked_out`
+lets every launch do nothing: a result that stays the same comes from somewhere else (decoys.py
+judges that). Does not cover kernels that are launched by other means than Triton's own launcher.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Recorder:
         return list(self._tuned.values())
 
     def resources(self) -> list[dict[str, Any]]:
-        """Registers, spills and shared memory of what ran on the GPU; the heaviest of a kernel's variants."""
+        """Registers, spills and shared memory of what ran on the GPU; the heaviest of a kernel's
+        variants."""
         found: dict[str, dict[str, Any]] = {}
         for (name, _), compiled in self._compiled.items():
             one = _resources(name, compiled)
@@ -94,13 +95,17 @@ class Recorder:
 
     def _note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         python = inspect.unwrap(function.fn)
-        known = {key: value for key, value in kwargs.items() if key not in ("grid", "warmup", *OPTIONS)}
+        known = {
+            key: value for key, value in kwargs.items() if key not in ("grid", "warmup", *OPTIONS)
+        }
         try:
             bound = inspect.signature(python).bind(*args, **known)
         except TypeError:  # the launch itself will fail with the better message
             return
         bound.apply_defaults()
-        described = {name: _describe(python, name, value) for name, value in bound.arguments.items()}
+        described = {
+            name: _describe(python, name, value) for name, value in bound.arguments.items()
+        }
         if python.__qualname__ not in self._seen and None not in described.values():
             self._seen[python.__qualname__] = {
                 "name": python.__qualname__,
@@ -110,7 +115,8 @@ class Recorder:
 
 
 def changed_share(usual: Any, other: Any) -> float:
-    """Share of the elements of all tensors in ``usual`` that differ in ``other``; NaN equals NaN."""
+    """Share of the elements of all tensors in ``usual`` that differ in ``other``; NaN equals
+    NaN."""
     pairs = list(zip(tensor_leaves(usual), tensor_leaves(other), strict=False))
     if len(pairs) != len(tensor_leaves(usual)) or any(a.shape != b.shape for a, b in pairs):
         return 1.0
@@ -150,7 +156,9 @@ def _describe(python: Any, name: str, value: Any) -> dict[str, Any] | None:
         value = getattr(value, "value", value)
         if isinstance(value, PLAIN):
             return {"type": "constexpr", "constant": value}
-        return {"type": "constexpr", "dtype": str(value)} if type(value).__name__ == "dtype" else None
+        return (
+            {"type": "constexpr", "dtype": str(value)} if type(value).__name__ == "dtype" else None
+        )
     if isinstance(value, torch.Tensor):
         pointer = POINTERS.get(value.dtype)
         return {"type": pointer, "aligned": value.data_ptr() % 16 == 0} if pointer else None

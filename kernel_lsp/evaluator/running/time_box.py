@@ -19,8 +19,8 @@ class Slow(BaseException):
 def time_box(seconds: float) -> Iterator[None]:
     """Raise Slow inside the block after ``seconds``. Main thread only; long C calls finish first.
 
-    Time in which this process stands still because another one is timed does not count: it makes no ticks.
-    """
+    Time in which this process stands still because another one is timed does not count: it makes
+    no ticks."""
     spent, last = 0.0, process_time()
 
     def tick(*_: Any) -> None:

@@ -1,11 +1,10 @@
 """The timing process: reference and compiled reference first, then one candidate beside them.
 
-Requests: import (what torch.compile needs), open_driver (what is built once for a machine), prepare
-(reference and baselines, before any candidate exists here), renew (other values for them, likewise), baseline
-(eager by itself), load, time (interleaved rounds; may be asked again), burst (the parent holds the clock),
-replay (CUDA graphs). Fresh for every candidate: what was loaded here is not trusted afterwards.
-Its clock is checked by the parent's, its outputs by the judge.
-"""
+Requests: import (what torch.compile needs), open_driver (what is built once for a machine),
+prepare (reference and baselines, before any candidate exists here), renew (other values for them,
+likewise), baseline (eager by itself), load, time (interleaved rounds; may be asked again), burst
+(the parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was loaded here
+is not trusted afterwards. Its clock is checked by the parent's, its outputs by the judge."""
 
 from __future__ import annotations
 
@@ -43,13 +42,16 @@ class Timer(Worker):
         init = decode(message["init"], blobs)
         callees.prepare(program, workload, self.device.place)
         conduct = wire.from_json(Conduct, message["conduct"])
-        self.reference = callees.callee_of(program, workload, (init[0], init[1]), self.device.place, conduct)
+        self.reference = callees.callee_of(
+            program, workload, (init[0], init[1]), self.device.place, conduct
+        )
         self.clock = self._clock(message, blobs)
         self.clock.add_compiled(self.reference, message["compile_s"])
         return {"notes": self.clock.notes}
 
     def renew(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-        """The values of another session for the same baselines; still no candidate has been loaded here."""
+        """The values of another session for the same baselines; still no candidate has been loaded
+        here."""
         assert self.clock is not None
         compiled, self.clock = self.clock.providers.get("compile"), None
         self.clock = self._clock(message, blobs)
@@ -58,7 +60,8 @@ class Timer(Worker):
         return {"ok": True}
 
     def _clock(self, message: dict[str, Any], blobs: list[bytes]) -> timing.InterleavedRounds:
-        """Eager on a session's values; the parameters are set in place, where compiled code has them too."""
+        """Eager on a session's values; the parameters are set in place, where compiled code has
+        them too."""
         self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
         self.state = decode(message["state"], blobs, self.device.place)
         if isinstance(self.reference.target, torch.nn.Module):
@@ -69,7 +72,8 @@ class Timer(Worker):
         return clock
 
     def baseline(self) -> dict[str, Any]:
-        """The reference's times while nothing else is called here, and the bytes that it is given."""
+        """The reference's times while nothing else is called here, and the bytes that it is
+        given."""
         assert self.clock is not None
         given = [*tensor_leaves(self.sets[0]), *self.state.values()]
         return {
@@ -79,8 +83,8 @@ class Timer(Worker):
         }
 
     def load_and_warm(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-        """The candidate beside the baselines, all of them called until their times settle: what a first
-        call compiles or allocates belongs here and not where everybody else stands still."""
+        """The candidate beside the baselines, all of them called until their times settle: what a
+        first call compiles or allocates belongs here and not where everybody else stands still."""
         reply = self.load(message, blobs)
         if "error" in reply:
             return reply
@@ -137,8 +141,8 @@ class Timer(Worker):
 
 
 def _timing(provider: str) -> str:
-    """Every sample waits for the device, so an error is of whoever was called; with a candidate loaded, a
-    baseline's may still be the candidate's doing."""
+    """Every sample waits for the device, so an error is of whoever was called; with a candidate
+    loaded, a baseline's may still be the candidate's doing."""
     beside = "" if provider == "candidate" else f" (while its baseline {provider} was called)"
     return f"timing the candidate{beside}"
 
@@ -152,9 +156,10 @@ def import_compiler(wanted: bool) -> dict[str, Any]:
 
 
 def open_driver(device: str) -> dict[str, Any]:
-    """Have that built which depends on the machine alone, so that it is kept for other processes: nothing of
-    a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a C compiler); else what
-    tells torch.compile which vector instructions the compiler knows (six programs, 5 s, with AMX)."""
+    """Have that built which depends on the machine alone, so that it is kept for other processes:
+    nothing of a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a
+    C compiler); else what tells torch.compile which vector instructions the compiler knows (six
+    programs, 5 s, with AMX)."""
     before = _built_files()
     with contextlib.suppress(Exception):  # a broken compiler is told when it is used
         if device == "cuda":
@@ -168,7 +173,9 @@ def _built_files() -> set[Path]:
     return set(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", os.devnull)).rglob("*.so"))
 
 
-def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
+def answer(
+    timer: Timer, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
+) -> dict[str, Any]:
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}

@@ -1,17 +1,19 @@
 """Interleaved timed rounds of reference, compiled reference and candidate in one process.
 
-A round calls every provider once, in random order (every second round reverses the order of the one
-before, so that each pair of providers runs first equally often), on the same fresh values (an input set
-times a random factor) at the same fresh addresses, with caches evicted right before each call. Inputs are
-rewritten before every call, so all providers meet the same memory traffic, also after one that writes into
-them. A random few of the candidate's outputs are kept and checked by the judge, which alone knows the
-input sets independently. Clock, synchronization and random numbers are bound before a candidate is loaded.
+A round calls every provider once, in random order (every second round reverses the order of the
+one before, so that each pair of providers runs first equally often), on the same fresh values (an
+input set times a random factor) at the same fresh addresses, with caches evicted right before each
+call. Inputs are rewritten before every call, so all providers meet the same memory traffic, also
+after one that writes into them. A random few of the candidate's outputs are kept and checked by
+the judge, which alone knows the input sets independently. Clock, synchronization and random
+numbers are bound before a candidate is loaded.
 
 What is measured, per provider and round (devices/cuda.py has the order of events):
   span     what the device needs from a warm start of its queue: no launch latency in front;
   launch   how long Python is busy with the call when the device is idle (CUDA only), the best of a few;
   call     the larger of both: what one more call costs a program that calls in a row, whichever is the
-           bottleneck. Claims are made on it. Launches far below the span are measured in every 16th round.
+           bottleneck. Claims are made on it. Launches far below the span are measured in every
+           16th round.
   outside  the host's clock around everything, for the parent to compare with the span.
 `replay` measures CUDA graphs, which have no launch cost in them at all: the device time.
 A call of a workload that records gradients is forward and backward together.
@@ -40,8 +42,8 @@ from kernel_lsp.evaluator.running.time_box import Slow, time_box
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 MIN_ROUNDS, MAX_ROUNDS, MAX_REPLAYS = 10, 200, 100
-"""Per series. A round of two small providers takes about 1 ms on a GPU; times that scatter by 2 % give a
-median of 200 ratios that scatters by 0.25 %."""
+"""Per series. A round of two small providers takes about 1 ms on a GPU; times that scatter by 2 %
+give a median of 200 ratios that scatters by 0.25 %."""
 MAX_WARMUPS = 60
 SMALL_BYTES = 2**20
 """An output that is copied to the host in every round in which eager comes after the candidate."""
@@ -52,13 +54,16 @@ RARELY = 16
 PROBES = 8
 """First rounds of a series, which measure every launch."""
 LAUNCHES = 3
-"""Calls of which the fastest is a round's launch: what else the host does can only add to one. Of single
-calls, fresh processes on an H200 read the same launch of a library kernel as 23 to 56 us."""
+"""Calls of which the fastest is a round's launch: what else the host does can only add to one. Of
+single calls, fresh processes on an H200 read the same launch of a library kernel as 23 to 56
+us."""
 RETAKES = 3
-"""Of a sample whose call was queued after the head start was over: the device had to wait for the host."""
+"""Of a sample whose call was queued after the head start was over: the device had to wait for the
+host."""
 LEAD, MOST_LEAD_MS = 1.5, 3.0
-"""The head start in units of what Python needs to queue inputs, flush and call, and its bound. With the
-call alone as the unit, small programs read up to 20 % slower than themselves on a busy host."""
+"""The head start in units of what Python needs to queue inputs, flush and call, and its bound.
+With the call alone as the unit, small programs read up to 20 % slower than themselves on a busy
+host."""
 SCALES = 0.7, 1.0
 """Factors that make values new. Not above 1: a probability stays one."""
 _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.enable
@@ -111,9 +116,8 @@ class InterleavedRounds:
     def add_compiled(self, callee: Callee, seconds: float) -> None:
         """torch.compile's default mode, when it works here within ``seconds``; else a note.
 
-        It works when it does at other addresses too, which every timed call has: what fails there fails
-        before a candidate is here, and is not told of the candidate.
-        """
+        It works when it does at other addresses too, which every timed call has: what fails there
+        fails before a candidate is here, and is not told of the candidate."""
         if seconds <= 0:
             self.notes.append("torch.compile was not asked for")
             return
@@ -125,11 +129,19 @@ class InterleavedRounds:
                     self.call(compiled, self.arena.fill(0, 1.0, offset))
                     self.device.synchronize()
         except Slow:
-            self.notes.append(f"torch.compile took longer than {seconds:.0f} s and is no baseline here")
-        except Exception as error:  # a compiler may fail in any way; then eager is the only baseline
-            if self.device.is_lost():  # nothing can be timed here any more; another process leaves it out
+            self.notes.append(
+                f"torch.compile took longer than {seconds:.0f} s and is no baseline here"
+            )
+        except (
+            Exception
+        ) as error:  # a compiler may fail in any way; then eager is the only baseline
+            if (
+                self.device.is_lost()
+            ):  # nothing can be timed here any more; another process leaves it out
                 crashes.end(error, crashes.COMPILED)
-            self.notes.append(f"torch.compile failed ({type(error).__name__}) and is no baseline here")
+            self.notes.append(
+                f"torch.compile failed ({type(error).__name__}) and is no baseline here"
+            )
         else:
             self.providers["compile"] = compiled
         crashes.say(crashes.PLAIN)
@@ -150,7 +162,8 @@ class InterleavedRounds:
     # --- calls ---------------------------------------------------------------------------
 
     def warm_up(self, name: str, most: int = MAX_WARMUPS) -> list[float]:
-        """Run until two successive medians agree, ``most`` times at most; returns the times (ms)."""
+        """Run until two successive medians agree, ``most`` times at most; returns the times
+        (ms)."""
         times, queued = list[float](), list[float]()
         while not stats.is_settled(times) and len(times) < most and sum(times) < 2000:
             sample, _ = self._take(name, *self._draw())
@@ -172,11 +185,11 @@ class InterleavedRounds:
         return times
 
     def race(self, names: Sequence[str], rounds: int, seconds: float) -> dict[str, list[float]]:
-        """Milliseconds of one call in every round, for choosing between many: nothing else is kept.
+        """Milliseconds of one call in every round, for choosing between many: nothing else is
+        kept.
 
-        Every provider is called in every round, in random order on the same values. At least one round;
-        no more when ``seconds`` have passed.
-        """
+        Every provider is called in every round, in random order on the same values. At least one
+        round; no more when ``seconds`` have passed."""
         times: dict[str, list[float]] = {name: [] for name in names}
         end = _clock() + seconds
         for _ in range(rounds):
@@ -215,7 +228,9 @@ class InterleavedRounds:
             if number % RARELY == 0:
                 self._note_peak(measured, name, drawn)
             sample, output = self._sample(name, *drawn)
-            norms[name] = norms_of(output)  # of all: what runs before a call is the same for every provider
+            norms[name] = norms_of(
+                output
+            )  # of all: what runs before a call is the same for every provider
             if name == "candidate":
                 self._keep(measured, number, checks, drawn, output)
                 if "eager" in norms:
@@ -228,7 +243,9 @@ class InterleavedRounds:
             measured.outside_ms[name].append(sample.outside_ms)
         if early is not None and "eager" in norms:
             self._keep_worst(measured, norms, drawn, early)
-        for name in order:  # apart from the samples: keeping an output leaves the host's caches cold
+        for (
+            name
+        ) in order:  # apart from the samples: keeping an output leaves the host's caches cold
             if number < PROBES or name in self._launch_bound or number % RARELY == 0:
                 launch = self._launch(name, *drawn)
                 if launch is not None:
@@ -239,14 +256,16 @@ class InterleavedRounds:
                 self._note_launches(name, launches, measured.spans_ms[name])
 
     def _note_launches(self, name: str, launches: list[float], spans: list[float]) -> None:
-        """Whether its launches must be measured in every round. Asked again where nobody else runs: beside
-        others spans read long, and a kernel of 4 us with a launch of 14 was once timed as 4."""
+        """Whether its launches must be measured in every round. Asked again where nobody else
+        runs: beside others spans read long, and a kernel of 4 us with a launch of 14 was once
+        timed as 4."""
         if launches and stats.quantile(launches, 0.5) > LAUNCH_SHARE * stats.quantile(spans, 0.5):
             self._launch_bound.add(name)
 
     def _order(self, number: int) -> list[str]:
-        """Random; reversed in odd rounds. With 10 rounds of free draws, an advantage of 10 % for whoever
-        comes first was called a speedup in 7 % of simulated comparisons of a program with itself."""
+        """Random; reversed in odd rounds. With 10 rounds of free draws, an advantage of 10 % for
+        whoever comes first was called a speedup in 7 % of simulated comparisons of a program with
+        itself."""
         if number % 2:
             self._last_order.reverse()
         else:
@@ -259,9 +278,15 @@ class InterleavedRounds:
         return number, self._random.uniform(*SCALES), self.arena.offset(self._random)
 
     def _keep(
-        self, measured: MeasuredRounds, number: int, checks: int, drawn: tuple[int, float, int], output: Any
+        self,
+        measured: MeasuredRounds,
+        number: int,
+        checks: int,
+        drawn: tuple[int, float, int],
+        output: Any,
     ) -> None:
-        """Reservoir sampling: every round is equally likely to be checked, however many there are."""
+        """Reservoir sampling: every round is equally likely to be checked, however many there
+        are."""
         slot = number if number < checks else self._random.randrange(number + 1)
         if slot < checks:
             measured.checks[slot : slot + 1] = [_check_output(drawn, output)]
@@ -273,14 +298,16 @@ class InterleavedRounds:
         drawn: tuple[int, float, int],
         seen: Any,
     ) -> None:
-        """Look at every output beside eager's (at large ones in half of the rounds), for calls that do
-        nothing now and then: a few random checks would miss one in ten. The judge decides; this only
-        chooses. ``seen``: the output, or its copy."""
+        """Look at every output beside eager's (at large ones in half of the rounds), for calls
+        that do nothing now and then: a few random checks would miss one in ten. The judge decides;
+        this only chooses. ``seen``: the output, or its copy."""
         far = max(map(apart, norms["eager"], norms["candidate"]))
         if far > measured.worst[0]:
             measured.worst = far, seen if isinstance(seen, Checked) else _check_output(drawn, seen)
 
-    def _note_peak(self, measured: MeasuredRounds, name: str, drawn: tuple[int, float, int]) -> None:
+    def _note_peak(
+        self, measured: MeasuredRounds, name: str, drawn: tuple[int, float, int]
+    ) -> None:
         """Of a call that is not timed: reading the counters takes the host tens of microseconds."""
         arguments = self.arena.fill(*drawn)
         self.device.reset_peak()
@@ -302,8 +329,8 @@ class InterleavedRounds:
         self.device.synchronize()
 
     def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[ColdCall, Any]:
-        """A call that was queued in time, if one of a few can be: a host that stumbles is no slow device.
-        What Python itself takes for a call is in its launch."""
+        """A call that was queued in time, if one of a few can be: a host that stumbles is no slow
+        device. What Python itself takes for a call is in its launch."""
         for _ in range(RETAKES):
             sample, output = self._take(name, place, scale, offset)
             if sample.queued_ms <= self.device.lead_ms or self.device.lead_ms >= MOST_LEAD_MS:
@@ -344,7 +371,8 @@ class InterleavedRounds:
         return arguments, callee.bind(arguments)
 
     def _step(self, callee: Callee, arguments: Any, bound: Any) -> Any:
-        """The result. A workload that records gradients pays for making them, so that is timed as well."""
+        """The result. A workload that records gradients pays for making them, so that is timed as
+        well."""
         result = callee(bound)
         if self.grad:
             outputs = [t for t in tensor_leaves(result) if t.requires_grad]
@@ -353,7 +381,8 @@ class InterleavedRounds:
         return result
 
     def _weights(self, output: torch.Tensor) -> torch.Tensor:
-        """What the gradients of an output are weighted with: made once, the same for every provider."""
+        """What the gradients of an output are weighted with: made once, the same for every
+        provider."""
         key = tuple(output.shape), output.dtype
         if key not in self._cotangents:
             self._cotangents[key] = torch.randn_like(output, requires_grad=False)
@@ -362,9 +391,9 @@ class InterleavedRounds:
     # --- graphs --------------------------------------------------------------------------
 
     def replay(self, seconds: float) -> dict[str, list[float]]:
-        """Milliseconds of each provider as a CUDA graph, in random order per round; a provider that
-        cannot be recorded, or whose graph gives other values, is a note. Run it last: a failed recording
-        can leave the process unable to go on."""
+        """Milliseconds of each provider as a CUDA graph, in random order per round; a provider
+        that cannot be recorded, or whose graph gives other values, is a note. Run it last: a
+        failed recording can leave the process unable to go on."""
         graphs = {name: graph for name in self.providers if (graph := self._record(name))}
         times: dict[str, list[float]] = {name: [] for name in graphs}
         end = _clock() + seconds
@@ -377,12 +406,16 @@ class InterleavedRounds:
         return times
 
     def _replay(self, graph: Callable[[], Any], scale: float) -> ColdCall:
-        return self.device.sample(lambda: self.arena.fill(0, scale, 0), lambda arguments: graph())[0]
+        return self.device.sample(lambda: self.arena.fill(0, scale, 0), lambda arguments: graph())[
+            0
+        ]
 
     def _record(self, name: str) -> Callable[[], Any] | None:
         callee, arguments = self.providers[name], self.arena.fill(0, 1.0, 0)
         if callee.changes_arguments:
-            self.notes.append(f"{name} changes its arguments, which a graph would do once: no device time")
+            self.notes.append(
+                f"{name} changes its arguments, which a graph would do once: no device time"
+            )
             return None
         bound = callee.bind(arguments)
         try:
@@ -390,10 +423,14 @@ class InterleavedRounds:
                 made = self.device.graph(lambda: self._step(callee, arguments, bound))
             if made is None or self._same_values(callee, *made):
                 return made and made[0]
-            self.notes.append(f"{name}: a recorded graph gives other values, so it has no device time")
+            self.notes.append(
+                f"{name}: a recorded graph gives other values, so it has no device time"
+            )
         except Exception as error:  # a program may do anything that cannot be recorded
             first = " ".join(str(error).split())[:120]
-            self.notes.append(f"{name} cannot be recorded as a graph ({type(error).__name__}: {first})")
+            self.notes.append(
+                f"{name} cannot be recorded as a graph ({type(error).__name__}: {first})"
+            )
         return None
 
     def _same_values(self, callee: Callee, replay: Callable[[], Any], output: Any) -> bool:
@@ -407,4 +444,6 @@ class InterleavedRounds:
 
 
 def _check_output(drawn: tuple[int, float, int], output: Any) -> Checked:
-    return Checked(drawn[0], drawn[1], map_tensors(lambda t: t.detach().to("cpu", copy=True), output))
+    return Checked(
+        drawn[0], drawn[1], map_tensors(lambda t: t.detach().to("cpu", copy=True), output)
+    )

@@ -1,15 +1,17 @@
-"""The tuning process: several variants of one rewrite, compiled beside each other and timed in turn.
+"""The tuning process: several variants of one rewrite, compiled beside each other and timed in
+turn.
 
-Requests: prepare (reference, inputs), compile (variants, in parallel), try (one variant's first call; bar.py
-says when it is too inaccurate), race (interleaved rounds of some of them; each call timed as timing.py does).
-It only says what is worth judging: nothing is claimed from its times, nothing is offered because its values
-were near. Whatever it finds goes through the whole gate, in other processes.
+Requests: prepare (reference, inputs), compile (variants, in parallel), try (one variant's first
+call; bar.py says when it is too inaccurate), race (interleaved rounds of some of them; each call
+timed as timing.py does). It only says what is worth judging: nothing is claimed from its times,
+nothing is offered because its values were near. Whatever it finds goes through the whole gate, in
+other processes.
 
-Launches are collected in a first, silent call of every variant (its kernels do nothing, its PyTorch calls
-run), then compiled in threads: Triton's compiler leaves the interpreter's lock for most of its work, and what
-it compiled lies in the cache folder when the variant is loaded again and called in earnest.
-Not covered: variants whose silent call fails because a kernel's result is used as an index.
-"""
+Launches are collected in a first, silent call of every variant (its kernels do nothing, its
+PyTorch calls run), then compiled in threads: Triton's compiler leaves the interpreter's lock for
+most of its work, and what it compiled lies in the cache folder when the variant is loaded again
+and called in earnest. Not covered: variants whose silent call fails because a kernel's result is
+used as an index."""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class Tuner:
             self.device, [inputs], [self.seed], subject.records_gradients(inputs)
         )
         self.clock.add(message["name"], reference)
-        self.bar = ExpectedResult(reference, subject.wide, inputs, self._outputs(reference), self.clock.call)
+        self.bar = ExpectedResult(
+            reference, subject.wide, inputs, self._outputs(reference), self.clock.call
+        )
         self.clock.warm_up(message["name"], WARMUPS)
         return {"ok": True}
 
@@ -81,7 +85,9 @@ class Tuner:
         try:
             with torch.device(self.device.place):
                 return make()
-        except Exception:  # user code that mixes devices then; if something else is wrong, it is said now
+        except (
+            Exception
+        ):  # user code that mixes devices then; if something else is wrong, it is said now
             torch.manual_seed(self.seed)
             return make()
 
@@ -118,7 +124,8 @@ class Tuner:
         return {"problems": problems}
 
     def attempt(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The first real call of one variant; it takes part when its values are near the reference's."""
+        """The first real call of one variant; it takes part when its values are near the
+        reference's."""
         assert self.clock is not None and self.bar is not None
         variant = message["variant"]
         try:
@@ -140,22 +147,27 @@ class Tuner:
             lambda: callees.callee_of(program, workload, subject.init, place, subject.conduct)
         )
         if isinstance(callee.target, torch.nn.Module):
-            callee.target.load_state_dict(self.state, assign=True)  # one copy of the weights for all
+            callee.target.load_state_dict(
+                self.state, assign=True
+            )  # one copy of the weights for all
         return callee
 
     def race(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Some interleaved rounds: name -> milliseconds of each; fewer rounds when the time is over."""
+        """Some interleaved rounds: name -> milliseconds of each; fewer rounds when the time is
+        over."""
         assert self.clock is not None
         try:
-            return {"times_ms": self.clock.race(message["names"], message["rounds"], message["seconds"])}
+            return {
+                "times_ms": self.clock.race(message["names"], message["rounds"], message["seconds"])
+            }
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "racing")
 
 
 @contextlib.contextmanager
 def _silence_launches(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
-    """Inside the block Triton's kernels do nothing; the list receives what compiles each of them, ``tried``
-    what compiles the configurations of autotune, each once for all variants."""
+    """Inside the block Triton's kernels do nothing; the list receives what compiles each of them,
+    ``tried`` what compiles the configurations of autotune, each once for all variants."""
     collected: list[Launch] = []
     try:
         from triton.runtime.autotuner import Autotuner
@@ -185,7 +197,9 @@ def _silence_launches(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
         tuner.best_config = tuner.configs[0]  # libraries read it after a launch
         tuning = before
 
-    kept = [(kind, kind.run) for kind in (Autotuner, *Autotuner.__subclasses__()) if "run" in vars(kind)]
+    kept = [
+        (kind, kind.run) for kind in (Autotuner, *Autotuner.__subclasses__()) if "run" in vars(kind)
+    ]
     for kind, _ in kept:
         kind.run = every
     JITFunction.run = note
@@ -201,7 +215,9 @@ def _compile_problem(launch: Launch) -> str:
     """What is wrong with one kernel; "" when it compiles and fits the device."""
     try:
         kernel = launch()
-        getattr(kernel, "_init_handles", lambda: None)()  # raises OutOfResources: shared memory, registers
+        getattr(
+            kernel, "_init_handles", lambda: None
+        )()  # raises OutOfResources: shared memory, registers
     except BaseException as error:  # Triton raises many kinds; each means: not this variant
         return failure(error, "compiling")["error"]
     return ""
@@ -210,7 +226,12 @@ def _compile_problem(launch: Launch) -> str:
 def answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
     if message["do"] == "ready":  # constructing the device has made its context
         return {"ok": True}
-    asked = {"prepare": tuner.prepare, "compile": tuner.compile, "try": tuner.attempt, "race": tuner.race}
+    asked = {
+        "prepare": tuner.prepare,
+        "compile": tuner.compile,
+        "try": tuner.attempt,
+        "race": tuner.race,
+    }
     return asked[message["do"]](message)
 
 

@@ -1,10 +1,9 @@
 """The worker: the only process that runs candidate code. Confined and disposable.
 
-Requests: load (the candidate), run (one trial), backward (its gradients), finish (what the guards saw).
-timer.py adds what speed needs.
-It claims its pipes before a candidate is loaded, sends raw bytes and JSON, and decides nothing:
-whatever it says is checked by the judge, and its clock by the parent's.
-"""
+Requests: load (the candidate), run (one trial), backward (its gradients), finish (what the guards
+saw). timer.py adds what speed needs. It claims its pipes before a candidate is loaded, sends raw
+bytes and JSON, and decides nothing: whatever it says is checked by the judge, and its clock by the
+parent's."""
 
 from __future__ import annotations
 
@@ -113,8 +112,8 @@ class Worker:
 
     @contextlib.contextmanager
     def _in_single(self) -> Iterator[None]:
-        """Parameters and buffers of 16 bits are float32 meanwhile, each by itself: a candidate may have
-        others of its own."""
+        """Parameters and buffers of 16 bits are float32 meanwhile, each by itself: a candidate may
+        have others of its own."""
         if not isinstance(self.target, torch.nn.Module):
             yield
             return
@@ -128,7 +127,9 @@ class Worker:
             for tensor, dtype in before:
                 tensor.data = tensor.data.to(dtype)
 
-    def _run(self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
+    def _run(
+        self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
+    ) -> dict[str, Any]:
         try:
             self._update(decode(message["state"], blobs, self.device.place), message)
             given = decode(message["arguments"], blobs, self.device.place)
@@ -150,11 +151,16 @@ class Worker:
         now = self._fixed(message["changed"])
         if fixed.keys() != now.keys() or not all(same_bits(fixed[key], now[key]) for key in now):
             notes.append(
-                {"name": "parameters-untouched", "detail": "the candidate writes into its parameters"}
+                {
+                    "name": "parameters-untouched",
+                    "detail": "the candidate writes into its parameters",
+                }
             )
         reply = self._reply(result, message, notes, out)
         state = {
-            key: value for key, value in self._state(self._keys()).items() if key in message["state"]["items"]
+            key: value
+            for key, value in self._state(self._keys()).items()
+            if key in message["state"]["items"]
         }
         self.called = arguments, result
         if not message.get("single"):
@@ -164,8 +170,9 @@ class Worker:
         return {**reply, "generators": drawn, "relations": shares}
 
     def _keep(self, result: Any, shares: list[list[str]]) -> None:
-        """Outputs that must still hold after the next call. Those in memory of inputs or parameters change
-        with them; whether the reference's do too is the aliasing check's to say."""
+        """Outputs that must still hold after the next call. Those in memory of inputs or
+        parameters change with them; whether the reference's do too is the aliasing check's to
+        say."""
         own = [t for t, names in zip(tensor_leaves(result), shares, strict=True) if not names]
         self.kept = [(tensor, tensor.detach().clone()) for tensor in own]
 
@@ -174,18 +181,27 @@ class Worker:
             parameters.switch_mode(self.target)
         parameters.update(self.target, state, message["update"])
 
-    def backward(self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
+    def backward(
+        self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
+    ) -> dict[str, Any]:
         """Gradients of the last trial's output, weighted as the judge wants them only now."""
         arguments, result = self.called
         weights = decode(message["cotangents"], blobs, self.device.place)
         try:
-            wanted, twice = leaves_with_gradients(arguments, self.target), bool(message.get("twice"))
+            wanted, twice = (
+                leaves_with_gradients(arguments, self.target),
+                bool(message.get("twice")),
+            )
             found = backward(result, wanted, weights, keep=twice)
             again = {"again": encode(backward(result, wanted, weights), out)} if twice else {}
             self.device.synchronize()
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "the backward pass of the candidate")
-        return {"gradients": encode(found, out), **again, "notes": self.memory.problems(self.conduct.writes)}
+        return {
+            "gradients": encode(found, out),
+            **again,
+            "notes": self.memory.problems(self.conduct.writes),
+        }
 
     def _reply(
         self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: TensorOutbox
@@ -209,11 +225,15 @@ class Worker:
         parameters.update(self.target, state, "load_state_dict")
 
     def _order_problems(self) -> list[dict[str, str]]:
-        """An output must be there for the operator that follows. Covers work on another stream that is not
-        done by the time a copy runs; what is quicker than that is left to the clocks (vetoes.py)."""
+        """An output must be there for the operator that follows. Covers work on another stream
+        that is not done by the time a copy runs; what is quicker than that is left to the clocks
+        (vetoes.py)."""
         late = not all(same_bits(*pair) for pair in self.early)
         self.early = []
-        detail = "the next operator reads the output before it is written: a stream that nobody waits for"
+        detail = (
+            "the next operator reads the output before it is written: a stream that nobody "
+            "waits for"
+        )
         return [{"name": "output-in-order", "detail": detail}] if late else []
 
     def _kept_problems(self) -> list[dict[str, str]]:
@@ -232,13 +252,16 @@ class Worker:
     def _fixed(self, changed: list[str]) -> dict[str, torch.Tensor]:
         """Parameters and buffers that the reference leaves as they are."""
         state = self._state([key for key in self._keys() if key not in changed])
-        return {key: value.detach() for key, value in state.items() if isinstance(value, torch.Tensor)}
+        return {
+            key: value.detach() for key, value in state.items() if isinstance(value, torch.Tensor)
+        }
 
     def knock_out(self) -> dict[str, Any]:
-        """The share of the first trial's output that changes when no kernel runs; None when it fails.
+        """The share of the first trial's output that changes when no kernel runs; None when it
+        fails.
 
-        It is loaded anew for that: a graph that was recorded while kernels ran would go on running them.
-        """
+        It is loaded anew for that: a graph that was recorded while kernels ran would go on running
+        them."""
         if self.sample is None or self.construct is None:
             return {"changed": None}
         state, arguments, message = self.sample
@@ -300,9 +323,15 @@ def failure(error: BaseException, doing: str) -> dict[str, Any]:
     compiling = bool(
         names & {"CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"}
     )
-    memory = isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate" in str(error)
+    memory = (
+        isinstance(error, MemoryError)
+        or "out of memory" in str(error)
+        or "can't allocate" in str(error)
+    )
     lines = [
-        f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<program_")
+        f.lineno
+        for f in traceback.extract_tb(error.__traceback__)
+        if f.filename.startswith("<program_")
     ]
     where = f", line {lines[-1]}" if lines else ""
     hint = "; it ran out of memory: give it less to do or raise the limit" if memory else ""
@@ -314,7 +343,9 @@ def _first_lines(error: BaseException) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox) -> dict[str, Any]:
+def answer(
+    worker: Worker, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
+) -> dict[str, Any]:
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}

@@ -1,1 +1,2 @@
-"""A device belongs to everybody on the machine: turns, busy neighbors, minutes per hour, priority."""
+"""A device belongs to everybody on the machine: turns, busy neighbors, minutes per hour,
+priority."""

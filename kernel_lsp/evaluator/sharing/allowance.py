@@ -1,10 +1,9 @@
 """How many seconds a device was used in the last hour, shared by all processes of a user.
 
-A small JSON file per device: [[start, seconds], …] in seconds since 1970. It is written only by whoever
-holds the device's lock, in one step, so it needs no lock of its own. A damaged file counts as empty; what
-cannot be written (full or read-only disk) still counts in this process. Not covered: a turn that was ended
-by kill -9 is not written down.
-"""
+A small JSON file per device: [[start, seconds], …] in seconds since 1970. It is written only by
+whoever holds the device's lock, in one step, so it needs no lock of its own. A damaged file counts
+as empty; what cannot be written (full or read-only disk) still counts in this process. Not
+covered: a turn that was ended by kill -9 is not written down."""
 
 from __future__ import annotations
 

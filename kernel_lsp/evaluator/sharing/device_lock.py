@@ -4,16 +4,16 @@
         ...                                     # judge and time
         environment["device_state"] = turn.states
 
-A turn begins when (1) no other kernel-lsp of this user on this machine has the device (a lock per device,
-released by the kernel when its holder dies), (2) this hour's allowance is not used up, (3) no other process
-is busy on the GPU. During a turn a watcher looks four times a second; when a neighbor becomes busy the turn
-is cancelled, and `persist` repeats it later. In one process any number of shared turns run together,
-an exclusive one runs alone. Turns must not be nested.
+A turn begins when (1) no other kernel-lsp of this user on this machine has the device (a lock per
+device, released by the kernel when its holder dies), (2) this hour's allowance is not used up, (3)
+no other process is busy on the GPU. During a turn a watcher looks four times a second; when a
+neighbor becomes busy the turn is cancelled, and `persist` repeats it later. In one process any
+number of shared turns run together, an exclusive one runs alone. Turns must not be nested.
 
-CUDA has no priorities between processes: yielding means to stop. Not covered: other users' kernel-lsp, who
-are neighbors like any other; a neighbor that neither NVML nor /proc shows (nvml.py says when that is).
-On a CPU only exclusive turns are taken, on the interpreter none: nothing is timed there.
-"""
+CUDA has no priorities between processes: yielding means to stop. Not covered: other users'
+kernel-lsp, who are neighbors like any other; a neighbor that neither NVML nor /proc shows (nvml.py
+says when that is). On a CPU only exclusive turns are taken, on the interpreter none: nothing is
+timed there."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ Report = Callable[[Progress], None]
 BUSY_PERCENT = 10
 """A desktop's compositor stays below, a training run is far above."""
 BUSY_CPU_PERCENT = 50
-"""Of one core, where the GPU's counters are silent: a process that feeds a GPU launches or spins, and a
-notebook that merely keeps a model loaded sleeps."""
+"""Of one core, where the GPU's counters are silent: a process that feeds a GPU launches or spins,
+and a notebook that merely keeps a model loaded sleeps."""
 LOOK_S = 0.25
 LOCK_POLL_S = 0.05
 CALM_LOOKS = 4
 """Calm looks in a row after a busy one: a training run rests between its batches."""
 OWN_ECHO_S = 1.5
-"""The driver's utilization covers up to a second, so right after a turn it still shows our own work."""
+"""The driver's utilization covers up to a second, so right after a turn it still shows our own
+work."""
 MAX_HOLD_S = 30.0
 """Shared turns that overlap without end let another editor that waits through after this long."""
 SAY_AGAIN_S = 10.0
@@ -103,7 +104,8 @@ class DeviceTurn:
     waited_s: float = 0.0
     """Nobody's fault: not to be counted against a limit on the work."""
     states: dict[str, Any] = field(default_factory=dict)
-    """What the driver said at the beginning (and whenever `sample` was called), for the evidence."""
+    """What the driver said at the beginning (and whenever `sample` was called), for the
+    evidence."""
     notes: list[str] = field(default_factory=list)
     disturbed_by: str | None = None
 
@@ -112,10 +114,15 @@ class DeviceTurn:
 
 
 class Manners:
-    """The turns of one process under one set of rules. Keep one, or locks between its own users poll."""
+    """The turns of one process under one set of rules. Keep one, or locks between its own users
+    poll."""
 
     def __init__(
-        self, rules: SharingRules, *, gpu: Gpu | None = None, neighborhood: Neighborhood | None = None
+        self,
+        rules: SharingRules,
+        *,
+        gpu: Gpu | None = None,
+        neighborhood: Neighborhood | None = None,
     ) -> None:
         self.rules = rules
         self._gpu, self._neighborhood = gpu, neighborhood
@@ -127,9 +134,8 @@ class Manners:
     ) -> AsyncIterator[DeviceTurn]:
         """Wait for the device and hold it. ``device`` is cuda, cpu or interpreter.
 
-        Raises EvaluationError when it stays busy or the hour's allowance is used up, Disturbed out of the
-        block when a neighbor becomes busy (what runs in it is cancelled first).
-        """
+        Raises EvaluationError when it stays busy or the hour's allowance is used up, Disturbed out
+        of the block when a neighbor becomes busy (what runs in it is cancelled first)."""
         turn = DeviceTurn(manners=self, device=device)
         if device == "interpreter" or (device == "cpu" and not exclusive):
             yield turn
@@ -244,7 +250,9 @@ class _Lane:
     def _fits(self, exclusive: bool) -> bool:
         if self._exclusive or (exclusive and self._shared):
             return False
-        return exclusive or not (self._exclusive_waiting or (self._shared and self._kept_from_others()))
+        return exclusive or not (
+            self._exclusive_waiting or (self._shared and self._kept_from_others())
+        )
 
     def _kept_from_others(self) -> bool:
         held_s = 0.0 if self._held_since is None else time.time() - self._held_since
@@ -284,8 +292,13 @@ class _Lane:
         try:
             for lock in (self.files.queue, self.files.lock):
                 while not try_lock(lock):
-                    holder = self.files.holder() or holder  # who is just leaving has no name any more
-                    say(f"waiting for kernel-lsp{f' (pid {holder})' if holder else ''} on the same device")
+                    holder = (
+                        self.files.holder() or holder
+                    )  # who is just leaving has no name any more
+                    say(
+                        f"waiting for kernel-lsp{f' (pid {holder})' if holder else ''} on the "
+                        f"same device"
+                    )
                     await asyncio.sleep(LOCK_POLL_S)
         finally:
             self.files.queue.release()
@@ -297,10 +310,13 @@ class _Lane:
             return
         uses = self.files.ledger.uses()
         if used_s(uses, now) >= minutes * 60:
-            when = time.strftime("%H:%M", time.localtime(continues_at(uses, minutes * 60, now) + 60))
+            when = time.strftime(
+                "%H:%M", time.localtime(continues_at(uses, minutes * 60, now) + 60)
+            )
             raise Busy(
                 f"could not judge: this hour's {minutes:g} minutes of the GPU are used",
-                f"the background may use it again at {when}; set gpu_minutes_per_hour to 60 for no limit",
+                f"the background may use it again at {when}; set gpu_minutes_per_hour to 60 for "
+                f"no limit",
             )
 
     # --- neighbors ---------------------------------------------------------------------------
@@ -312,7 +328,9 @@ class _Lane:
     async def _busy_now(self) -> list[str]:
         """Who is busy while nothing of ours runs; whoever is there is known from now on."""
         echo = time.time() - self.files.ledger.last_end() < OWN_ECHO_S
-        utilization = await asyncio.to_thread(self._gpu.utilization) if self._gpu and not echo else None
+        utilization = (
+            await asyncio.to_thread(self._gpu.utilization) if self._gpu and not echo else None
+        )
         neighbors = await self._look()
         assert self._neighborhood is not None
         if utilization is None and any(n.sm_percent is None for n in neighbors):
@@ -336,12 +354,14 @@ class _Lane:
             if busy and (self.rules.when_busy == "skip" or time.monotonic() > deadline):
                 raise Busy(
                     f"could not judge: the GPU is busy with {', '.join(busy)}",
-                    "try again when it is done, or set gpu_when_busy (wait, skip, ignore) and gpu_wait_s",
+                    "try again when it is done, or set gpu_when_busy (wait, skip, ignore) and "
+                    "gpu_wait_s",
                 )
             await asyncio.sleep(LOOK_S)
 
     async def _watch(self) -> None:
-        """Until the device is released: a busy neighbor ends every turn (or is noted, as the rules say)."""
+        """Until the device is released: a busy neighbor ends every turn (or is noted, as the rules
+        say)."""
         while True:
             await asyncio.sleep(LOOK_S)
             if busy := busy_during(await self._look(), self._known):
@@ -376,7 +396,9 @@ def _disturbance(who: str) -> Disturbed:
     return Disturbed(f"could not judge: the GPU became busy with {who}", remedy)
 
 
-def busy_before(neighbors: Sequence[Neighbor], utilization: int | None, *, sees_all: bool) -> list[str]:
+def busy_before(
+    neighbors: Sequence[Neighbor], utilization: int | None, *, sees_all: bool
+) -> list[str]:
     """Neighbors that are busy, while none of ours runs: so all of ``utilization`` is theirs."""
     if not neighbors and not sees_all and (utilization or 0) >= BUSY_PERCENT:
         return [f"a process of another container ({utilization} %)"]
@@ -392,7 +414,8 @@ def busy_before(neighbors: Sequence[Neighbor], utilization: int | None, *, sees_
 
 
 def busy_during(neighbors: Sequence[Neighbor], known: frozenset[int]) -> list[str]:
-    """Neighbors that are busy while we are, too: newcomers count unless the driver says that they rest."""
+    """Neighbors that are busy while we are, too: newcomers count unless the driver says that they
+    rest."""
 
     def busy(neighbor: Neighbor) -> bool:
         if neighbor.sm_percent is not None:

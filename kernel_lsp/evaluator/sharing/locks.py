@@ -28,7 +28,8 @@ def device_key(device: str, gpu: Gpu | None) -> str:
 
 
 class Files:
-    """Lock, holder and ledger of one device. The machine is in their names: home folders are shared."""
+    """Lock, holder and ledger of one device. The machine is in their names: home folders are
+    shared."""
 
     def __init__(self, data_dir: str, key: str) -> None:
         self.folder = Path(data_dir) / "locks"
@@ -37,7 +38,8 @@ class Files:
         stem = f"{re.sub(r'[^A-Za-z0-9-]', '_', platform.node())}-{key}"
         self.lock = FileLock(self.folder / f"{stem}.lock")
         self.queue = FileLock(self.folder / f"{stem}.queue")
-        """Held by the next in line, so that who just had the device cannot take it twice in a row."""
+        """Held by the next in line, so that who just had the device cannot take it twice in a
+        row."""
         self.ledger = DeviceLedger(self.folder / f"{stem}.used.json")
         self._holder = self.folder / f"{stem}.holder"
 

@@ -1,12 +1,14 @@
-"""What the driver says about one GPU, and which processes use it. No torch, no root, no CUDA context.
+"""What the driver says about one GPU, and which processes use it. No torch, no root, no CUDA
+context.
 
-NVML comes with the driver; `pynvml` (the package nvidia-ml-py) is a thin binding that is imported on
-first use. Every question is answered with None where the driver, the virtual machine or the GPU cannot
-say: callers treat unknown as unknown. The kernel's own lists (/proc) stand in for process lists.
+NVML comes with the driver; `pynvml` (the package nvidia-ml-py) is a thin binding that is imported
+on first use. Every question is answered with None where the driver, the virtual machine or the GPU
+cannot say: callers treat unknown as unknown. The kernel's own lists (/proc) stand in for process
+lists.
 
-Not covered: a machine with different GPUs whose CUDA_DEVICE_ORDER is not PCI_BUS_ID (CUDA then counts
-from the fastest, NVML from the first slot); several GPUs in one evaluation; processes that only draw.
-"""
+Not covered: a machine with different GPUs whose CUDA_DEVICE_ORDER is not PCI_BUS_ID (CUDA then
+counts from the fastest, NVML from the first slot); several GPUs in one evaluation; processes that
+only draw."""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from typing import Any
 from kernel_lsp.process import MARK
 
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO of the kernel: only there, NVML's process numbers are certainly ours to look up."""
+"""PROC_PID_INIT_INO of the kernel: only there, NVML's process numbers are certainly ours to look
+up."""
 COMPUTE_DEVICE = "/dev/nvidia-uvm"
 """Opened by whatever has a CUDA context, and by nothing that only draws or only reads counters."""
 FRESH_S = 2.0
@@ -49,14 +52,17 @@ class Neighbor:
     pid: int
     name: str
     sm_percent: int | None = None
-    """Share of the multiprocessors over the last moments; None where the driver does not count it."""
+    """Share of the multiprocessors over the last moments; None where the driver does not count
+    it."""
     cpu_percent: int | None = None
     """CPU time it wanted since the last look, in percent of one core; None at the first."""
 
     def __str__(self) -> str:
         percent = self.sm_percent if self.sm_percent is not None else self.cpu_percent
         unit = "" if self.sm_percent is not None else " CPU"
-        return f"pid {self.pid} {self.name}" + (f" ({percent} %{unit})" if percent is not None else "")
+        return f"pid {self.pid} {self.name}" + (
+            f" ({percent} %{unit})" if percent is not None else ""
+        )
 
 
 class Gpu:
@@ -69,12 +75,14 @@ class Gpu:
         self.driver: str | None = self._try(library.nvmlSystemGetDriverVersion)
 
     def pids(self) -> set[int] | None:
-        """Processes with a compute context, in the driver's numbering (see `FIRST_PID_NAMESPACE`)."""
+        """Processes with a compute context, in the driver's numbering (see
+        `FIRST_PID_NAMESPACE`)."""
         running = self._ask("ComputeRunningProcesses")
         return None if running is None else {process.pid for process in running}
 
     def sm_percents(self) -> dict[int, int]:
-        """Percent of the multiprocessors per process, newest sample; empty where that is not counted."""
+        """Percent of the multiprocessors per process, newest sample; empty where that is not
+        counted."""
         since = int((time.time() - FRESH_S) * 1e6)
         samples = self._ask("ProcessUtilization", since) or ()
         newest = sorted((sample for sample in samples if sample.timeStamp >= since), key=_when)
@@ -91,7 +99,8 @@ class Gpu:
         return None if memory is None else (memory.free >> 20, memory.total >> 20)
 
     def sample(self) -> dict[str, Any]:
-        """Clocks (MHz), temperature (degrees C), power (W), reasons for low clocks: for the evidence."""
+        """Clocks (MHz), temperature (degrees C), power (W), reasons for low clocks: for the
+        evidence."""
         library, power, memory = self._nvml, self._ask("PowerUsage"), self.memory_mb()
         return {
             "driver": self.driver,
@@ -112,7 +121,9 @@ class Gpu:
     def _try(self, function: Any, *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except self._nvml.NVMLError:  # not supported, no permission, lost …: unknown, whichever it is
+        except (
+            self._nvml.NVMLError
+        ):  # not supported, no permission, lost …: unknown, whichever it is
             return None
 
 
@@ -180,15 +191,20 @@ class Neighborhood:
         """Every foreign process with a compute context now, whether it does anything or not."""
         listed = self._gpu.pids() if self._gpu else None
         if listed and not self._same_numbers:
-            # Containers: old drivers count in the machine's numbers. One of ours in the list proves ours, if
-            # it computes: a foreign process may have the number of an idle one of ours.
+            # Containers: old drivers count in the machine's numbers. One of ours in the list proves
+            # ours, if it computes: a foreign process may have the number of an idle one of ours.
             self._same_numbers = any(is_ours(pid) for pid in listed & compute_processes())
         if listed is None or not self._same_numbers:
             listed = compute_processes()
         foreign = sorted(pid for pid in listed if not is_ours(pid))
         shares = self._gpu.sm_percents() if self._gpu and foreign and self._same_numbers else {}
         seen = tuple(
-            Neighbor(pid=pid, name=_name(pid), sm_percent=shares.get(pid), cpu_percent=self._cpu_percent(pid))
+            Neighbor(
+                pid=pid,
+                name=_name(pid),
+                sm_percent=shares.get(pid),
+                cpu_percent=self._cpu_percent(pid),
+            )
             for pid in foreign
         )
         self._cpu = {pid: known for pid, known in self._cpu.items() if pid in foreign}
@@ -217,8 +233,8 @@ def compute_processes() -> set[int]:
 
 
 def is_ours(pid: int) -> bool:
-    """This process, what it started, and what other kernel-lsp processes of this user started: also on
-    other GPUs of this machine, and also children whose own environment is closed to us."""
+    """This process, what it started, and what other kernel-lsp processes of this user started:
+    also on other GPUs of this machine, and also children whose own environment is closed to us."""
     ancestor: int | None = pid
     while ancestor:
         if ancestor == os.getpid() or _is_marked(ancestor):

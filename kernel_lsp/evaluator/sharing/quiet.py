@@ -3,21 +3,20 @@
     async with quiet.alone(timer.child):
         ...                                  # ask it to time; nothing else of this gate runs
 
-Judges, workers and timers of other candidates are stopped where they are (SIGSTOP) and go on afterwards, so
-nobody waits for anybody's trials to end and a timed window is as short as the timing itself. Measured on an
-H200 with 16 cores: 43 candidates a minute instead of 36 with turns that waited for all trials to end, 76 once
-the trials' CPU threads were few (devices.few_threads). A stopped process keeps its CUDA context and memory;
-kernels that it has launched run to their end, which `SETTLE_S` allows for and every timing's own warm-up.
-Seconds in which a child stood still are not counted against it (process.Child), nor against its evaluation
-(gate.py).
+Judges, workers and timers of other candidates are stopped where they are (SIGSTOP) and go on
+afterwards, so nobody waits for anybody's trials to end and a timed window is as short as the
+timing itself. Measured on an H200 with 16 cores: 43 candidates a minute instead of 36 with turns
+that waited for all trials to end, 76 once the trials' CPU threads were few (devices.few_threads).
+A stopped process keeps its CUDA context and memory; kernels that it has launched run to their end,
+which `SETTLE_S` allows for and every timing's own warm-up. Seconds in which a child stood still
+are not counted against it (process.Child), nor against its evaluation (gate.py).
 
-Whoever has begun to be timed comes before those who have not: of N measurements that arrive together, the
-average one is then ready after (N + 1) / 2 of their lengths instead of N.
+Whoever has begun to be timed comes before those who have not: of N measurements that arrive
+together, the average one is then ready after (N + 1) / 2 of their lengths instead of N.
 
-Covers one process of ours; other editors are kept away by the device's lock (manners.py). Does not cover
-processes that a candidate has moved out of its process group: they disturb a rival, never their own timing,
-for which their worker is dead.
-"""
+Covers one process of ours; other editors are kept away by the device's lock (manners.py). Does not
+cover processes that a candidate has moved out of its process group: they disturb a rival, never
+their own timing, for which their worker is dead."""
 
 from __future__ import annotations
 
@@ -58,8 +57,8 @@ class Quiet:
     async def alone(self, child: Child, *, anew: bool = False) -> AsyncIterator[None]:
         """Hold everybody but ``child`` for the length of the block. Not to be nested.
 
-        ``anew``: this is not part of a measurement that has begun before; it queues like a first window.
-        """
+        ``anew``: this is not part of a measurement that has begun before; it queues like a first
+        window."""
         with phases.phase("wait.alone"):
             await self._turn(child, anew)
         self._alone = child

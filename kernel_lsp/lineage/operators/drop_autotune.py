@@ -14,13 +14,17 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []
     if len(kernel.source.launches()) != 1:
         return []
-    return [KernelMatch("autotune", "launch with one configuration instead of choosing by measuring")]
+    return [
+        KernelMatch("autotune", "launch with one configuration instead of choosing by measuring")
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     configs = kernel.launched[0].configs
     same = len({tuple(sorted(config)) for config in configs}) == 1
-    return [proof("every configuration sets the same constants", same, f"{len(configs)} configurations")]
+    return [
+        proof("every configuration sets the same constants", same, f"{len(configs)} configurations")
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

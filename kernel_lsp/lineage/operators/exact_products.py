@@ -14,10 +14,16 @@ REPLACED = ("input_precision", "allow_tf32", "out_dtype", "max_num_imprecise_acc
 
 def match(kernel: KernelState) -> list[KernelMatch]:
     found = [
-        c for c in innermost(find_calls(kernel.function, "dot")) if len(c.args) >= 2 and not _is_exact(c)
+        c
+        for c in innermost(find_calls(kernel.function, "dot"))
+        if len(c.args) >= 2 and not _is_exact(c)
     ]
     return (
-        [KernelMatch(f"{len(found)} of tl.dot", "float32 products without tensor cores", data=found)]
+        [
+            KernelMatch(
+                f"{len(found)} of tl.dot", "float32 products without tensor cores", data=found
+            )
+        ]
         if found
         else []
     )
@@ -54,4 +60,6 @@ def _base(kernel: KernelState, operand: ast.expr) -> str:
 
 
 def _is_exact(call: ast.Call) -> bool:
-    return any(k.arg == "input_precision" and ast.unparse(k.value) == "'ieee'" for k in call.keywords)
+    return any(
+        k.arg == "input_precision" and ast.unparse(k.value) == "'ieee'" for k in call.keywords
+    )

@@ -18,7 +18,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     one = kernel.launched[0]
     sizes = ", ".join(f"{n} = {v}" for n, v in one.constants.items() if type(v) is int)
     warps = one.options["num_warps"]
-    return [proof("a block has work for each warp", True, f"{warps} warps for {sizes or 'one block'}")]
+    return [
+        proof("a block has work for each warp", True, f"{warps} warps for {sizes or 'one block'}")
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

@@ -14,7 +14,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         for at, loop in enumerate(body):
             if isinstance(loop, ast.For) and (moved := _movable_loads(body, at, loop)):
                 names = ", ".join(sorted(stored_names(s).pop() for s in moved))
-                return [KernelMatch(names, f"{names} loaded in each turn of the loop", data=(loop, moved))]
+                return [
+                    KernelMatch(
+                        names, f"{names} loaded in each turn of the loop", data=(loop, moved)
+                    )
+                ]
     return []
 
 
@@ -26,7 +30,9 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
             continue
         others = (*body[place + 1 : at], *body[at + 1 :])
         names, needs = stored_names(statement), used_names(statement)
-        alone = len(names) == 1 and not any(names & (used_names(s) | stored_names(s)) for s in others)
+        alone = len(names) == 1 and not any(
+            names & (used_names(s) | stored_names(s)) for s in others
+        )
         if alone and names <= used_names(loop) and not (names | needs) & stored_names(loop):
             found.append(statement)
     return found
@@ -35,7 +41,9 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     _, moved = match.data
     told = ", ".join(sorted(n for s in moved for n in stored_names(s)))
-    return [proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")]
+    return [
+        proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

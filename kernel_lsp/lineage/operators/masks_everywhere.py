@@ -24,7 +24,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     told = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
     return [
-        proof("the sizes divide", True, f"{kernel.text(match.data)} holds where {told or 'it was called'}")
+        proof(
+            "the sizes divide",
+            True,
+            f"{kernel.text(match.data)} holds where {told or 'it was called'}",
+        )
     ]
 
 

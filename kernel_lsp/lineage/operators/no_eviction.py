@@ -18,7 +18,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     said = sorted({kernel.text(keyword) for _, keyword in keywords(kernel, NAMES)})
     sizes = ", ".join(f"{name}: {p.shape}" for name, p in kernel.pointers().items())
-    return [proof("some tensors are read again and some are not", True, f"{', '.join(said)} on {sizes}")]
+    return [
+        proof("some tensors are read again and some are not", True, f"{', '.join(said)} on {sizes}")
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

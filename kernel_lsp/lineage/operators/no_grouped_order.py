@@ -14,8 +14,14 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         for s in ast.walk(kernel.function)
         if isinstance(s, ast.Assign) and s.value in find_calls(kernel.function, "swizzle2d")
     ]
-    found = [s for s in found if isinstance(s.targets[0], ast.Tuple) and isinstance(s.value, ast.Call)]
-    return [KernelMatch("tl.swizzle2d", "tiles in the order of the programs", data=found[0])] if found else []
+    found = [
+        s for s in found if isinstance(s.targets[0], ast.Tuple) and isinstance(s.value, ast.Call)
+    ]
+    return (
+        [KernelMatch("tl.swizzle2d", "tiles in the order of the programs", data=found[0])]
+        if found
+        else []
+    )
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:

@@ -19,7 +19,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if not outer and not assumed:
         return []
     count = len(calls) + len(assumed)
-    return [KernelMatch(f"{count} hints", "offsets without hints for the compiler", data=(outer, assumed))]
+    return [
+        KernelMatch(
+            f"{count} hints", "offsets without hints for the compiler", data=(outer, assumed)
+        )
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:

@@ -16,11 +16,18 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []
     axes = [e for e in ast.walk(grid_of(kernel)) if isinstance(e, ast.Tuple)]
     named = {
-        n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _split_names(e)
+        n
+        for t in axes
+        for e in t.elts
+        if isinstance(e, ast.Name | ast.Subscript)
+        for n in _split_names(e)
     }
     found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
     split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]
-    return [KernelMatch(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split]
+    return [
+        KernelMatch(name, f"no parts along {name}", data=constants_of(kernel, name)[0])
+        for name in split
+    ]
 
 
 def _split_names(axis: ast.expr) -> set[str]:
@@ -32,9 +39,17 @@ def _split_names(axis: ast.expr) -> set[str]:
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     grid = kernel.launched[0].grid
-    adds = [n.attr for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and "atomic" in n.attr]
+    adds = [
+        n.attr
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.Attribute) and "atomic" in n.attr
+    ]
     return [
-        proof("parts are added up", bool(adds), f"{', '.join(adds) or 'no atomic operation'}, grid {grid}")
+        proof(
+            "parts are added up",
+            bool(adds),
+            f"{', '.join(adds) or 'no atomic operation'}, grid {grid}",
+        )
     ]
 
 

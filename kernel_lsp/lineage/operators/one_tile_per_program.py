@@ -21,7 +21,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     loop, _ = match.data
     grid = kernel.launched[0].grid
-    told = f"the loop begins at the program's number and advances by their count, the grid is {grid}"
+    told = (
+        f"the loop begins at the program's number and advances by their count, the grid is {grid}"
+    )
     return [proof("programs share the tiles among themselves", not loop.orelse, told)]
 
 

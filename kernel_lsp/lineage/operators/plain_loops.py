@@ -11,11 +11,16 @@ from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, pro
 def match(kernel: KernelState) -> list[KernelMatch]:
     calls = [call for loop in loops(kernel) if (call := range_of(loop)) is not None]
     found = [c for c in calls if c.keywords or ast.unparse(c.func).endswith("static_range")]
-    return [KernelMatch(f"{len(found)} loops", "loops without options", data=found)] if found else []
+    return (
+        [KernelMatch(f"{len(found)} loops", "loops without options", data=found)] if found else []
+    )
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
-    told = ", ".join(dict.fromkeys(kernel.text(k) for c in match.data for k in c.keywords)) or "unrolled"
+    told = (
+        ", ".join(dict.fromkeys(kernel.text(k) for c in match.data for k in c.keywords))
+        or "unrolled"
+    )
     return [proof("turns of the loop may overlap", True, told)]
 
 

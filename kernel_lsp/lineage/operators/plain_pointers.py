@@ -30,7 +30,9 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if not found or any(one is None for one in found):
         return []
     return [
-        KernelMatch(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)
+        KernelMatch(
+            f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found
+        )
     ]
 
 
@@ -61,8 +63,12 @@ def _access(kernel: KernelState, one: DescriptorUse, call: ast.Call) -> str:
         for axis, (at, size) in enumerate(zip(corner.elts, one.block, strict=True))
     ]
     steps = [f" * {kernel.text(s)}" if ast.unparse(s) != "1" else "" for s in one.strides]
-    where = " + ".join([kernel.text(one.base), *(p + s for p, s in zip(places, steps, strict=True))])
-    inside = " & ".join(f"({p} < {kernel.text(e)})" for p, e in zip(places, one.extents, strict=True))
+    where = " + ".join(
+        [kernel.text(one.base), *(p + s for p, s in zip(places, steps, strict=True))]
+    )
+    inside = " & ".join(
+        f"({p} < {kernel.text(e)})" for p, e in zip(places, one.extents, strict=True)
+    )
     if call.func.attr == "load":
         return f"{tl}.load({where}, mask={inside}, other=0.0)"
     return f"{tl}.store({where}, {kernel.text(call.args[1])}, mask={inside})"
@@ -79,7 +85,10 @@ def _describe(kernel: KernelState, call: ast.Call) -> DescriptorUse | None:
     names = ("base", "shape", "strides", "block_shape")
     said: dict[str | None, ast.expr] = {k.arg: k.value for k in call.keywords}
     said |= dict(zip(names, call.args, strict=False))
-    parts = [tuple(p.elts) if isinstance(p := said.get(n), ast.List | ast.Tuple) else () for n in names[1:]]
+    parts = [
+        tuple(p.elts) if isinstance(p := said.get(n), ast.List | ast.Tuple) else ()
+        for n in names[1:]
+    ]
     if len(made) != 1 or "base" not in said or not parts[0] or len({len(p) for p in parts}) != 1:
         return None
     (name,) = stored_names(made[0]) or {""}
@@ -92,6 +101,10 @@ def _describe(kernel: KernelState, call: ast.Call) -> DescriptorUse | None:
         and c.func.value.id == name
     ]
     corners = all(c.args and isinstance(c.args[0], ast.List | ast.Tuple) for c in uses)
-    if len(find_assignments(kernel.function, name)) != 1 or len(reads) != len(uses) + 1 or not corners:
+    if (
+        len(find_assignments(kernel.function, name)) != 1
+        or len(reads) != len(uses) + 1
+        or not corners
+    ):
         return None
     return DescriptorUse(name, made[0], said["base"], parts[0], parts[1], parts[2], tuple(uses))

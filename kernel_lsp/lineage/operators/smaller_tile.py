@@ -14,9 +14,16 @@ LEAST = 16
 
 def match(kernel: KernelState) -> list[KernelMatch]:
     spread = {
-        n.id for c in find_calls(kernel.function, "arange") for n in c.args[1:] if isinstance(n, ast.Name)
+        n.id
+        for c in find_calls(kernel.function, "arange")
+        for n in c.args[1:]
+        if isinstance(n, ast.Name)
     }
-    sizes = {n: c[0] for n in kernel.source.constexprs() if n in spread and (c := constants_of(kernel, n))}
+    sizes = {
+        n: c[0]
+        for n in kernel.source.constexprs()
+        if n in spread and (c := constants_of(kernel, n))
+    }
     sizes = {name: place for name, place in sizes.items() if _value(place) > LEAST}
     names = ", ".join(sizes)
     return [KernelMatch(names, f"smaller blocks: {names}", data=sizes)] if sizes else []
@@ -24,7 +31,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     told = ", ".join(f"{name} = {_value(place)}" for name, place in match.data.items())
-    return [proof("blocks may have another size", True, f"{told}; the grid is {kernel.launched[0].grid}")]
+    return [
+        proof(
+            "blocks may have another size", True, f"{told}; the grid is {kernel.launched[0].grid}"
+        )
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

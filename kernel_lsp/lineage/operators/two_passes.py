@@ -1,8 +1,8 @@
-"""First the maximum, then all that needs it, instead of both at once with a correction in each turn.
+"""First the maximum, then all that needs it, instead of both at once with a correction in each
+turn.
 
-The loop stands twice: the first time only with what the running maximum comes from, the second time with the
-maximum known, so that its corrections multiply by one.
-"""
+The loop stands twice: the first time only with what the running maximum comes from, the second
+time with the maximum known, so that its corrections multiply by one."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _online(loop: ast.For) -> Online | None:
-    """None where the loop stores or does nothing else, or where the maximum needs something else that is
-    carried."""
+    """None where the loop stores or does nothing else, or where the maximum needs something else
+    that is carried."""
     if find_calls(loop, "store"):
         return None
-    plain = [s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
+    plain = [
+        s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
+    ]
     for now in plain:
         if not isinstance(now.value, ast.Call) or now.value not in find_calls(now, "maximum"):
             continue
@@ -79,9 +81,18 @@ def _online(loop: ast.For) -> Online | None:
         carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
         running = {n for s in carried for n in stored_names(s)} & used_names(now)
         first = _slice(loop, now)
-        others = stored_names(loop) - {n for s in first for n in stored_names(s)} - stored_names(loop.target)
+        others = (
+            stored_names(loop)
+            - {n for s in first for n in stored_names(s)}
+            - stored_names(loop.target)
+        )
         more = [s for s in loop.body if s not in (*first, *carried)]
-        if more and len(carried) == 1 and len(running) == 1 and not _is_carried(first, others, running):
+        if (
+            more
+            and len(carried) == 1
+            and len(running) == 1
+            and not _is_carried(first, others, running)
+        ):
             return Online(loop, running.pop(), now, carried[0], tuple(first))
     return None
 
@@ -101,7 +112,9 @@ def _is_carried(first: list[ast.stmt], others: set[str], running: set[str]) -> b
     bound: set[str] = set()
     for statement in first:
         late = {n for s in first for n in stored_names(s)} - bound
-        if isinstance(statement, ast.AugAssign) or used_names(statement) & ((others | late) - running):
+        if isinstance(statement, ast.AugAssign) or used_names(statement) & (
+            (others | late) - running
+        ):
             return True
         bound |= stored_names(statement)
     return False

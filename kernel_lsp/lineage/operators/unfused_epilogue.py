@@ -1,8 +1,7 @@
 """What is done to each result right before it is stored, done by torch on what was stored.
 
-Only for results that the launcher makes and returns by name, and for statements ``result = f(result)`` of
-arithmetic, a few functions, scalars and vectors along the last axis.
-"""
+Only for results that the launcher makes and returns by name, and for statements ``result =
+f(result)`` of arithmetic, a few functions, scalars and vectors along the last axis."""
 
 from __future__ import annotations
 
@@ -35,7 +34,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     found = _epilogue(kernel)
     if found is None:
         return []
-    return [KernelMatch(f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found)]
+    return [
+        KernelMatch(
+            f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found
+        )
+    ]
 
 
 def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
@@ -77,7 +80,8 @@ def _epilogue(kernel: KernelState) -> Epilogue | None:
 
 
 def _chain(kernel: KernelState, core: str, made: str) -> tuple[list[ast.stmt], list[str]]:
-    """The last statements that change the result, as far back as torch can do them, and that in torch."""
+    """The last statements that change the result, as far back as torch can do them, and that in
+    torch."""
     chain, lines = list[ast.stmt](), list[str]()
     for statement in reversed(kernel.function.body):
         changes = isinstance(statement, ast.Assign) and core in stored_names(statement)
@@ -143,8 +147,11 @@ def _scalar(kernel: KernelState, name: str) -> str | None:
 
 
 def _vector(kernel: KernelState, node: ast.Subscript) -> str | None:
-    """``loaded[None, :]`` of a vector that the launcher has whole: it broadcasts along the last axis."""
-    said = find_assignments(kernel.function, node.value.id) if isinstance(node.value, ast.Name) else []
+    """``loaded[None, :]`` of a vector that the launcher has whole: it broadcasts along the last
+    axis."""
+    said = (
+        find_assignments(kernel.function, node.value.id) if isinstance(node.value, ast.Name) else []
+    )
     loads = find_calls(said[0].value, "load") if len(said) == 1 else []
     if len(loads) != 1 or ast.unparse(node.slice) not in ("(None, :)", "None, :"):
         return None

@@ -14,7 +14,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     for loop in loops(kernel):
         call = range_of(loop)
         bound = call.args[1] if call is not None and len(call.args) > 1 else None
-        if isinstance(bound, ast.Call) and ast.unparse(bound.func).split(".")[-1] in ("min", "minimum"):
+        if isinstance(bound, ast.Call) and ast.unparse(bound.func).split(".")[-1] in (
+            "min",
+            "minimum",
+        ):
             label = f"loop over {ast.unparse(loop.target)}"
             found.append(KernelMatch(label, "a loop over all blocks", data=(loop, bound)))
     return found
@@ -25,7 +28,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     masked = bool(find_calls(loop, "where")) or any(
         k.arg == "mask" for n in find_calls(loop, "load") for k in n.keywords
     )
-    return [proof("what is skipped is masked", masked, f"in the loop that ends at {kernel.text(bound)}")]
+    return [
+        proof("what is skipped is masked", masked, f"in the loop that ends at {kernel.text(bound)}")
+    ]
 
 
 def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:

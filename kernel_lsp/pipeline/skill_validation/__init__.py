@@ -1,4 +1,5 @@
-"""Whether a learned skill helps: what is suggested first with it and without it, on other tasks than its own.
+"""Whether a learned skill helps: what is suggested first with it and without it, on other tasks
+than its own.
 
 tasks.py         the files, models and Triton kernels that a skill is shown on
 arms.py          first candidates for one task: with the skill, without it, with nothing learned

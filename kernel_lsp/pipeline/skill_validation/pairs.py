@@ -32,7 +32,9 @@ def gain(pairs: Sequence[Sample], candidate: Candidate | None) -> float:
     return fmean(_worth(found.get(candidate.id)) for found in pairs)
 
 
-def of_arms(task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequence[Sample]) -> TaskUplift:
+def of_arms(
+    task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequence[Sample]
+) -> TaskUplift:
     return TaskUplift(
         task=task.title,
         fingerprint=one.prepared.target.fingerprint,
@@ -48,7 +50,8 @@ def of_arms(task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequ
 
 
 def of_text(task: ValidationTask, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
-    """What a model wrote without the skill's text is also what it writes without the learned library."""
+    """What a model wrote without the skill's text is also what it writes without the learned
+    library."""
     whole = [(pair.mine, pair.without) for pair in pairs if pair.mine and pair.without]
     without = fmean(_worth(other) for _, other in whole) if whole else 0.0
     return TaskUplift(

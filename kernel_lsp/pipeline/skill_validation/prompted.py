@@ -1,9 +1,9 @@
-"""Pairs for a learned skill that is text: what a language model proposes first, with the text and without it.
+"""Pairs for a learned skill that is text: what a language model proposes first, with the text and
+without it.
 
-Each half is one turn of the policy agent on the program as it is, with the same seed. How a half came about
-and what was judged of it lie in the sample's archive, so a run that goes on asks no model again.
-Not covered: what the pairs show (pairs.py, library/uplift.py).
-"""
+Each half is one turn of the policy agent on the program as it is, with the same seed. How a half
+came about and what was judged of it lie in the sample's archive, so a run that goes on asks no
+model again. Not covered: what the pairs show (pairs.py, library/uplift.py)."""
 
 from __future__ import annotations
 
@@ -74,10 +74,14 @@ class PromptedWriter:
             backbone=backbone, info=await backbone.open(report), skill=skill, settings=settings
         )
 
-    async def pair(self, one: Opened, archive: SqliteArchive, number: int, conclude: Conclude) -> Pair:
+    async def pair(
+        self, one: Opened, archive: SqliteArchive, number: int, conclude: Conclude
+    ) -> Pair:
         """Both halves of a sample; which comes first changes with its number."""
         order = (WITH, WITHOUT) if number % 2 == 0 else (WITHOUT, WITH)
-        found = {rollout: await self._half(one, archive, number, rollout, conclude) for rollout in order}
+        found = {
+            rollout: await self._half(one, archive, number, rollout, conclude) for rollout in order
+        }
         return Pair(mine=found[WITH], without=found[WITHOUT])
 
     async def _half(
@@ -89,7 +93,9 @@ class PromptedWriter:
         begun = next((pair for pair in archive.unfinished if pair[0].rollout == rollout), None)
         if begun is not None:
             return await conclude(one, archive, *begun)
-        context = Context(number=archive.reserve(), seed=number, move=Move.RESTART, rollout=rollout, turn=1)
+        context = Context(
+            number=archive.reserve(), seed=number, move=Move.RESTART, rollout=rollout, turn=1
+        )
         agent = PolicyAgent(
             self.backbone, EngineWorkshop(one.engine, one.prepared), self._select, info=self.info
         )
@@ -101,7 +107,9 @@ class PromptedWriter:
             return attempt
         stamped = attempts.stamp_candidate(draft.candidate, attempt, context, archive.id)
         if (earlier := archive.begin(attempt, stamped, draft.exchanges)) is not None:
-            same = replace(attempt, complaint=f"same as attempt {earlier.number}", proposal=earlier.proposal)
+            same = replace(
+                attempt, complaint=f"same as attempt {earlier.number}", proposal=earlier.proposal
+            )
             archive.add(same, draft.exchanges)
             return same
         return await conclude(one, archive, attempt, stamped)
@@ -117,5 +125,7 @@ class PromptedWriter:
     async def _select(self, task: SearchTask, seed: int) -> tuple[tuple[str, ...], Exchange, Cost]:
         """Nobody is asked: it is this one."""
         reply = Reply(text="", latency_s=0.0, model="none")
-        nothing = Exchange(agent="selection", prompt=Prompt(messages=()), reply=reply, parsed=Parsed())
+        nothing = Exchange(
+            agent="selection", prompt=Prompt(messages=()), reply=reply, parsed=Parsed()
+        )
         return (self.skill.name,), nothing, Cost()

@@ -1,4 +1,5 @@
-"""What a skill is shown on: every Model of the files that are named, or every Triton kernel that they launch.
+"""What a skill is shown on: every Model of the files that are named, or every Triton kernel that
+they launch.
 
 Not covered: which of them can be captured and timed (that shows when they are opened).
 """
@@ -16,7 +17,8 @@ from kernel_lsp.files import read_source
 from kernel_lsp.records import Job, Snapshot, TargetKind
 
 NO_TASKS = (
-    "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, or with Triton"
+    "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, or "
+    "with Triton"
     " kernels and their launchers, with --tasks"
 )
 MODEL = "Model"
@@ -39,7 +41,8 @@ class ValidationTask:
 
     def job(self, device: str) -> Job:
         """Raises CaptureError when the file cannot be read."""
-        # As in the background no baseline is compiled on suspicion: everything here is compared with eager.
+        # As in the background no baseline is compiled on suspicion: everything here is compared
+        # with eager.
         return Job(
             text=_text(self.path),
             path=str(self.path),
@@ -50,15 +53,17 @@ class ValidationTask:
 
 
 def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Files with class Model or with Triton kernels, of folders all below. Raises EvaluationError when there
-    is none."""
+    """Files with class Model or with Triton kernels, of folders all below. Raises EvaluationError
+    when there is none."""
     found: list[Path] = []
     for place in places:
         if not place.exists():
             raise EvaluationError(f"{place} does not exist", NO_TASKS)
         found += sorted(place.rglob("*.py")) if place.is_dir() else [place]
     texts = {path: path.read_text(errors="replace") for path in found}
-    tasks = tuple(path for path, text in texts.items() if "class Model" in text or "triton.jit" in text)
+    tasks = tuple(
+        path for path, text in texts.items() if "class Model" in text or "triton.jit" in text
+    )
     if not tasks:
         where = f" in {', '.join(map(str, places))}" if places else ""
         raise EvaluationError(f"no task to verify on{where or ' was named'}", NO_TASKS)
@@ -66,22 +71,30 @@ def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def targets(files: Sequence[Path], scope: str) -> list[ValidationTask]:
-    """What a skill of this scope is shown on: of each file its Model, or every kernel that it launches."""
+    """What a skill of this scope is shown on: of each file its Model, or every kernel that it
+    launches."""
     if scope != "triton":
         return [
-            ValidationTask(path=path) for path in files if "class Model" in path.read_text(errors="replace")
+            ValidationTask(path=path)
+            for path in files
+            if "class Model" in path.read_text(errors="replace")
         ]
     return [
         ValidationTask(path=path, qualname=target.qualname)
         for path in files
-        for target in analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=_text(path))).targets
+        for target in analysis.analyze(
+            Snapshot(uri=path.absolute().as_uri(), text=_text(path))
+        ).targets
         if target.kind is TargetKind.TRITON_KERNEL and target.launchers
     ]
 
 
 def mix_families(tasks: Sequence[ValidationTask], seed: str) -> list[ValidationTask]:
-    """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
-    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}\0{task.name}".encode()).hexdigest())
+    """Families mixed, always in the same order for one skill: a run that goes on meets the same
+    tasks."""
+    return sorted(
+        tasks, key=lambda task: hashlib.sha256(f"{seed}\0{task.name}".encode()).hexdigest()
+    )
 
 
 def _text(path: Path) -> str:

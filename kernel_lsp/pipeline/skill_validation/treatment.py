@@ -1,5 +1,5 @@
-"""First candidates for one task: with the skill, without it (the rest of the learned library), and with none
-of the learned library at all.
+"""First candidates for one task: with the skill, without it (the rest of the learned library), and
+with none of the learned library at all.
 
 Not covered: skills that are text, for which a language model writes (prompted.py).
 """
@@ -64,7 +64,9 @@ async def arms(
     )
 
 
-def _planner(one: Opened, pipeline: Pipeline, report: Report) -> Planner | LearnedPlanner | KernelPlanner:
+def _planner(
+    one: Opened, pipeline: Pipeline, report: Report
+) -> Planner | LearnedPlanner | KernelPlanner:
     """What would plan here, without the parameters that this user's own searches have found."""
     if one.bench.policy is None:
         return Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)

@@ -86,8 +86,12 @@ class Proving:
         Raises KernelLspError.
         """
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
-            remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
-            raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
+            remedy = (
+                "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
+            )
+            raise EvaluationError(
+                f"{self.skill.name} is text, and no language model is set", remedy
+            )
         waiting = iter(mix_families(targets(self.asked.tasks, self.skill.scope), self.skill.name))
         count = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
         lanes = [asyncio.create_task(self._lane(waiting)) for _ in range(count)]
@@ -140,13 +144,19 @@ class Proving:
             around = recipes.surroundings(one.bench, one.capture.inputs)
             if problem := next(conditions.unmet(self.skill.requires, around), None):
                 return self._skip(task, "outside of its requirements", problem)
-            self._about |= {"hardware": kind_of(one.bench), "torch": around.torch, "triton": around.triton}
+            self._about |= {
+                "hardware": kind_of(one.bench),
+                "torch": around.torch,
+                "triton": around.triton,
+            }
             if not self.skill.recipe:
                 return await self._judge_text(task, one)
             made = await treatment.arms(self.skill, self.library, one, self.pipeline, self.report)
             if made is None:
                 return self._skip(task, "its sites do not occur")
-            self._twins.update(name for name, rival in made.rivals.items() if rival.id == made.mine.id)
+            self._twins.update(
+                name for name, rival in made.rivals.items() if rival.id == made.mine.id
+            )
             await self._judge(task, one, made)
         return None
 
@@ -162,7 +172,9 @@ class Proving:
             self._skipped["samples that could not be judged"] += len(samples) - len(whole)
         if whole:
             mine = {self.skill.name: made.mine, **made.rivals, "": made.null}
-            self._rows.append({name: pairs.gain(whole, candidate) for name, candidate in mine.items()})
+            self._rows.append(
+                {name: pairs.gain(whole, candidate) for name, candidate in mine.items()}
+            )
         self._tasks.append(pairs.of_arms(task, one, made, whole))
 
     async def _judge_text(self, task: ValidationTask, one: Opened) -> None:
@@ -170,7 +182,9 @@ class Proving:
         if self._writer is None:
             python, allowed = one.bench.probe.python, self.asked.allowed_origin
             settings = self.pipeline.settings
-            self._writer = await PromptedWriter.open(self.skill, settings, python, allowed, self.report)
+            self._writer = await PromptedWriter.open(
+                self.skill, settings, python, allowed, self.report
+            )
             self._about["model"] = self._writer.info.name
         text = hashlib.sha256(self.skill.body.encode()).hexdigest()
         samples = []
@@ -188,7 +202,9 @@ class Proving:
 
     @property
     def _trials(self) -> ValidationTrials:
-        return ValidationTrials(data_dir=Path(self.pipeline.settings.data_dir), fresh=self.asked.fresh)
+        return ValidationTrials(
+            data_dir=Path(self.pipeline.settings.data_dir), fresh=self.asked.fresh
+        )
 
     def _note(self, judged: Iterable[Attempt]) -> None:
         """The device that judged."""

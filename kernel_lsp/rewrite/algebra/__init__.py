@@ -1,1 +1,2 @@
-"""Arithmetic of convolutions, pools and reductions that several skills prove their rewrites with."""
+"""Arithmetic of convolutions, pools and reductions that several skills prove their rewrites
+with."""

@@ -1,10 +1,10 @@
-"""One face for conv1d … conv3d and their transposes: sizes by dimension, and which inputs meet which tap.
+"""One face for conv1d … conv3d and their transposes: sizes by dimension, and which inputs meet
+which tap.
 
 `read(node) -> Convolution | None`. Names: input position ``i``, output position ``o``, tap ``k``.
-A convolution meets ``i = o * stride - padding + k * dilation``, a transposed one ``o = i * stride - padding +
-k * dilation``; both leave out what falls off the other side.
-Not covered: inputs without a batch dimension, ``padding="same"`` that pads one side more than the other.
-"""
+A convolution meets ``i = o * stride - padding + k * dilation``, a transposed one ``o = i * stride
+- padding + k * dilation``; both leave out what falls off the other side. Not covered: inputs
+without a batch dimension, ``padding="same"`` that pads one side more than the other."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from kernel_lsp.rewrite.graph import Graph, argument, is_op
 aten = torch.ops.aten
 PLAIN, TRANSPOSED = cost.CONVOLUTIONS, cost.TRANSPOSED
 PLAIN_FLOPS, TRANSPOSED_FLOPS = 70e12, 32e12
-"""What cuDNN reaches in TF32 on an H200 with 64 channels: 73 and 54, 34 and 26 TFLOP/s in 2-D and 1-D."""
+"""What cuDNN reaches in TF32 on an H200 with 64 channels: 73 and 54, 34 and 26 TFLOP/s in 2-D and
+1-D."""
 FULL_CHANNELS = 64
-"""Fewer fill its tiles in part: 16 channels reached 18 to 20 and 4 to 6 TFLOP/s (3-D, and groups of 16)."""
+"""Fewer fill its tiles in part: 16 channels reached 18 to 20 and 4 to 6 TFLOP/s (3-D, and groups
+of 16)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,8 @@ class Convolution:
 
 
 def read(node: Any) -> Convolution | None:
-    """The convolution behind a call; None for other calls and for what the top of the file leaves out."""
+    """The convolution behind a call; None for other calls and for what the top of the file leaves
+    out."""
     if not is_op(node, *PLAIN, *TRANSPOSED):
         return None
     transposed = is_op(node, *TRANSPOSED)
@@ -116,9 +119,11 @@ def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
 def positions(axis: ConvolutionDim, transposed: bool) -> tuple[range, ...]:
     """For each tap, the input positions that it meets once while the output is walked through.
 
-    They are what is summed when the output is: sum over o of y[o] = sum over k of w[k] * sum of x over these.
-    """
-    return tuple(_met(axis, transposed, k * axis.dilation - axis.padding) for k in range(axis.kernel))
+    They are what is summed when the output is: sum over o of y[o] = sum over k of w[k] * sum of x
+    over these."""
+    return tuple(
+        _met(axis, transposed, k * axis.dilation - axis.padding) for k in range(axis.kernel)
+    )
 
 
 def _met(axis: ConvolutionDim, transposed: bool, shift: int) -> range:
@@ -126,7 +131,9 @@ def _met(axis: ConvolutionDim, transposed: bool, shift: int) -> range:
         first = max(0, -(shift // axis.stride))
         last = min(axis.out - 1, (axis.size - 1 - shift) // axis.stride)
         start = first * axis.stride + shift
-        return range(start, last * axis.stride + shift + 1, axis.stride) if last >= first else range(0)
+        return (
+            range(start, last * axis.stride + shift + 1, axis.stride) if last >= first else range(0)
+        )
     # o = i * stride + shift, and 0 <= o < out
     first = max(0, -(shift // axis.stride))
     last = min(axis.size - 1, (axis.out - 1 - shift) // axis.stride)
@@ -134,7 +141,8 @@ def _met(axis: ConvolutionDim, transposed: bool, shift: int) -> range:
 
 
 def as_plain_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
-    """The transposed convolution's weight as a plain one's: (out, in / groups, *kernel), taps reversed."""
+    """The transposed convolution's weight as a plain one's: (out, in / groups, *kernel), taps
+    reversed."""
     spatial = list(range(2, 2 + len(made.axes)))
     weight = made.weight
     if made.groups > 1:
@@ -151,7 +159,8 @@ def as_plain_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
 def by_output(
     graph: Graph, weight: fx.Node, vector: fx.Node, transposed: bool, groups: int, here: fx.Node
 ) -> fx.Node:
-    """``vector``, one value for each output channel (or one for all), shaped to multiply the weight."""
+    """``vector``, one value for each output channel (or one for all), shaped to multiply the
+    weight."""
     if graph.fact(vector).numel == 1:
         return vector
     spatial = [1] * (len(graph.fact(weight).shape) - 2)
@@ -181,4 +190,8 @@ def library_seconds(graph: Graph, made: Convolution) -> float:
     rates, out = cost.rates(graph), cost.moved_bytes_of(graph, made.node)
     bias = 2 * out / rates.bytes_per_s + rates.overhead_s if made.bias is not None else 0.0
     moved = cost.moved_bytes(made.node) / rates.bytes_per_s
-    return max(moved, cost.flops(made.node) / rate(graph, made, made.transposed)) + bias + rates.overhead_s
+    return (
+        max(moved, cost.flops(made.node) / rate(graph, made, made.transposed))
+        + bias
+        + rates.overhead_s
+    )

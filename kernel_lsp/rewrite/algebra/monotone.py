@@ -1,11 +1,11 @@
-"""Which pointwise calls never decrease, and which are affine: those may be done after a reduction instead.
+"""Which pointwise calls never decrease, and which are affine: those may be done after a reduction
+instead.
 
-`rising(graph, node)`: x <= y gives f(x) <= f(y) for all values the operand can have, NaN gives NaN, and no
-other value does; so the largest result is the result of the largest. Bit for bit where the device's function
-rises too (arithmetic, clamps); tanh and its kind may be off by their own last bit.
-`affine(node)`: the tensor the call works on, and the number or tensor that is added or multiplied.
-Not covered: decreasing functions, comparisons, casts.
-"""
+`rising(graph, node)`: x <= y gives f(x) <= f(y) for all values the operand can have, NaN gives
+NaN, and no other value does; so the largest result is the result of the largest. Bit for bit where
+the device's function rises too (arithmetic, clamps); tanh and its kind may be off by their own
+last bit. `affine(node)`: the tensor the call works on, and the number or tensor that is added or
+multiplied. Not covered: decreasing functions, comparisons, casts."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ class Affine:
 
 
 def affine(node: Any) -> Affine | None:
-    """The tensor of the result's own shape is the value; the other operand is a number or broadcast."""
-    if not is_op(node, aten.mul, aten.div, aten.add, aten.sub) or argument(node, "alpha", 1) not in (None, 1):
+    """The tensor of the result's own shape is the value; the other operand is a number or
+    broadcast."""
+    if not is_op(node, aten.mul, aten.div, aten.add, aten.sub) or argument(
+        node, "alpha", 1
+    ) not in (None, 1):
         return None
     if argument(node, "rounding_mode") is not None or len(node.args) != 2:
         return None
@@ -69,7 +72,8 @@ def _number_or_node(value: Any) -> bool:
 
 
 def rising(graph: Graph, node: Any) -> bool:
-    """See the top of the file. Calls with a second tensor are for `affine` and the caller to judge."""
+    """See the top of the file. Calls with a second tensor are for `affine` and the caller to
+    judge."""
     if not isinstance(node, fx.Node) or not graph.fact(node).floating:
         return False
     if is_op(node, *RISING):

@@ -1,10 +1,11 @@
-"""Pointwise steps after a transposed convolution that join the kernel which puts its phases in place.
+"""Pointwise steps after a transposed convolution that join the kernel which puts its phases in
+place.
 
-`tail_of(graph, node)`: the longest run of steps whose only result is their last; other operands may have one
-value for each channel, one for all, or one for each output. `lower_tail` turns it into statements of a kernel in
-which ``plane`` counts samples and channels and ``position`` the outputs of one.
-Not covered: reductions, pools, float64 (which the kernels of codegen compute in float32).
-"""
+`tail_of(graph, node)`: the longest run of steps whose only result is their last; other operands
+may have one value for each channel, one for all, or one for each output. `lower_tail` turns it
+into statements of a kernel in which ``plane`` counts samples and channels and ``position`` the
+outputs of one. Not covered: reductions, pools, float64 (which the kernels of codegen compute in
+float32)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class LoweredTail:
     """Statements of the kernel, from the load of the phases to the value to be stored."""
     result: str
     operands: tuple[tuple[fx.Node, str, str], ...]
-    """(node, name, kind: channel, scalar or element) of what is read beside the phases, bias first."""
+    """(node, name, kind: channel, scalar or element) of what is read beside the phases, bias
+    first."""
     numbers: tuple[float, ...]
 
 
@@ -48,12 +50,16 @@ def tail_of(graph: Graph, node: fx.Node) -> tuple[fx.Node, ...]:
     """Steps in graph order, without the convolution itself; may be empty."""
     full = tuple(node.meta["val"].shape)
     members = [node]
-    for later in graph.nodes[graph.nodes.index(node) + 1 :] if node.meta["val"].dtype in FLOATS else ():
+    for later in (
+        graph.nodes[graph.nodes.index(node) + 1 :] if node.meta["val"].dtype in FLOATS else ()
+    ):
         if any(arg in members for arg in later.all_input_nodes) and _joins(later, members, full):
             members.append(later)
     for end in range(min(len(members), MOST + 1), 1, -1):
         inside = set(members[:end])
-        alone = all(not graph.is_output(item) and set(item.users) <= inside for item in members[: end - 1])
+        alone = all(
+            not graph.is_output(item) and set(item.users) <= inside for item in members[: end - 1]
+        )
         if alone and convex(graph, inside):
             return tuple(members[1:end])
     return ()
@@ -64,7 +70,9 @@ def _joins(node: fx.Node, members: Sequence[fx.Node], full: tuple[int, ...]) -> 
     if not is_pointwise(node) or tuple(value.shape) != full or value.dtype not in FLOATS:
         return False
     others = [arg for _, arg in argument_nodes(node) if arg not in members]
-    return all(arg.meta["val"].dtype in FLOATS and operand_kind(arg, full) is not None for arg in others)
+    return all(
+        arg.meta["val"].dtype in FLOATS and operand_kind(arg, full) is not None for arg in others
+    )
 
 
 def lower_tail(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> LoweredTail:
@@ -80,20 +88,25 @@ def lower_tail(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowe
             name = names.fresh(_word(graph, node))
             kinds[name] = kind
             operands.append((node, name, kind))
-            values[node] = load(Operand(name=name, dtype=dtype_name(graph.val(node).dtype), axes=(0,)))
+            values[node] = load(
+                Operand(name=name, dtype=dtype_name(graph.val(node).dtype), axes=(0,))
+            )
         return values[node]
 
     stored = Operand(name="phases", dtype=dtype_name(graph.val(made.node).dtype), axes=(0,))
     first = replace(load(stored), hint="tap_sum")
     value: Any = (
-        first if made.bias is None else apply("add", first, read(made.bias), hint=graph.variable(made.node))
+        first
+        if made.bias is None
+        else apply("add", first, read(made.bias), hint=graph.variable(made.node))
     )
     values[made.node] = value
     for node in tail:
         value = value_of(node, read)
         values[node] = value
     body = Body(
-        UniqueNames([*TAKEN, *(f"{name}_ptr" for name in kinds)]), lambda operand: _load(operand, kinds, made)
+        UniqueNames([*TAKEN, *(f"{name}_ptr" for name in kinds)]),
+        lambda operand: _load(operand, kinds, made),
     )
     result = str(body.text(value))
     scalars = [arg for node in tail for arg in node.args if isinstance(arg, (int, float))]

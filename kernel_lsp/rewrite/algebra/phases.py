@@ -1,11 +1,10 @@
 """A strided transposed convolution as one plain convolution and an interleave.
 
-Output o of a transposed convolution meets ``o + padding = i * stride + k``. With k = stride * a + phase,
-only taps of phase (o + padding) % stride reach it, and among them it is a stride-1 convolution at position
-(o + padding) // stride. `phase_weight` puts the taps of all phases side by side as output channels
-(channel, phase by axis), `interleave` is the kernel that puts their results in place and adds the bias.
-Not covered: dilation.
-"""
+Output o of a transposed convolution meets ``o + padding = i * stride + k``. With k = stride * a +
+phase, only taps of phase (o + padding) % stride reach it, and among them it is a stride-1
+convolution at position (o + padding) // stride. `phase_weight` puts the taps of all phases side by
+side as output channels (channel, phase by axis), `interleave` is the kernel that puts their
+results in place and adds the bias. Not covered: dilation."""
 
 from __future__ import annotations
 
@@ -42,9 +41,15 @@ def phase_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
     if any(missing):
         border = [size for count in reversed(missing) for size in (0, count)]
         weight = graph.call(aten.pad.default, (weight, border), before=here)
-    groups, inside, outside = made.groups, made.in_channels // made.groups, made.out_channels // made.groups
+    groups, inside, outside = (
+        made.groups,
+        made.in_channels // made.groups,
+        made.out_channels // made.groups,
+    )
     split = [size for axis in axes for size in (taps(axis), axis.stride)]
-    weight = graph.call(aten.reshape.default, (weight, [groups, inside, outside, *split]), before=here)
+    weight = graph.call(
+        aten.reshape.default, (weight, [groups, inside, outside, *split]), before=here
+    )
     order = [0, 2, *(4 + 2 * d for d in range(rank)), 1, *(3 + 2 * d for d in range(rank))]
     weight = graph.call(aten.permute.default, (weight, order), before=here, name="taps")
     phases = math.prod(axis.stride for axis in axes)
@@ -60,10 +65,11 @@ def phase_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
 def interleave(
     graph: Graph, made: Convolution, tail: Sequence[fx.Node], block: int
 ) -> tuple[GeneratedSource, LoweredTail]:
-    """phases (n, out * phases, *places) and the operands of ``tail`` to (n, out, *sizes of the output).
+    """phases (n, out * phases, *places) and the operands of ``tail`` to (n, out, *sizes of the
+    output).
 
-    The bias is the first operand where there is one; the launcher takes the phases, then the operands.
-    """
+    The bias is the first operand where there is one; the launcher takes the phases, then the
+    operands."""
     found = lower_tail(graph, made, tail)
     dtype = str(graph.val(tail[-1] if tail else made.node).dtype).removeprefix("torch.")
     name = unique_name(graph, "interleave_phases")
@@ -81,9 +87,12 @@ def _kernel(name: str, made: Convolution, found: LoweredTail) -> list[str]:
     pointers = ["phases_ptr", *(f"{operand}_ptr" for _, operand, _ in found.operands), "out_ptr"]
     lines = [
         "@triton.jit",
-        wrap_items(f"def _{name}_kernel(", [*pointers, "n_planes", "BLOCK_SIZE: tl.constexpr"], "):"),
+        wrap_items(
+            f"def _{name}_kernel(", [*pointers, "n_planes", "BLOCK_SIZE: tl.constexpr"], "):"
+        ),
         '    """Each program writes a block of one channel of one sample."""',
-        "    plane = tl.program_id(1).to(tl.int64) * 65535 + tl.program_id(2)  # offsets can pass 2**31",
+        "    plane = tl.program_id(1).to(tl.int64) * 65535 + tl.program_id(2)  # offsets can "
+        "pass 2**31",
         "    if plane >= n_planes:",
         "        return",
         f"    start = plane * {size}",
@@ -104,7 +113,10 @@ def _kernel(name: str, made: Convolution, found: LoweredTail) -> list[str]:
 
 def _source(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
     """Where an output position comes from: its phase, and the place within it."""
-    count, stored = math.prod(axis.stride for axis in axes), math.prod(places(axis) for axis in axes)
+    count, stored = (
+        math.prod(axis.stride for axis in axes),
+        math.prod(places(axis) for axis in axes),
+    )
     phase, place, tests = "", "", ["inside"]
     for axis, letter in zip(axes, letters, strict=True):
         name = f"out_{letter}"
@@ -113,9 +125,15 @@ def _source(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
             now = f"{name} % {axis.stride}"
             phase = f"({phase}) * {axis.stride} + {now}" if phase else now
         place = f"({place}) * {places(axis)} + {at}" if place else at
-        if axis.padding + axis.out > places(axis) * axis.stride:  # output_padding reaches past every tap
+        if (
+            axis.padding + axis.out > places(axis) * axis.stride
+        ):  # output_padding reaches past every tap
             tests.append(f"({at} < {places(axis)})")
-    why = "beyond the last tap nothing is added up" if len(tests) > 1 else "some tap reaches every position"
+    why = (
+        "beyond the last tap nothing is added up"
+        if len(tests) > 1
+        else "some tap reaches every position"
+    )
     return [
         f"    phase = {phase}  # which taps of the kernel reach this position",
         f"    place = {place}",
@@ -135,7 +153,11 @@ def _launcher(
     size = math.prod(axis.out for axis in axes)
     names = ["phases", *(operand for _, operand, _ in found.operands)]
     given = str(graph.val(made.node).dtype).removeprefix("torch.")
-    sizes = {"channel": f"({channels} values)", "scalar": "(1 value)", "element": f"(n, {channels}, {after})"}
+    sizes = {
+        "channel": f"({channels} values)",
+        "scalar": "(1 value)",
+        "element": f"(n, {channels}, {after})",
+    }
     shapes = [
         f"    {operand}: {str(graph.val(node).dtype).removeprefix('torch.')} {sizes[kind]}"
         for node, operand, kind in found.operands
@@ -143,7 +165,8 @@ def _launcher(
     more = ", then the steps that follow" if found.numbers or len(found.operands) > 1 else ""
     return [
         f"def {name}({', '.join(names)}):",
-        f'    """Put {count} phases in place{", add the bias" if made.bias is not None else ""}{more}.',
+        f'    """Put {count} phases in '
+        f'place{", add the bias" if made.bias is not None else ""}{more}.',
         "",
         f"    phases: {given} (n, {channels} * {count}, {before})",
         *shapes,
@@ -155,7 +178,8 @@ def _launcher(
         "    if n_planes > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({-(-size // block)}, (n_planes + 65534) // 65535, min(n_planes, 65535))",
         wrap_items(
-            f"_{name}_kernel[grid](", [*names, "out", "n_planes", f"BLOCK_SIZE={block}", "num_warps=4"], ")",
+            f"_{name}_kernel[grid](",
+            [*names, "out", "n_planes", f"BLOCK_SIZE={block}", "num_warps=4"], ")",
             indent="        ",
         ),
         "    return out",

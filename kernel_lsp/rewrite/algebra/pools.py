@@ -1,8 +1,8 @@
 """One face for average and max pools in one to three dimensions, and when two in a row are one.
 
-Windows are compared output by output, position by position: floor, ceil_mode, padding and overlap need
-no case of their own. Not covered: fractional and LP pools, divisor_override, indices of max pools.
-"""
+Windows are compared output by output, position by position: floor, ceil_mode, padding and overlap
+need no case of their own. Not covered: fractional and LP pools, divisor_override, indices of max
+pools."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def average(node: Any) -> PoolNode | None:
         shapes = _shapes(node)
         if any(size % out for size, out in shapes):
             return None
-        axes = tuple(PoolDim(size=s, out=o, kernel=s // o, stride=s // o, padding=0) for s, o in shapes)
+        axes = tuple(
+            PoolDim(size=s, out=o, kernel=s // o, stride=s // o, padding=0) for s, o in shapes
+        )
         return PoolNode(node=node, axes=axes) if _is_batched(node, len(axes)) else None
     if not is_op(node, *AVERAGE) or argument(node, "divisor_override") is not None:
         return None
@@ -91,7 +93,11 @@ def _pool(node: fx.Node, counts_padding: bool) -> PoolNode | None:
         PoolDim(size=size, out=out, kernel=w, stride=s, padding=p, dilation=d)
         for (size, out), w, s, p, d in zip(shapes, window, stride, padding, dilation, strict=True)
     )
-    return PoolNode(node=node, axes=axes, counts_padding=counts_padding) if _is_batched(node, rank) else None
+    return (
+        PoolNode(node=node, axes=axes, counts_padding=counts_padding)
+        if _is_batched(node, rank)
+        else None
+    )
 
 
 def _shapes(node: fx.Node) -> list[tuple[int, int]]:
@@ -108,12 +114,14 @@ def _is_batched(node: fx.Node, rank: int) -> bool:
 # --- two pools in a row ------------------------------------------------------------------
 
 
-def merged_axis(first: PoolDim, second: PoolDim, counts: tuple[bool, bool, bool] | None) -> PoolDim | None:
+def merged_axis(
+    first: PoolDim, second: PoolDim, counts: tuple[bool, bool, bool] | None
+) -> PoolDim | None:
     """The one pool that does both along a dimension, or None when its windows are others.
 
-    ``counts``: for averages, where each position must also count as much: whether the first, the second and
-    the merged one count their padding. None for maxima, where only the positions matter.
-    """
+    ``counts``: for averages, where each position must also count as much: whether the first, the
+    second and the merged one count their padding. None for maxima, where only the positions
+    matter."""
     made = PoolDim(
         size=first.size,
         out=second.out,

@@ -1,4 +1,5 @@
-"""A Triton kernel that sums an input once for each tap of a (transposed) convolution, reading it once.
+"""A Triton kernel that sums an input once for each tap of a (transposed) convolution, reading it
+once.
 
 `kernel(graph, convolution, outputs) -> Generated`: x (N, C, *sizes) to sums (N, C, *kernel).
 The sum over outputs of a convolution is these sums times the weight; which inputs a tap meets is
@@ -48,11 +49,18 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
             "",
             "",
             *_launcher(
-                name, convolution, letters, dtype, (block_rows, block_w, next_power_of_two(taps)), outputs
+                name,
+                convolution,
+                letters,
+                dtype,
+                (block_rows, block_w, next_power_of_two(taps)),
+                outputs,
             ),
         ]
     )
-    return GeneratedSource(name=name, imports=IMPORTS, definitions=text, summary="sum the input for each tap")
+    return GeneratedSource(
+        name=name, imports=IMPORTS, definitions=text, summary="sum the input for each tap"
+    )
 
 
 def fits(convolution: Convolution) -> bool:
@@ -65,7 +73,8 @@ def _head(name: str, taps: int) -> list[str]:
         f"def _{name}_kernel(",
         "    x_ptr, sums_ptr, BLOCK_ROWS: tl.constexpr, BLOCK_W: tl.constexpr, TAPS: tl.constexpr",
         "):",
-        '    """Each program reads one channel of one sample and sums it once for each tap of the kernel."""',
+        '    """Each program reads one channel of one sample and sums it once for each tap of the '
+        'kernel."""',
         "    plane = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31",
         f"    tap = tl.arange(0, TAPS)[None, :]  # {taps} taps, rounded up to a power of two",
     ]
@@ -86,7 +95,10 @@ def _tap_lines(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
 def _row_loop(convolution: Convolution, letters: str, rows: int) -> list[str]:
     if len(letters) == 1:
         return ["    in_tap = row == 0  # one row: the samples and channels are the programs"]
-    lines = [f"    for first_row in range(0, {rows}, BLOCK_ROWS):", "        rows = first_row + row"]
+    lines = [
+        f"    for first_row in range(0, {rows}, BLOCK_ROWS):",
+        "        rows = first_row + row",
+    ]
     after = 1
     places: list[str] = []
     for axis, letter in reversed(list(zip(convolution.axes[:-1], letters[:-1], strict=True))):
@@ -117,13 +129,15 @@ def _column_loop(convolution: Convolution, letters: str, rows: int) -> list[str]
         f"{pad}    x = tl.load(x_ptr + {index}, mask=inside, other=0.0)",
         f"{pad}    for k in tl.static_range({axis.kernel}):",
         f"{pad}        at_w = {place}",
-        f"{pad}        met = tl.where({test.replace('at', 'at_w')}, x, 0.0)  # columns that this tap meets",
+        f"{pad}        met = tl.where({test.replace('at', 'at_w')}, x, 0.0)  # columns that this "
+        f"tap meets",
         f"{pad}        sums += tl.where(in_tap & (tap_w == k), tl.sum(met, axis=1)[:, None], 0.0)",
     ]
 
 
 def _used_for(axis: ConvolutionDim, transposed: bool, position: str, tap: str) -> tuple[str, str]:
-    """(where the tap uses an input position, test that this is an output position), over a name ``at``."""
+    """(where the tap uses an input position, test that this is an output position), over a name
+    ``at``."""
     if transposed:
         place = _sum(_times(position, axis.stride), -axis.padding, _times(tap, axis.dilation), "+")
         return place, f"(at >= 0) & (at < {axis.out})"
@@ -162,10 +176,12 @@ def _launcher(
         '    """',
         "    x = x.contiguous()",
         "    n, channels = x.shape[:2]",
-        f"    sums = torch.empty((n, channels, {kernel_sizes}), dtype=torch.{dtype}, device=x.device)",
+        f"    sums = torch.empty((n, channels, {kernel_sizes}), dtype=torch.{dtype}, "
+        f"device=x.device)",
         "    if n > 0:  # a grid of zero programs cannot be launched",
         f"        _{name}_kernel[(n * channels,)](",
-        f"            x, sums, BLOCK_ROWS={block_rows}, BLOCK_W={block_w}, TAPS={taps}, num_warps=4",
+        f"            x, sums, BLOCK_ROWS={block_rows}, BLOCK_W={block_w}, TAPS={taps}, "
+        f"num_warps=4",
         "        )",
         "    return sums",
     ]

@@ -1,10 +1,11 @@
-"""What a recorded program asks while it is captured, answered as it was when the program made the call.
+"""What a recorded program asks while it is captured, answered as it was when the program made the
+call.
 
-A capture runs on fake CPU tensors, without gradients, while torch traces. A program that asks for devices,
-gradients, autocast or tracing would be told of the capture instead of its own run. Answers that a later call
-may get otherwise become conditions of the guard (`Answers.requirements`); what cannot be answered is refused.
-Only the program's own code and the libraries it uses are answered so: torch's questions keep torch's answers.
-"""
+A capture runs on fake CPU tensors, without gradients, while torch traces. A program that asks for
+devices, gradients, autocast or tracing would be told of the capture instead of its own run.
+Answers that a later call may get otherwise become conditions of the guard
+(`Answers.requirements`); what cannot be answered is refused. Only the program's own code and the
+libraries it uses are answered so: torch's questions keep torch's answers."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Answers(OnCpu):
         """Raises CaptureError when something was asked that nobody knows."""
         if self._unknown is not None:
             raise CaptureError(
-                f"{entry} asks for {self._unknown}, which is answered differently while a graph is captured",
+                f"{entry} asks for {self._unknown}, which is answered differently while a graph "
+                f"is captured",
                 "split the function at that question",
             )
 
@@ -107,7 +109,9 @@ class Answers(OnCpu):
             if tensor.is_floating_point() or tensor.is_complex():
                 is_set = f"{source}.requires_grad"
                 self.requirements[is_set if tensor.requires_grad else f"not {is_set}"] = ASKED
-        needs = [p.requires_grad for p in self._module.parameters()] if self._module is not None else []
+        needs = (
+            [p.requires_grad for p in self._module.parameters()] if self._module is not None else []
+        )
         if needs and all(needs):
             self.requirements["all(p.requires_grad for p in self.parameters())"] = ASKED
         elif needs and not any(needs):
@@ -119,7 +123,9 @@ class Answers(OnCpu):
         if self.setting.gradients is None:
             self._unknown = self._unknown or "torch.is_grad_enabled()"
         enabled = self.setting.gradients is not False
-        self.requirements["torch.is_grad_enabled()" if enabled else "not torch.is_grad_enabled()"] = ASKED
+        self.requirements[
+            "torch.is_grad_enabled()" if enabled else "not torch.is_grad_enabled()"
+        ] = ASKED
         return enabled
 
     # --- the frame around a capture ---------------------------------------------------------

@@ -1,13 +1,14 @@
-"""torch.autocast for a capture on fake CPU tensors: the casts that it would make, as operations of the graph.
+"""torch.autocast for a capture on fake CPU tensors: the casts that it would make, as operations of
+the graph.
 
-torch casts below the level at which a graph is captured, and a fake CPU stands for the GPU, whose autocast
-casts other operators. `Autocast` stands between the program and torch's functions and casts their
-arguments by the target device's rules. Regions that the program opens itself (``with
+torch casts below the level at which a graph is captured, and a fake CPU stands for the GPU, whose
+autocast casts other operators. `Autocast` stands between the program and torch's functions and
+casts their arguments by the target device's rules. Regions that the program opens itself (``with
 torch.autocast(...)``) count as well.
 
-Rules: "CUDA Ops that can autocast" and its CPU twin in torch's documentation (ATen/autocast_mode.h).
-Not covered: custom autograd functions with custom_fwd; casts inside of operators written in C++.
-"""
+Rules: "CUDA Ops that can autocast" and its CPU twin in torch's documentation
+(ATen/autocast_mode.h). Not covered: custom autograd functions with custom_fwd; casts inside of
+operators written in C++."""
 
 from __future__ import annotations
 
@@ -41,8 +42,10 @@ class AutocastRules:
 
 
 PRODUCTS = frozenset({
-    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "convolution", "addmm", "matmul", "__matmul__", "__rmatmul__", "einsum", "mm", "linear", "addbmm",
+    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution", "addmm", "matmul", "__matmul__", "__rmatmul__", "einsum", "mm", "linear",
+    "addbmm",
     "baddbmm", "bmm", "vecdot", "linalg_vecdot", "prelu", "scaled_dot_product_attention",
 })  # fmt: skip
 CUDA = AutocastRules(
@@ -50,30 +53,38 @@ CUDA = AutocastRules(
     | {"addmv", "addr", "mv", "chain_matmul", "multi_dot", "linalg_multi_dot", "lstm_cell", "gru_cell"}
     | {"rnn_tanh_cell", "rnn_relu_cell"},
     float32=frozenset({
-        "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal",
-        "rsqrt", "sinh", "tan", "pow", "__pow__", "__rpow__", "softplus", "layer_norm", "native_layer_norm",
+        "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p",
+        "reciprocal",
+        "rsqrt", "sinh", "tan", "pow", "__pow__", "__rpow__", "softplus", "layer_norm",
+        "native_layer_norm",
         "group_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
         "nll_loss_nd", "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss",
-        "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss",
-        "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "cross_entropy_loss",
+        "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits",
+        "cross_entropy_loss",
         "dist", "pdist", "cdist", "renorm", "logsumexp", "frobenius_norm", "nuclear_norm",
         "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d",
         "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
     }),
     float32_result=frozenset({
-        "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "linalg_vector_norm", "vector_norm",
+        "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "linalg_vector_norm",
+        "vector_norm",
         "linalg_matrix_norm", "matrix_norm", "norm",
     }),
     widest=frozenset({
-        "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put",
+        "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler",
+        "index_put",
         "tensordot", "scatter_add", "cat", "concat", "stack", "hstack", "vstack",
     }),
 )  # fmt: skip
 CPU = AutocastRules(
     lower=PRODUCTS,
     float32=frozenset({
-        "avg_pool3d", "binary_cross_entropy", "grid_sampler", "polar", "quantile", "nanquantile", "cdist",
-        "mse_loss", "cosine_embedding_loss", "nll_loss_nd", "ctc_loss", "kl_div", "multilabel_margin_loss",
+        "avg_pool3d", "binary_cross_entropy", "grid_sampler", "polar", "quantile", "nanquantile",
+        "cdist",
+        "mse_loss", "cosine_embedding_loss", "nll_loss_nd", "ctc_loss", "kl_div",
+        "multilabel_margin_loss",
         "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "l1_loss", "trace",
         "view_as_complex", "cholesky", "inverse", "logdet", "svd", "triplet_margin_loss",
         "soft_margin_loss", "margin_ranking_loss",
@@ -83,12 +94,14 @@ CPU = AutocastRules(
     widest=frozenset({"cat", "stack", "index_copy"}),
 )  # fmt: skip
 WRITTEN_IN_PYTHON = ("torch.nn.functional", "torch.functional")
-"""Modules whose functions would hand the whole call to the mode instead of what they call in turn."""
+"""Modules whose functions would hand the whole call to the mode instead of what they call in
+turn."""
 ASKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 class Autocast(TorchFunctionMode):
-    """Casts as autocast in ``dtype`` does on ``device``; None: it is off where the target is called."""
+    """Casts as autocast in ``dtype`` does on ``device``; None: it is off where the target is
+    called."""
 
     def __init__(self, dtype: torch.dtype | None, device: str) -> None:
         super().__init__()
@@ -120,7 +133,8 @@ class Autocast(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While the block runs: see what torch's Python functions call, and the program's own regions."""
+        """While the block runs: see what torch's Python functions call, and the program's own
+        regions."""
         with contextlib.ExitStack() as stack:
             for module in map(_module, WRITTEN_IN_PYTHON):
                 for name in ASKS:
@@ -135,13 +149,23 @@ class Autocast(TorchFunctionMode):
 
     def _makes(self, original: Any) -> Any:
         def __init__(
-            region: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
+            region: Any,
+            device_type: str,
+            dtype: Any = None,
+            enabled: bool = True,
+            cache_enabled: Any = None,
         ) -> None:
             if device_type != self.device:
                 original(region, device_type, dtype, enabled, cache_enabled)
                 return
-            default = self._regions[0] or (torch.float16 if device_type == "cuda" else torch.bfloat16)
-            region.device, region._enabled, region._cache_enabled = device_type, enabled, cache_enabled
+            default = self._regions[0] or (
+                torch.float16 if device_type == "cuda" else torch.bfloat16
+            )
+            region.device, region._enabled, region._cache_enabled = (
+                device_type,
+                enabled,
+                cache_enabled,
+            )
             region.fast_dtype = dtype or default
 
         return __init__
@@ -188,4 +212,6 @@ def _to(dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
 
 def _is_cast(leaf: Any) -> bool:
     """Autocast leaves float64 and everything that is no floating tensor alone."""
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
+    return (
+        isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
+    )

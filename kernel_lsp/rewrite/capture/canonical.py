@@ -1,11 +1,11 @@
-"""Several spellings of one operation become the one that skills know, as soon as a program is captured.
+"""Several spellings of one operation become the one that skills know, as soon as a program is
+captured.
 
-torch.inner(x, w) is F.linear(x, w), addmm of a transposed weight is it too, a pool whose indices nobody reads
-is a pool, x.flatten(2).mean(-1) is a mean over the dimensions that were flattened, and x.sum(1).view(-1, 1)
-keeps the dimension that it reduces. Each is the same operation on the same tensors: shape, dtype and strides
-stay as they were, or the call stays as it is written.
-Not covered: what would compute in another order, and einsum, which has skills of its own.
-"""
+torch.inner(x, w) is F.linear(x, w), addmm of a transposed weight is it too, a pool whose indices
+nobody reads is a pool, x.flatten(2).mean(-1) is a mean over the dimensions that were flattened,
+and x.sum(1).view(-1, 1) keeps the dimension that it reduces. Each is the same operation on the
+same tensors: shape, dtype and strides stay as they were, or the call stays as it is written. Not
+covered: what would compute in another order, and einsum, which has skills of its own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _drop_indices(graph: Graph) -> None:
 
 
 def _part_moments(graph: Graph) -> None:
-    """var_mean and std_mean that standardize their own input are two reductions, which fuse with the rest."""
+    """var_mean and std_mean that standardize their own input are two reductions, which fuse with
+    the rest."""
     for node in graph.nodes:
         op = next((plain for op, plain in MOMENTS.items() if is_op(node, op)), None)
         users = graph.users(node)
@@ -72,7 +73,11 @@ def _part_moments(graph: Graph) -> None:
         spread, mean = sorted(users, key=lambda user: int(user.args[1]))
         if argument(node, "dim") is None or not any(is_op(user, aten.sub) for user in mean.users):
             continue
-        x, dim, keepdim = node.args[0], argument(node, "dim"), bool(argument(node, "keepdim", False))
+        x, dim, keepdim = (
+            node.args[0],
+            argument(node, "dim"),
+            bool(argument(node, "keepdim", False)),
+        )
         correction = argument(node, "correction", None)
         if correction is None:
             correction = int(argument(node, "unbiased", True))
@@ -160,8 +165,8 @@ VIEWS = (aten.flatten, aten.view, aten.reshape)
 
 
 def _find_unflattened(graph: Graph, node: fx.Node) -> Call | None:
-    """The same numbers, reduced where they were before they were put into a row. Strides that a view would
-    refuse are reduced too."""
+    """The same numbers, reduced where they were before they were put into a row. Strides that a
+    view would refuse are reduced too."""
     dims, view = argument(node, "dim"), node.args[0]
     if dims is None or dims == [] or argument(node, "keepdim", False) or not is_op(view, *VIEWS):
         return None
@@ -195,7 +200,8 @@ def _find_restored(graph: Graph, node: fx.Node) -> Call | None:
 
 
 def _reduced_dim(node: Any) -> int | None:
-    """The only dimension of a reduction that lies behind the node, with operations on elements between."""
+    """The only dimension of a reduction that lies behind the node, with operations on elements
+    between."""
     for _ in range(MOST_BETWEEN):
         if not isinstance(node, fx.Node) or node.op != "call_function" or not node.all_input_nodes:
             return None
@@ -213,11 +219,13 @@ def _reduced_dim(node: Any) -> int | None:
 
 
 MOST_BETWEEN = 5
-"""Steps from a reduction to the view that restores its dimension: an epsilon, a root, a reciprocal."""
+"""Steps from a reduction to the view that restores its dimension: an epsilon, a root, a
+reciprocal."""
 
 
 def _runs(before: tuple[int, ...], after: tuple[int, ...]) -> list[list[int]] | None:
-    """For each dimension afterwards those that it was made of; None when one was split, or is empty."""
+    """For each dimension afterwards those that it was made of; None when one was split, or is
+    empty."""
     found, axes = list[list[int]](), list(range(len(before)))
     for size in after:
         run, product = list[int](), 1

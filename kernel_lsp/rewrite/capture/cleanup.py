@@ -1,10 +1,9 @@
 """Bring a captured graph to the form skills expect: no in-place ops, no tracer artifacts.
 
 An in-place op on a fresh tensor nobody has a view of equals its ordinary twin; every later reader
-gets the new value; a fresh tensor that is filled slice by slice is a stack (filling.py). Anything else
-(inputs, views, buffers) is refused. The counter of batch norm (``num_batches_tracked.add_``) is the one
-in-place op that stays: it is an effect.
-"""
+gets the new value; a fresh tensor that is filled slice by slice is a stack (filling.py). Anything
+else (inputs, views, buffers) is refused. The counter of batch norm (``num_batches_tracked.add_``)
+is the one in-place op that stays: it is an effect."""
 
 from __future__ import annotations
 
@@ -55,7 +54,12 @@ def _is_counter(graph: Graph, node: fx.Node) -> bool:
 
 def _make_ordinary(graph: Graph, node: fx.Node) -> None:
     base, twin = node.args[0], _twin(node)
-    if twin is None or not isinstance(base, fx.Node) or base.op != "call_function" or _shares_memory(base):
+    if (
+        twin is None
+        or not isinstance(base, fx.Node)
+        or base.op != "call_function"
+        or _shares_memory(base)
+    ):
         where = (node.meta.get("stack_trace") or "").strip().split("\n")[-1].strip()
         raise CaptureError(
             f"`{where or node.name}` changes a tensor in place that others can see",

@@ -1,11 +1,11 @@
 """A fresh tensor that is written slice by slice becomes the stack of what was written.
 
-People collect the results of a loop by `out = torch.empty(…)` and `out[:, t] = h`. Where every slice along
-one dimension is written exactly once before the whole is read, nothing is left of the fresh tensor, and no
-memory is shared that a graph would have to follow. A written slice may be read again (`out[:, t - 1]`).
-Not covered: slices that stay as they were, parts of slices (`out[:, t, :8]`), tensors that were passed in,
-and for a GPU `torch.empty(…)` without a device: it lies on the CPU, and so would the result.
-"""
+People collect the results of a loop by `out = torch.empty(…)` and `out[:, t] = h`. Where every
+slice along one dimension is written exactly once before the whole is read, nothing is left of the
+fresh tensor, and no memory is shared that a graph would have to follow. A written slice may be
+read again (`out[:, t - 1]`). Not covered: slices that stay as they were, parts of slices (`out[:,
+t, :8]`), tensors that were passed in, and for a GPU `torch.empty(…)` without a device: it lies on
+the CPU, and so would the result."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ class _Filling:
 
 
 def unfill(graph: Graph) -> list[fx.Node]:
-    """In place. Returns copies of what was written, each made where it was written: what is changed in place
-    after that is another value. `settle` takes them out when nothing is changed in place any more."""
+    """In place. Returns copies of what was written, each made where it was written: what is
+    changed in place after that is another value. `settle` takes them out when nothing is changed
+    in place any more."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     found = [_filling(graph, node, order) for node in graph.nodes if is_op(node, *FRESH)]
     return [copy for filling in found if filling is not None for copy in _stack(graph, filling)]
 
 
 def settle(graph: Graph, copies: list[fx.Node]) -> None:
-    """Let readers have the value itself instead of its copy. What looks at an input or at a buffer stays: an
-    operation may have an effect on those."""
+    """Let readers have the value itself instead of its copy. What looks at an input or at a buffer
+    stays: an operation may have an effect on those."""
     for node in copies:
         value = node.args[0]
         if value.op == "call_function" and not _is_view(value):
@@ -52,7 +53,8 @@ def settle(graph: Graph, copies: list[fx.Node]) -> None:
 
 
 def _filling(graph: Graph, base: fx.Node, order: dict[fx.Node, int]) -> _Filling | None:
-    """How the tensor is filled; None when it is not, or when somebody reads what was not written yet."""
+    """How the tensor is filled; None when it is not, or when somebody reads what was not written
+    yet."""
     pieces = [user for user in graph.users(base) if _is_slice(user)]
     writes = {piece: write for piece in pieces if (write := _write_to(graph, piece)) is not None}
     if not writes or not graph.val(base).is_contiguous() or not _lies_with_inputs(graph, base):
@@ -60,7 +62,11 @@ def _filling(graph: Graph, base: fx.Node, order: dict[fx.Node, int]) -> _Filling
     rank, dim = graph.val(base).dim(), next(iter(writes)).args[1]
     size = graph.val(base).shape[dim]
     written = {piece.args[2] % size: write for piece, write in writes.items()}
-    if len(written) < len(writes) or len(written) < size or any((p.args[1] - dim) % rank for p in writes):
+    if (
+        len(written) < len(writes)
+        or len(written) < size
+        or any((p.args[1] - dim) % rank for p in writes)
+    ):
         return None
     last, reads = max(order[write] for write in writes.values()), {}
     for user in base.users:
@@ -75,7 +81,8 @@ def _filling(graph: Graph, base: fx.Node, order: dict[fx.Node, int]) -> _Filling
 
 
 def _lies_with_inputs(graph: Graph, base: fx.Node) -> bool:
-    """Everything is captured on a CPU, so that only the person's statement says where a tensor is made."""
+    """Everything is captured on a CPU, so that only the person's statement says where a tensor is
+    made."""
     if graph.device == "cpu" or (is_op(base, *LIKE) and "device" not in base.kwargs):
         return True
     place = Statements(graph.origin.program, graph.origin.function, graph.origin.path).key(base)
@@ -95,7 +102,11 @@ def _write_to(graph: Graph, piece: fx.Node) -> fx.Node | None:
     if write is None or not is_op(write, aten.copy_) or write.args[0] is not piece or write.users:
         return None
     new, old = graph.val(write.args[1]), graph.val(piece)
-    return write if write.args[1] is not piece and (new.shape, new.dtype) == (old.shape, old.dtype) else None
+    return (
+        write
+        if write.args[1] is not piece and (new.shape, new.dtype) == (old.shape, old.dtype)
+        else None
+    )
 
 
 def _changes(user: fx.Node) -> bool:

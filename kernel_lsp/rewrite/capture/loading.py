@@ -1,8 +1,7 @@
 """The slice's definitions run under the fake mode: its module, and the arguments of one call.
 
-Every device is the CPU here, since fake CUDA tensors need a CUDA build of torch; where a tensor would lie is
-remembered. Not covered: what forward does with them (capture.py).
-"""
+Every device is the CPU here, since fake CUDA tensors need a CUDA build of torch; where a tensor
+would lie is remembered. Not covered: what forward does with them (capture.py)."""
 
 from __future__ import annotations
 
@@ -67,11 +66,13 @@ def construct(target: Any, namespace: dict[str, Any], workload: Workload) -> Any
     except (Exception, SystemExit) as error:  # the constructor is the user's code
         if "UninitializedParameter" in str(error):
             raise CaptureError(
-                f"{target.__name__} has a lazy layer, whose size its first call decides", "write the size"
+                f"{target.__name__} has a lazy layer, whose size its first call decides",
+                "write the size",
             ) from error
         raise CaptureError(
             f"{target.__name__}(…) failed: {_line(error)}",
-            "give its constructor arguments with get_init_inputs() or `| init name=value` in the pragma",
+            "give its constructor arguments with get_init_inputs() or `| init name=value` in "
+            "the pragma",
         ) from error
 
 
@@ -86,18 +87,25 @@ def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) ->
     if maker is None:
         if optional:
             return [], {}
-        raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
+        raise CaptureError(
+            f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment"
+        )
     try:
         return split_arguments(maker())
     except (Exception, SystemExit) as error:  # the user's code
         for words, meaning in MAKERS.items():
             if words in str(error):
-                raise CaptureError(f"{name}() makes {meaning}", "give it ordinary tensors") from error
-        raise CaptureError(f"{name}() failed: {_line(error)}", "run the file once by itself") from error
+                raise CaptureError(
+                    f"{name}() makes {meaning}", "give it ordinary tensors"
+                ) from error
+        raise CaptureError(
+            f"{name}() failed: {_line(error)}", "run the file once by itself"
+        ) from error
 
 
 MAKERS = {
-    "not a subclass of the requested type": "a subclass of Tensor, which may redefine any operation",
+    "not a subclass of the requested type": "a subclass of Tensor, which may redefine any "
+    "operation",
     "shape_env must not be None": "a nested tensor, whose rows have sizes of their own",
 }
 """What fake tensors say about inputs that they cannot stand for."""
@@ -151,7 +159,8 @@ class OnCpu(TorchFunctionMode):
         return self._placed(func(*args, **kwargs), place)
 
     def _place(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
-        """Where the result lies: as asked for, else where the first tensor does, else on the CPU."""
+        """Where the result lies: as asked for, else where the first tensor does, else on the
+        CPU."""
         asked = [kwargs.get("device"), *(args[1:] if func is torch.Tensor.to else ())]
         names = [str(item) for item in asked if isinstance(item, (str, torch.device))]
         self.named |= {name for name in names if name.startswith("cuda:")}
@@ -180,7 +189,9 @@ def conversions() -> Iterator[None]:
         for name, old in self._parameters.items():
             if old is not None:
                 self._parameters[name] = torch.nn.Parameter(fn(old), old.requires_grad)
-        self._buffers.update({name: fn(old) for name, old in self._buffers.items() if old is not None})
+        self._buffers.update(
+            {name: fn(old) for name, old in self._buffers.items() if old is not None}
+        )
         return self
 
     torch.nn.Module._apply = convert

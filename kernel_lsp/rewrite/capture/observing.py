@@ -1,8 +1,7 @@
 """What a forward reads of its module while it is captured: attributes, and which layers it calls.
 
-A guard compares the same attributes on each call. What could not be compared is UNKNOWN and refused by
-capture.py.
-"""
+A guard compares the same attributes on each call. What could not be compared is UNKNOWN and
+refused by capture.py."""
 
 from __future__ import annotations
 
@@ -36,7 +35,9 @@ def observe_module(
     note = _recorder(reads, classes, wrote)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
-            handles.append(part.register_forward_hook(_call_recorder(path, called), with_kwargs=True))
+            handles.append(
+                part.register_forward_hook(_call_recorder(path, called), with_kwargs=True)
+            )
         else:
             classes.append((part, type(part)))
             part.__class__ = _recording(type(part), path, note, wrote)
@@ -76,8 +77,8 @@ def is_library(module: torch.nn.Module) -> bool:
 
 
 def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
-    """A call is simple when one tensor goes in and one comes out: an LSTM of whose results one is used, or a
-    pool that returns its indices too, is not."""
+    """A call is simple when one tensor goes in and one comes out: an LSTM of whose results one is
+    used, or a pool that returns its indices too, is not."""
 
     def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         lone = len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs
@@ -89,8 +90,8 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 def _recording(
     kind: type, path: str, note: Callable[[str, Any, Any], None], wrote: Callable[[str], None]
 ) -> type:
-    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value, owner), and
-    each one set, wrote(path)."""
+    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value,
+    owner), and each one set, wrote(path)."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
@@ -125,7 +126,8 @@ def _recording(
 def _recorder(
     reads: dict[str, Any], classes: list[tuple[Any, type]], wrote: Callable[[str], None]
 ) -> Callable[[str, Any, Any], None]:
-    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are seen."""
+    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are
+    seen."""
 
     def note(path: str, value: Any, owner: Any) -> None:
         name = path.split(".")[-1]
@@ -158,21 +160,26 @@ def _is_followed(value: Any) -> bool:
         return all(_is_followed(item) for item in value)
     if isinstance(value, dict):
         return all(_is_followed(item) for item in value.values())
-    return isinstance(value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)) or callable(
-        value
-    )
+    return isinstance(
+        value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)
+    ) or callable(value)
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return len(value) <= MOST_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
+        return len(value) <= MOST_ITEMS and all(
+            _is_plain(x) for pair in value.items() for x in pair
+        )
     if isinstance(value, (tuple, list)):
         return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
     return type(value) in PLAIN or isinstance(value, float)
 
 
-def module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:
-    """Layers called once, as ``layer(x)``, whose nodes have one way in and one tensor as their way out."""
+def module_calls(
+    graph: Graph, module: Any, called: list[tuple[str, bool]]
+) -> tuple[ModuleCall, ...]:
+    """Layers called once, as ``layer(x)``, whose nodes have one way in and one tensor as their way
+    out."""
     if module is None:
         return ()
     groups: dict[str, list[fx.Node]] = {}
@@ -192,7 +199,10 @@ def module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> t
 def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
     inside = set(nodes)
     outside = {
-        arg for n in nodes for arg in n.all_input_nodes if arg not in inside and arg not in graph.state
+        arg
+        for n in nodes
+        for arg in n.all_input_nodes
+        if arg not in inside and arg not in graph.state
     }
     results = [n for n in nodes if any(user not in inside for user in n.users)]
     if len(outside) != 1 or len(results) != 1 or isinstance(results[0].meta["val"], (tuple, list)):

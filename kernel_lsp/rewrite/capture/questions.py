@@ -1,12 +1,12 @@
 """Questions that a program's Python asks while it runs and that a captured graph cannot ask again.
 
-`unanswerable(source, device)` names one that was answered differently during capture (gradients, tracing,
-the device); `hides_gradients(source, entry)` says whether a part runs under a gradient mode of its own;
-`decides_by_batch(source)` says whether a branch may depend on the size of dimension 0, so that
-two or three captured sizes prove nothing about the others. Reads the text only; what imported code asks is
-not seen. For a recorded program, whose functions that ran are known, `definitions_of` finds their text, and
-`changes_gradients` and `by_batch` ask the same of them.
-"""
+`unanswerable(source, device)` names one that was answered differently during capture (gradients,
+tracing, the device); `hides_gradients(source, entry)` says whether a part runs under a gradient
+mode of its own; `decides_by_batch(source)` says whether a branch may depend on the size of
+dimension 0, so that two or three captured sizes prove nothing about the others. Reads the text
+only; what imported code asks is not seen. For a recorded program, whose functions that ran are
+known, `definitions_of` finds their text, and `changes_gradients` and `by_batch` ask the same of
+them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from types import CodeType
 from kernel_lsp import parsing
 
 MODES = frozenset({
-    "is_grad_enabled", "requires_grad", "is_inference_mode_enabled", "is_inference", "is_autocast_enabled",
+    "is_grad_enabled", "requires_grad", "is_inference_mode_enabled", "is_inference",
+    "is_autocast_enabled",
     "is_compiling", "is_dynamo_compiling", "is_exporting", "is_leaf", "grad_fn",
 })  # fmt: skip
 GRADIENT_MODES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
 DEVICES = frozenset({"is_cuda", "is_cpu", "get_device"})
-BUILDERS = frozenset({"__init__", "get_inputs", "get_init_inputs", "reset_parameters", "extra_repr"})
+BUILDERS = frozenset(
+    {"__init__", "get_inputs", "get_init_inputs", "reset_parameters", "extra_repr"}
+)
 SIZES = frozenset({"shape", "size", "numel", "nelement"})
 DECIDING = (ast.Compare, ast.Mod, ast.FloorDiv, ast.Pow, ast.BitAnd, ast.RShift)
 DECIDING_CALLS = frozenset({"min", "max", "bool", "any", "all", "divmod", "isqrt"})
@@ -45,9 +48,10 @@ def unanswerable(source: str, device: str) -> str | None:
 
 
 def hides_gradients(source: str, entry: str) -> bool:
-    """True when a part of the program runs under another gradient mode than the rest, which a graph that
-    was captured without gradients does not show, or cuts them off by ``.data``, or trades memory for them by
-    checkpoints. The target's own decorators stay, and so do not count."""
+    """True when a part of the program runs under another gradient mode than the rest, which a
+    graph that was captured without gradients does not show, or cuts them off by ``.data``, or
+    trades memory for them by checkpoints. The target's own decorators stay, and so do not
+    count."""
     return changes_gradients(_running(source), entry)
 
 
@@ -115,7 +119,9 @@ def _decides(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, DECIDING)
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         return isinstance(node.func, ast.Name) and name in DECIDING_CALLS
     if isinstance(node, (ast.If, ast.While, ast.IfExp)):
         return False  # their tests are walked as comparisons; a bare size as a test asks for zero
@@ -128,7 +134,10 @@ def _tainted_names(function: ast.AST) -> set[str]:
     while True:
         found = set(names)
         for node in ast.walk(function):
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value:
+            if (
+                isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr))
+                and node.value
+            ):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     found |= _add_assigned(target, node.value, names)
@@ -148,7 +157,9 @@ def _add_assigned(target: ast.expr, value: ast.expr, names: set[str]) -> set[str
 def _whole_shape(value: ast.expr) -> bool:
     if isinstance(value, ast.Attribute):
         return value.attr == "shape"
-    return isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "size" and not value.args
+    return (
+        isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "size" and not value.args
+    )
 
 
 def _yields_number(value: ast.expr, names: set[str]) -> bool:
@@ -157,7 +168,11 @@ def _yields_number(value: ast.expr, names: set[str]) -> bool:
         return _yields_number(value.left, names) or _yields_number(value.right, names)
     if isinstance(value, ast.IfExp):
         return _yields_number(value.body, names) or _yields_number(value.orelse, names)
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("int", "abs"):
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in ("int", "abs")
+    ):
         return any(_yields_number(arg, names) for arg in value.args)
     return _is_size(value, names)
 

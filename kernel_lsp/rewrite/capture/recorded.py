@@ -1,9 +1,9 @@
-"""A recorded call on fake tensors, where the program's own object and arguments are captured as they were.
+"""A recorded call on fake tensors, where the program's own object and arguments are captured as
+they were.
 
-`open_recorded` opens the snapshot and names every argument as the target's body does: ``x``, ``state[0]``,
-``cache.layers[0].keys``, ``kwargs["mask"]``. Objects that hold tensors become nodes of the pytrees, so that
-torch.export takes them apart and puts them together again.
-"""
+`open_recorded` opens the snapshot and names every argument as the target's body does: ``x``,
+``state[0]``, ``cache.layers[0].keys``, ``kwargs["mask"]``. Objects that hold tensors become nodes
+of the pytrees, so that torch.export takes them apart and puts them together again."""
 
 from __future__ import annotations
 
@@ -114,22 +114,28 @@ def named_call(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ca
             conditions.append(f"len({name}) == {len(value)}")
             placed += value
             first += [
-                Argument(source=f"{name}[{i}]", value=v, has_default=False) for i, v in enumerate(value)
+                Argument(source=f"{name}[{i}]", value=v, has_default=False)
+                for i, v in enumerate(value)
             ]
         elif parameter.kind is parameter.VAR_KEYWORD:
             known = ", ".join(f'"{key}"' for key in sorted(value))
             conditions.append(f"{name}.keys() == {{{known}}}" if value else f"not {name}")
             named |= value
             second += [
-                Argument(source=f'{name}["{k}"]', value=v, has_default=False) for k, v in value.items()
+                Argument(source=f'{name}["{k}"]', value=v, has_default=False)
+                for k, v in value.items()
             ]
-        elif parameter.kind is parameter.POSITIONAL_ONLY or (spread and parameter.kind in POSITIONAL):
+        elif parameter.kind is parameter.POSITIONAL_ONLY or (
+            spread and parameter.kind in POSITIONAL
+        ):
             placed.append(value)
             first.append(Argument(source=name, value=value, has_default=has_default))
         else:
             named[name] = value
             second.append(Argument(source=name, value=value, has_default=has_default))
-    return Call(args=tuple(placed), kwargs=named, arguments=(*first, *second), conditions=tuple(conditions))
+    return Call(
+        args=tuple(placed), kwargs=named, arguments=(*first, *second), conditions=tuple(conditions)
+    )
 
 
 class _Shape:
@@ -140,7 +146,8 @@ class _Shape:
 
 
 def take_apart(thing: Any) -> None:
-    """Register the classes of objects in ``thing`` that torch's pytrees do not know. Raises CaptureError."""
+    """Register the classes of objects in ``thing`` that torch's pytrees do not know. Raises
+    CaptureError."""
     for leaf in pytree.tree_leaves(thing):
         if isinstance(leaf, (torch.Tensor, bool, int, float, str, bytes, type(None))):
             continue
@@ -148,7 +155,11 @@ def take_apart(thing: Any) -> None:
         if kind in pytree.SUPPORTED_NODES:
             continue
         pytree.register_pytree_node(
-            kind, _flatten, _unflatten, flatten_with_keys_fn=_flatten_with_keys, serialized_type_name=None
+            kind,
+            _flatten,
+            _unflatten,
+            flatten_with_keys_fn=_flatten_with_keys,
+            serialized_type_name=None,
         )
         take_apart(_flatten(leaf)[0])
 
@@ -239,8 +250,8 @@ def _collect(source: str, value: Any, found: list[tuple[str, Any]]) -> None:
 
 
 def same_kind(source: str, thing: Any) -> str:
-    """A condition of the guard: another call's object is of the same kind. Raises CaptureError where the
-    content of an object counts and cannot be watched."""
+    """A condition of the guard: another call's object is of the same kind. Raises CaptureError
+    where the content of an object counts and cannot be watched."""
     if isinstance(thing, Enum):
         return f'getattr({source}, "name", None) == "{thing.name}"'
     if isinstance(thing, torch.device):
@@ -253,7 +264,8 @@ def same_kind(source: str, thing: Any) -> str:
         return f'getattr({source}, "__qualname__", None) == "{thing.__qualname__}"'
     if not hasattr(thing, "__dict__"):
         raise CaptureError(
-            f"{source} is a {type(thing).__name__}, whose content cannot be checked before each call",
+            f"{source} is a {type(thing).__name__}, whose content cannot be checked before "
+            f"each call",
             "pass numbers, strings, tuples, lists or dicts",
         )
     return f'type({source}).__name__ == "{type(thing).__name__}"'

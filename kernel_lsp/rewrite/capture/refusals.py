@@ -1,4 +1,5 @@
-"""What a program may hold or do that its graph does not show; each is one line that leaves the target alone.
+"""What a program may hold or do that its graph does not show; each is one line that leaves the
+target alone.
 
     of_module(entry, module)     before capture: hooks, parametrizations, scripted layers, odd weights
     of_values(entry, values)     arguments that are no ordinary dense tensors, or lie on several devices
@@ -7,9 +8,8 @@
     of_graph(entry, graph)       after it: parts under other modes, results in containers of their own,
                                  numbers and sizes that only the data could tell
 
-All raise CaptureError. Not seen: files, sockets, loggers, caches that imported code keeps, hooks registered
-for all modules at once.
-"""
+All raise CaptureError. Not seen: files, sockets, loggers, caches that imported code keeps, hooks
+registered for all modules at once."""
 
 from __future__ import annotations
 
@@ -48,19 +48,25 @@ def of_module(entry: str, module: torch.nn.Module) -> None:
             if hooks := getattr(part, attribute, None):
                 who = _name_of(next(iter(hooks.values())))
                 raise CaptureError(
-                    f"{name} has a {kind} ({who}), which a rewritten forward would run twice or not at all",
+                    f"{name} has a {kind} ({who}), which a rewritten forward would run twice or "
+                    f"not at all",
                     "remove it while the target is rewritten, or write what it does into forward",
                 )
         if torch.nn.utils.parametrize.is_parametrized(part):
             which = ", ".join(part.parametrizations)
             raise CaptureError(
                 f"{name}.{which} is computed by a parametrization before each use",
-                "remove it with torch.nn.utils.parametrize.remove_parametrizations where it is used no more",
+                "remove it with torch.nn.utils.parametrize.remove_parametrizations where it is "
+                "used no more",
             )
         if isinstance(part, torch.jit.ScriptModule):
-            raise CaptureError(f"{name} is TorchScript, whose code cannot be read", "use the module itself")
+            raise CaptureError(
+                f"{name} is TorchScript, whose code cannot be read", "use the module itself"
+            )
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    tensors |= {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
+    tensors |= {
+        name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)
+    }
     for name, tensor in tensors.items():
         _require_dense(f"{entry}.{name}", tensor)
 
@@ -72,17 +78,22 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
         name = f"{getattr(path[0], 'key', path[0])}{pytree.keystr(path[1:])}"
         if isinstance(leaf, torch.Tensor):
             _require_dense(f"the input {name} of {entry}", leaf)
-            if leaf.dim() and (place := devices.get(id(leaf))):  # tensors of one number may stay on the host
+            if leaf.dim() and (
+                place := devices.get(id(leaf))
+            ):  # tensors of one number may stay on the host
                 places.setdefault(place, name)
     if len(places) > 1:
         where = ", ".join(f"{name} on {place}" for place, name in places.items())
-        raise CaptureError(f"the inputs of {entry} lie on several devices: {where}", "move them to one")
+        raise CaptureError(
+            f"the inputs of {entry} lie on several devices: {where}", "move them to one"
+        )
 
 
 @contextlib.contextmanager
 def changed_arguments(module: torch.nn.Module) -> Iterator[list[str]]:
-    """The list receives the arguments whose lists, dicts or objects are others after a call of the module
-    than before it: a cache that grows. Tensors that are written to are found in the graph."""
+    """The list receives the arguments whose lists, dicts or objects are others after a call of the
+    module than before it: a cache that grows. Tensors that are written to are found in the
+    graph."""
     found: list[str] = []
     before: list[dict[str, Any]] = []
 
@@ -125,17 +136,22 @@ def one_device(entry: str, devices: Iterable[str]) -> None:
     """A model that is spread over several GPUs."""
     found = sorted(set(devices))
     if len(found) > 1:
-        raise CaptureError(f"{entry} is spread over {' and '.join(found)}", "rewrite the parts one by one")
+        raise CaptureError(
+            f"{entry} is spread over {' and '.join(found)}", "rewrite the parts one by one"
+        )
 
 
 def of_graph(entry: str, graph: Any) -> None:
     """A `Graph` right after its making."""
     for node, value in graph.constants.items():
         if isinstance(value, torch.Generator):
-            raise CaptureError(f"{entry} draws from a generator of its own", "pass it as an argument")
+            raise CaptureError(
+                f"{entry} draws from a generator of its own", "pass it as an argument"
+            )
         if not isinstance(value, torch.Tensor) or type(value).__name__ == "FakeTensor":
             raise CaptureError(
-                f"{entry} computes a part ({node.name}) where it cannot be traced: in another thread, or"
+                f"{entry} computes a part ({node.name}) where it cannot be traced: in another "
+                f"thread, or"
                 " by a gradient inside of forward",
                 "move that part out of forward",
             )
@@ -143,11 +159,14 @@ def of_graph(entry: str, graph: Any) -> None:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             mode = str(node.target).removeprefix("wrap_with_").replace("_", " ")
             raise CaptureError(
-                f"{entry} runs a part under {mode}, which a graph cannot say", "make that part a target"
+                f"{entry} runs a part under {mode}, which a graph cannot say",
+                "make that part a target",
             )
         if "quantize" in (name := _operation(node)) and "fake_quantize" not in name:
             # Fake tensors have no quantized kind: they stand for the numbers alone.
-            raise CaptureError(f"{entry} computes on quantized tensors ({name})", "dequantize outside of it")
+            raise CaptureError(
+                f"{entry} computes on quantized tensors ({name})", "dequantize outside of it"
+            )
         for leaf in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(leaf, torch.Tensor):
                 _require_dense(f"{node.name} in {entry}", leaf)
@@ -156,8 +175,11 @@ def of_graph(entry: str, graph: Any) -> None:
 
 
 def _require_known_sizes(entry: str, graph: Any) -> None:
-    """Numbers that only the data can tell: one that the program asks for, or the size of a selection."""
-    odd = next((node for node in graph.fx.nodes if isinstance(node.meta.get("val"), SYMBOLIC)), None)
+    """Numbers that only the data can tell: one that the program asks for, or the size of a
+    selection."""
+    odd = next(
+        (node for node in graph.fx.nodes if isinstance(node.meta.get("val"), SYMBOLIC)), None
+    )
     if odd is None:
         return
     line = (odd.meta.get("stack_trace") or "").strip().split("\n")[-1].strip()
@@ -169,7 +191,8 @@ def _require_known_sizes(entry: str, graph: Any) -> None:
         )
     raise CaptureError(
         f"{entry} makes a tensor whose size depends on values{code}",
-        "keep every element, and give those that do not count no weight: torch.where(condition, value, 0)",
+        "keep every element, and give those that do not count no weight: torch.where(condition, "
+        "value, 0)",
     )
 
 
@@ -180,16 +203,21 @@ def _operation(node: Any) -> str:
 
 def _require_dense(name: str, tensor: torch.Tensor) -> None:
     if tensor.is_nested:
-        raise CaptureError(f"{name} is a nested tensor", "its rows have sizes that no kernel of ours knows")
+        raise CaptureError(
+            f"{name} is a nested tensor", "its rows have sizes that no kernel of ours knows"
+        )
     if tensor.layout is not torch.strided:
         kind = str(tensor.layout).removeprefix("torch.")
         raise CaptureError(f"{name} is {kind}", "only dense tensors are rewritten")
     if tensor.dtype in QUANTIZED:
-        raise CaptureError(f"{name} is quantized ({tensor.dtype})", "dequantize outside of the target")
+        raise CaptureError(
+            f"{name} is quantized ({tensor.dtype})", "dequantize outside of the target"
+        )
     known = ("Tensor", "FakeTensor", "Parameter", "Buffer")
     if type(tensor).__name__ not in known or not type(tensor).__module__.startswith("torch"):
         raise CaptureError(
-            f"{name} is a {type(tensor).__name__}, a subclass of Tensor that may redefine any operation",
+            f"{name} is a {type(tensor).__name__}, a subclass of Tensor that may redefine any "
+            f"operation",
             "pass an ordinary tensor: x.as_subclass(torch.Tensor)",
         )
 
@@ -201,7 +229,9 @@ def _require_plain_containers(entry: str, spec: Any) -> None:
         raise CaptureError(
             f"{entry} returns a {_class_of(spec)}", "return a tensor, tuple, list or dict of them"
         )
-    for child in spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs:
+    for child in (
+        spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
+    ):
         _require_plain_containers(entry, child)
 
 
@@ -249,7 +279,10 @@ class Effects:
             torch.autograd.Function.apply = apply
             if prints:
                 del self.namespace["print"]
-        for name, (value, content) in before.items():  # torch.export puts attributes back, not their content
+        for name, (
+            value,
+            content,
+        ) in before.items():  # torch.export puts attributes back, not their content
             if _content(value) != content:
                 self.seen.append(f"changes {name}")
         self.seen += [f"sets {name}" for name in self._rebound(before)]
@@ -288,7 +321,8 @@ class Effects:
         return recorder
 
     def _state(self) -> dict[str, tuple[Any, Any]]:
-        """Name -> object and content, of the person's globals and of the lists and dicts on their modules."""
+        """Name -> object and content, of the person's globals and of the lists and dicts on their
+        modules."""
         names = self.namespace.keys() - MACHINERY
         found = {f"the global {name}": self.namespace[name] for name in names}
         for path, part in self.module.named_modules() if self.module is not None else ():

@@ -1,17 +1,16 @@
 """A program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
 
-`capture(program, workload, device) -> Graph` has the target and its inputs under FakeTensorMode and exports
-with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d, aten.layer_norm …
-whole. A slice's definitions are run and its module is built (loading.py); a program with a home is
-opened there, with the object and the arguments of a recorded call (recorded.py), in the setting of the
-program (answers.py, autocast.py). Everything is captured on a fake CPU: ``device`` is a label, because
-fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13. observing.py sees what its forward
-reads.
+`capture(program, workload, device) -> Graph` has the target and its inputs under FakeTensorMode
+and exports with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d,
+aten.layer_norm … whole. A slice's definitions are run and its module is built (loading.py); a
+program with a home is opened there, with the object and the arguments of a recorded call
+(recorded.py), in the setting of the program (answers.py, autocast.py). Everything is captured on a
+fake CPU: ``device`` is a label, because fake CUDA tensors need a CUDA build. Works with torch 2.6
+to 2.13. observing.py sees what its forward reads.
 
 Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
-Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
-a guard could not compare. In-place ops on fresh tensors become ordinary ops.
-"""
+Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose
+content a guard could not compare. In-place ops on fresh tensors become ordinary ops."""
 
 from __future__ import annotations
 
@@ -35,7 +34,14 @@ from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
-from kernel_lsp.rewrite.capture.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.capture.loading import (
+    OnCpu,
+    construct,
+    conversions,
+    execute,
+    lookup,
+    make_arguments,
+)
 from kernel_lsp.rewrite.capture.observing import (
     UNKNOWN,
     attribute,
@@ -83,19 +89,29 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
         )
     if (question := unanswerable(program.source, device)) is not None:
         raise CaptureError(
-            f"{program.entry} asks for {question}, which is answered differently while a graph is captured",
+            f"{program.entry} asks for {question}, which is answered differently while a graph is "
+            f"captured",
             "split the function at that question",
         )
     namespace = execute(program.source)
     target = lookup(namespace, program)
     on_cpu = OnCpu()
-    with FakeTensorMode(allow_non_fake_inputs=True), on_cpu, conversions(), warnings.catch_warnings():
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        on_cpu,
+        conversions(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         args, kwargs = make_arguments(namespace, workload)
-        module = construct(target, namespace, workload) if program.kind is TargetKind.MODULE else None
+        module = (
+            construct(target, namespace, workload) if program.kind is TargetKind.MODULE else None
+        )
         function = target if module is None else module.forward
         call = _bind(function, args, kwargs, batch)
-        refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, on_cpu.places)
+        refusals.of_values(
+            program.entry, {a.source: a.value for a in call.arguments}, on_cpu.places
+        )
         if module is not None:
             refusals.of_module(program.entry, module)
             if workload.training is not None:
@@ -128,8 +144,12 @@ def _capture_recorded(
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         opened, maker = open_recorded(home, program.source, mode)
         module = opened.target if isinstance(opened.target, torch.nn.Module) else None
-        if module is not None and live is not None:  # under the one name that torch.export looks for
-            vars(module)["forward"] = MethodType(_named_forward(getattr(type(module), method)), module)
+        if (
+            module is not None and live is not None
+        ):  # under the one name that torch.export looks for
+            vars(module)["forward"] = MethodType(
+                _named_forward(getattr(type(module), method)), module
+            )
         function = opened.target if module is None else module.forward
         with mode:
             tensors = _with_batch(list(opened.tensors), batch)
@@ -161,7 +181,9 @@ def _capture_recorded(
     for condition, reason in answers.requirements.items():
         graph.require(condition, reason)
     trained = [*tensors, *(module.parameters() if module is not None else ())]
-    graph.gradients = setting.gradients is not False and any(tensor.requires_grad for tensor in trained)
+    graph.gradients = setting.gradients is not False and any(
+        tensor.requires_grad for tensor in trained
+    )
     graph.autocast = setting.autocast
     functions = list(definitions_of(answers.codes.values()))
     hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
@@ -183,7 +205,8 @@ def _require_plain_results(entry: str, graph: Graph) -> None:
             continue
         if spec.type is not tuple:
             raise CaptureError(
-                f"a part of {entry} hands on a {spec.type.__name__}", "hand on tensors and tuples of them"
+                f"a part of {entry} hands on a {spec.type.__name__}",
+                "hand on tensors and tuples of them",
             )
         children = getattr(spec, "children", None)
         specs += children() if callable(children) else spec.children_specs
@@ -207,7 +230,10 @@ def _export(
         changes = stack.enter_context(refusals.changed_arguments(callee))
         try:
             exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
-        except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # every tracer failure becomes one message with a remedy
             raise _explain(program.entry, error) from error
     effects.refuse()
     if changes:
@@ -244,7 +270,9 @@ def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
     )
 
 
-def _graph(program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any) -> Graph:
+def _graph(
+    program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any
+) -> Graph:
     reads, called = seen
     signature, fxgraph = exported.graph_signature, exported.graph
     by_name = {node.name: node for node in fxgraph.nodes}
@@ -314,13 +342,17 @@ def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | N
         raise CaptureError(f"the workload does not fit the signature: {error}") from error
     parameters = signature.parameters
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
-        raise CaptureError("*args and **kwargs in the signature are not supported", "name the parameters")
+        raise CaptureError(
+            "*args and **kwargs in the signature are not supported", "name the parameters"
+        )
     filled.apply_defaults()  # baked into the graph, so the guard has to know them
     leaves, spec = pytree.tree_flatten(dict(filled.arguments))
     bound = dict(pytree.tree_unflatten(_with_batch(leaves, batch), spec))
     arguments = [
         Argument(
-            source=name, value=value, has_default=parameters[name].default is not inspect.Parameter.empty
+            source=name,
+            value=value,
+            has_default=parameters[name].default is not inspect.Parameter.empty,
         )
         for name, value in bound.items()
     ]
@@ -368,8 +400,8 @@ class _Function(torch.nn.Module):
 
 
 def _as_forward(function: Any) -> Any:
-    """The same function under the one name whose frames torch.export keeps in its stack traces: they say
-    which statement made a node. Decorated functions stay as they are."""
+    """The same function under the one name whose frames torch.export keeps in its stack traces:
+    they say which statement made a node. Decorated functions stay as they are."""
     code = getattr(function, "__code__", None)
     if code is None or code.co_name != function.__name__ or not is_program(code.co_filename):
         return function
@@ -390,8 +422,14 @@ def _named_forward(function: FunctionType) -> FunctionType:
 
 TRACER = {
     ".numpy() is not supported": ("leaves torch by .numpy()", "do that part outside of the target"),
-    "no fake impl": ("calls an operator that has no rule for shapes", "add one: torch.library.register_fake"),
-    "not a known type": ("returns an object of its own", "return a tensor, tuple, list or dict of them"),
+    "no fake impl": (
+        "calls an operator that has no rule for shapes",
+        "add one: torch.library.register_fake",
+    ),
+    "not a known type": (
+        "returns an object of its own",
+        "return a tensor, tuple, list or dict of them",
+    ),
     "maximum recursion depth": ("calls itself without end", "run it once to see where"),
 }
 """What torch.export says -> what that means, and the way out."""
@@ -399,10 +437,15 @@ TRACER = {
 
 def _explain(entry: str, error: BaseException) -> CaptureError:
     """The tracer's exception as one sentence, with the usual way out."""
-    kind, text, line = type(error).__name__, str(error).strip().split("\n")[0][:300], _place_of(error)
+    kind, text, line = (
+        type(error).__name__,
+        str(error).strip().split("\n")[0][:300],
+        _place_of(error),
+    )
     if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
         return CaptureError(
-            f"{entry} decides by tensor values, which a graph cannot express{f': `{line}`' if line else ''}",
+            f"{entry} decides by tensor values, which a graph cannot "
+            f"express{f': `{line}`' if line else ''}",
             "move the branch, .item() or int(tensor) out of forward",
         )
     if isinstance(error, SystemExit):
@@ -411,7 +454,9 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
     for words, (meaning, remedy) in TRACER.items():
         if words in text:
             return CaptureError(f"{entry} {meaning}{where}", remedy)
-    if any("/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+    if any(
+        "/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)
+    ):
         return CaptureError(
             f"{entry} launches a Triton kernel itself{where}, which a graph of torch cannot hold",
             "optimize that kernel (FILE::kernel), launched by a function with a workload above it",

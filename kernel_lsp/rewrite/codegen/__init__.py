@@ -1,1 +1,2 @@
-"""Triton source from regions of the graph. Start at `fuse.py`; `ir.py` is what a kernel computes."""
+"""Triton source from regions of the graph. Start at `fuse.py`; `ir.py` is what a kernel
+computes."""

@@ -1,10 +1,11 @@
-"""About how long one call of a whole target takes: the host's part beside the device's, the longer of them.
+"""About how long one call of a whole target takes: the host's part beside the device's, the longer
+of them.
 
-Ranks what is planned (which course first, whether a recording pays); what is offered has been measured. Rates
-are one H200's. Host times are three quarters of what 5,091 plans of 387 programs took on its busy host
-(2026-11-21, least squares over the calls that the host decides), and half as much again as on
-an idle one: what matters is how they compare. Not covered: the CPU, where host and device are one.
-"""
+Ranks what is planned (which course first, whether a recording pays); what is offered has been
+measured. Rates are one H200's. Host times are three quarters of what 5,091 plans of 387 programs
+took on its busy host (2026-11-21, least squares over the calls that the host decides), and half as
+much again as on an idle one: what matters is how they compare. Not covered: the CPU, where host
+and device are one."""
 
 from __future__ import annotations
 
@@ -29,26 +30,31 @@ RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
 PRODUCTS = (aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm, aten.baddbmm, aten.einsum)
 CONVOLUTIONS = (*cost.CONVOLUTIONS, *cost.TRANSPOSED)
 SEVERAL = (
-    aten.layer_norm, aten.group_norm, aten.batch_norm, aten.instance_norm, aten.rms_norm, aten.softmax,
-    aten.log_softmax, aten.logsumexp, aten.var, aten.std, aten.embedding, aten.cat, aten.pad, aten.dropout,
-    aten.max_pool1d, aten.max_pool2d, aten.max_pool3d, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d,
+    aten.layer_norm, aten.group_norm, aten.batch_norm, aten.instance_norm, aten.rms_norm,
+    aten.softmax,
+    aten.log_softmax, aten.logsumexp, aten.var, aten.std, aten.embedding, aten.cat, aten.pad,
+    aten.dropout,
+    aten.max_pool1d, aten.max_pool2d, aten.max_pool3d, aten.avg_pool1d, aten.avg_pool2d,
+    aten.avg_pool3d,
     aten.scaled_dot_product_attention, aten.cross_entropy_loss, aten.smooth_l1_loss,
 )  # fmt: skip
 """Operations that check more, allocate more, or run as several."""
 INTO = re.compile(r"\btorch\.\w+\([^\n]*\bout=")
 SHORTEST_KERNEL_S = 2e-6
 STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
-"""cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
-128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
-recording that is not faster is not offered."""
+"""cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole
+call (H200: 128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the
+host's time: a recording that is not faster is not offered."""
 OPERATION_HOST_S, SEVERAL_HOST_S, PRODUCT_HOST_S, CONVOLUTION_HOST_S = 15e-6, 22e-6, 30e-6, 60e-6
-"""What the host needs for an operation of torch, by what stands behind it: one kernel, a few, cuBLAS, cuDNN.
-Eight linear layers with their ReLUs, 360 us by this, took 208 us in eager on an idle host."""
+"""What the host needs for an operation of torch, by what stands behind it: one kernel, a few,
+cuBLAS, cuDNN. Eight linear layers with their ReLUs, 360 us by this, took 208 us in eager on an
+idle host."""
 VIEW_HOST_S, KERNEL_HOST_S, DESCRIPTOR_HOST_S = 1e-6, 45e-6, 6e-6
-"""For a view, a Triton kernel with what its launcher asks and allocates and its share of the guard (on an
-idle host the launch alone takes 16 to 18 us), and a tensor descriptor."""
+"""For a view, a Triton kernel with what its launcher asks and allocates and its share of the guard
+(on an idle host the launch alone takes 16 to 18 us), and a tensor descriptor."""
 REPLAY_HOST_S, COPY_HOST_S, PART_HOST_S = 38e-6, 12e-6, 2.5e-6
-"""For a replay, for each tensor that is copied in or out, and to look at one layer or one weight."""
+"""For a replay, for each tensor that is copied in or out, and to look at one layer or one
+weight."""
 PRODUCT_FLOPS, ATTENTION_FLOPS = {4: 50e12, 2: 650e12}, {4: 50e12, 2: 400e12}
 """cuBLAS and torch's attention, by bytes of an element."""
 GENERATED_FLOPS = {4: 160e12, 2: 450e12}
@@ -77,12 +83,17 @@ def seconds(graph: Graph) -> float:
 
 
 def replay_seconds(graph: Graph) -> float:
-    """One call that replays the graph's kernels from a recording, with copies of inputs and results."""
+    """One call that replays the graph's kernels from a recording, with copies of inputs and
+    results."""
     inputs = [item.node for item in graph.inputs if item.node is not None]
     tensors = [*inputs, *(leaf for leaf in graph.outputs if isinstance(leaf, fx.Node))]
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in tensors)
     copies = moved / cost.gpu_rates(graph).bytes_per_s + SHORTEST_KERNEL_S * len(tensors)
-    parts = len(graph.state) + sum(1 for _ in graph.origin.module.modules()) if graph.origin.module else 0
+    parts = (
+        len(graph.state) + sum(1 for _ in graph.origin.module.modules())
+        if graph.origin.module
+        else 0
+    )
     host = REPLAY_HOST_S + COPY_HOST_S * len(tensors) + PART_HOST_S * parts
     return max(_device_seconds(graph) + copies, host)
 
@@ -100,9 +111,9 @@ def work(graph: Graph) -> Work:
 def hand_over(before: Work, after: Graph, benefit: float) -> None:
     """Tell the launches that a rewrite brought what they have to do: their source does not say it.
 
-    They compute what the rewrite took away, in the time that it took less the share of the whole that the
-    skill expects to save; where it computes less than that, by algebra, the second is far below the first.
-    """
+    They compute what the rewrite took away, in the time that it took less the share of the whole
+    that the skill expects to save; where it computes less than that, by algebra, the second is far
+    below the first."""
     stays = {node.name for node in after.nodes}
     new = [node for node in after.nodes if "generated" in node.meta and node.name not in before]
     gone = [told for name, told in before.items() if name not in stays]
@@ -113,7 +124,8 @@ def hand_over(before: Work, after: Graph, benefit: float) -> None:
 
 
 def arithmetic(node: fx.Node) -> tuple[float, float]:
-    """Floating point operations of one operation, and how many of them the device's library does a second."""
+    """Floating point operations of one operation, and how many of them the device's library does a
+    second."""
     return _flops(node), _rate(node)
 
 
@@ -125,7 +137,11 @@ def _host(node: fx.Node) -> float:
         return _steps(node) * STEP_HOST_S
     if is_view(node):
         return VIEW_HOST_S
-    kinds = (PRODUCTS, PRODUCT_HOST_S), (CONVOLUTIONS, CONVOLUTION_HOST_S), (SEVERAL, SEVERAL_HOST_S)
+    kinds = (
+        (PRODUCTS, PRODUCT_HOST_S),
+        (CONVOLUTIONS, CONVOLUTION_HOST_S),
+        (SEVERAL, SEVERAL_HOST_S),
+    )
     return next((time for ops, time in kinds if is_op(node, *ops)), OPERATION_HOST_S)
 
 
@@ -143,7 +159,9 @@ def alone(graph: Graph, node: fx.Node) -> float:
     working = _flops(node) / _rate(node)
     if "generated" in node.meta:
         working = min(working, node.meta.get("expected", working))
-    more = max(0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node))  # passes and kernels
+    more = max(
+        0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node)
+    )  # passes and kernels
     return max(moving, working, SHORTEST_KERNEL_S * _count_launches(node)) + more
 
 
@@ -175,8 +193,8 @@ def _flops(node: fx.Node) -> float:
 
 
 def _count_launches(node: fx.Node) -> int:
-    """Kernels of one operation: of a generated one what its generator counted, or the launches that can be
-    seen in the source, and the library's that put their results together."""
+    """Kernels of one operation: of a generated one what its generator counted, or the launches
+    that can be seen in the source, and the library's that put their results together."""
     kernel: GeneratedSource | None = node.meta.get("generated")
     if kernel is None:
         return 1
@@ -186,7 +204,9 @@ def _count_launches(node: fx.Node) -> int:
 
 def _steps(node: fx.Node) -> int:
     """Time steps of a library's recurrent layers, each of which is a few kernels."""
-    layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
+    layers = int(argument(node, "num_layers", 1)) * (
+        1 + bool(argument(node, "bidirectional", False))
+    )
     steps: int = max(node.args[0].meta["val"].shape[:2])
     return steps * layers
 

@@ -1,8 +1,7 @@
 """Rough cost of each call, from bytes and operations: to rank sites and to refuse bad ones.
 
-Not a prediction of time: no cache, no launch overhead beyond a constant. Rates are those of the graph's
-device (kernel_lsp/devices).
-"""
+Not a prediction of time: no cache, no launch overhead beyond a constant. Rates are those of the
+graph's device (kernel_lsp/devices)."""
 
 from __future__ import annotations
 
@@ -35,13 +34,15 @@ def rates(graph: Graph) -> Device:
 
 
 def gpu_rates(graph: Graph) -> Device:
-    """Returns the same, and the reference GPU's for a target on a CPU: of kernels that a CPU interprets."""
+    """Returns the same, and the reference GPU's for a target on a CPU: of kernels that a CPU
+    interprets."""
     return graph.hardware if graph.device == "cuda" else REFERENCE
 
 
 def seconds(graph: Graph, node: fx.Node) -> float:
-    """Roofline time of one call on the graph's device. Kept on the node: each of n matches asks for the
-    total of n nodes (92 s for 260 products in a loop), and a rewrite never changes a call's sizes."""
+    """Roofline time of one call on the graph's device. Kept on the node: each of n matches asks
+    for the total of n nodes (92 s for 260 products in a loop), and a rewrite never changes a
+    call's sizes."""
     if "seconds" not in node.meta:
         node.meta["seconds"] = _seconds(graph, node)
     return float(node.meta["seconds"])
@@ -51,7 +52,9 @@ def _seconds(graph: Graph, node: fx.Node) -> float:
     if is_op(node, *VIEWS) or getattr(node.target, "__name__", "") == "getitem":
         return 0.0
     here = rates(graph)
-    return max(moved_bytes(node) / here.bytes_per_s, flops(node) / here.flops_per_s) + here.overhead_s
+    return (
+        max(moved_bytes(node) / here.bytes_per_s, flops(node) / here.flops_per_s) + here.overhead_s
+    )
 
 
 def total(graph: Graph) -> float:
@@ -65,15 +68,19 @@ def share(graph: Graph, saved_seconds: float) -> float:
 
 def moved_bytes(node: fx.Node) -> int:
     """Bytes read and written, each tensor once."""
-    return sum(_bytes(arg.meta.get("val")) for arg in node.all_input_nodes) + _bytes(node.meta.get("val"))
+    return sum(_bytes(arg.meta.get("val")) for arg in node.all_input_nodes) + _bytes(
+        node.meta.get("val")
+    )
 
 
 def traffic(graph: Graph) -> tuple[int, int]:
-    """(bytes of the inputs, parameters and buffers that are used; bytes of the results), each once: what
-    any rewrite moves, unless results do not depend on all of an input."""
+    """(bytes of the inputs, parameters and buffers that are used; bytes of the results), each
+    once: what any rewrite moves, unless results do not depend on all of an input."""
     given = [node for node in graph.fx.nodes if node.op == "placeholder" and node.users]
     results = {item for item in graph.outputs if isinstance(item, fx.Node) and item not in given}
-    return sum(_bytes(n.meta.get("val")) for n in given), sum(_bytes(n.meta.get("val")) for n in results)
+    return sum(_bytes(n.meta.get("val")) for n in given), sum(
+        _bytes(n.meta.get("val")) for n in results
+    )
 
 
 def flops(node: fx.Node) -> float:
@@ -85,7 +92,9 @@ def flops(node: fx.Node) -> float:
     if is_op(node, *CONVOLUTIONS):
         return 2.0 * size * math.prod(_shape(argument(node, "weight"))[1:])
     if is_op(node, *TRANSPOSED):
-        return 2.0 * math.prod(_shape(node.args[0])) * math.prod(_shape(argument(node, "weight"))[1:])
+        return (
+            2.0 * math.prod(_shape(node.args[0])) * math.prod(_shape(argument(node, "weight"))[1:])
+        )
     reads = max((math.prod(_shape(arg)) for arg in node.all_input_nodes), default=0)
     return float(max(size, reads)) * (10.0 if is_op(node, *TRANSCENDENTAL) else 1.0)
 

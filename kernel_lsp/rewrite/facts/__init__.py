@@ -1,1 +1,2 @@
-"""What is proved about tensors: abstract interpretation with one transfer function per operation."""
+"""What is proved about tensors: abstract interpretation with one transfer function per
+operation."""

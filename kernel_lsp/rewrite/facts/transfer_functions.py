@@ -1,8 +1,8 @@
 """One rule per operation: facts of the arguments in, fact of the result out.
 
-Bounds are computed in double precision and moved outward when the tensor's own dtype would round them,
-so that they hold for the rounded arithmetic too. A missing rule means an unknown range, never a guess.
-"""
+Bounds are computed in double precision and moved outward when the tensor's own dtype would round
+them, so that they hold for the rounded arithmetic too. A missing rule means an unknown range,
+never a guess."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kernel_lsp.rewrite.graph import Graph
 
 Rule = Callable[[TensorFact, list[Any], Callable[[str], Any]], TensorFact]
-"""(result with shape and dtype only, facts or literals of the arguments, argument by name) -> result."""
+"""(result with shape and dtype only, facts or literals of the arguments, argument by name) ->
+result."""
 
 RULES: dict[str, Rule] = {}
 
@@ -47,7 +48,9 @@ def of(graph: Graph, node: fx.Node) -> TensorFact:
 
 def _opname(node: fx.Node) -> str:
     schema = getattr(node.target, "_schema", None)
-    return schema.name.split("::")[1] if schema is not None else getattr(node.target, "__name__", "")
+    return (
+        schema.name.split("::")[1] if schema is not None else getattr(node.target, "__name__", "")
+    )
 
 
 def _operand(graph: Graph, value: Any) -> Any:
@@ -74,7 +77,8 @@ def _part(graph: Graph, base: TensorFact, node: fx.Node) -> TensorFact:
         return base
     selecting = (
         "max", "min", "topk", "sort", "split", "split_with_sizes", "chunk", "unbind",
-        "median", "kthvalue", "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices",
+        "median", "kthvalue", "max_pool1d_with_indices", "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
         "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     )  # fmt: skip
     if _opname(source) not in selecting or not isinstance(source.args[0], fx.Node):
@@ -122,7 +126,8 @@ def _cast(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
 
 
 def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """Every number of the narrow dtype exists in the wide one (bfloat16 has a wider range than float16)."""
+    """Every number of the narrow dtype exists in the wide one (bfloat16 has a wider range than
+    float16)."""
     ours, theirs = torch.finfo(wide), torch.finfo(narrow)
     return ours.eps <= theirs.eps and ours.max >= theirs.max
 
@@ -191,7 +196,9 @@ def _ones(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
 @_rule("full", "full_like", "new_full", "scalar_tensor")
 def _full(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     value = arg("fill_value") if arg("fill_value") is not None else arg("s")
-    if not isinstance(value, (bool, int, float)) or not (base.floating or float(value).is_integer()):
+    if not isinstance(value, (bool, int, float)) or not (
+        base.floating or float(value).is_integer()
+    ):
         return base
     return base if base.dtype == torch.bool else _hull(base, [value])
 
@@ -213,7 +220,10 @@ def _monotone(base: TensorFact, fact: TensorFact, function: Callable[[float], fl
 def _relu(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     fact = args[0]
     made = replace(
-        fact, lo=max(fact.lo, 0.0), hi=max(fact.hi, 0.0), may_be_inf=fact.may_be_inf and fact.hi == INF
+        fact,
+        lo=max(fact.lo, 0.0),
+        hi=max(fact.hi, 0.0),
+        may_be_inf=fact.may_be_inf and fact.hi == INF,
     )
     return like(base, made)
 
@@ -237,7 +247,8 @@ def _clamp(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
 
 
 def clamp_bounds(dtype: torch.dtype | None, arg: Any) -> tuple[float, float] | None:
-    """(low, high) of a clamp, hardtanh or relu6 with literal bounds, rounded as the kernel rounds them."""
+    """(low, high) of a clamp, hardtanh or relu6 with literal bounds, rounded as the kernel rounds
+    them."""
     low = arg("min") if arg("min") is not None else arg("min_val")
     high = arg("max") if arg("max") is not None else arg("max_val")
     if low is None and high is None:
@@ -378,7 +389,9 @@ def _pow(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
 @_rule("sqrt")
 def _sqrt(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     fact = args[0]
-    return replace(base, lo=0.0, may_be_nan=fact.may_be_nan or fact.lo < 0, may_be_inf=fact.may_be_inf)
+    return replace(
+        base, lo=0.0, may_be_nan=fact.may_be_nan or fact.lo < 0, may_be_inf=fact.may_be_inf
+    )
 
 
 @_rule("neg")
@@ -425,7 +438,8 @@ def _sum_of(base: TensorFact, a: TensorFact, b: TensorFact) -> TensorFact:
 
 @_rule("div")
 def _div(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
-    """Only by a number. Moved outward: devices multiply by the rounded inverse, eager CPU code divides."""
+    """Only by a number. Moved outward: devices multiply by the rounded inverse, eager CPU code
+    divides."""
     fact, number = args[0], args[1]
     if not base.floating or arg("rounding_mode") is not None or not isinstance(fact, TensorFact):
         return base
@@ -473,7 +487,9 @@ def _sum(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     # Partial sums that overflow to both infinities cancel to NaN.
     large = max(-fact.lo, fact.hi) * fact.numel > torch.finfo(base.dtype).max
     nan = fact.may_be_nan or (mixed and (fact.may_be_inf or large))
-    return replace(base, lo=0.0 if fact.lo >= 0 else -INF, hi=0.0 if fact.hi <= 0 else INF, may_be_nan=nan)
+    return replace(
+        base, lo=0.0 if fact.lo >= 0 else -INF, hi=0.0 if fact.hi <= 0 else INF, may_be_nan=nan
+    )
 
 
 @_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",

@@ -1,11 +1,11 @@
 """Whether a kernel's results show how an axis was cut: then its blocks cannot have another size.
 
-`shown(kernel, block, of_grid)` names the place where they do: an address or a stored value that comes from
-the number of a block (a group's scale, a partial sum, a seed of its own), a stored value that was reduced or
-scanned over the lanes of one block alone, or a function that reads or writes lanes unseen. What later blocks
-go on with, and what atomic operations put together, is the same for any size. Standard library only. Not
-covered: conditions on the number of a block, other than that it is a certain one.
-"""
+`shown(kernel, block, of_grid)` names the place where they do: an address or a stored value that
+comes from the number of a block (a group's scale, a partial sum, a seed of its own), a stored
+value that was reduced or scanned over the lanes of one block alone, or a function that reads or
+writes lanes unseen. What later blocks go on with, and what atomic operations put together, is the
+same for any size. Standard library only. Not covered: conditions on the number of a block, other
+than that it is a certain one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from kernel_lsp.rewrite.kernels.source import (
 from kernel_lsp.rewrite.kernels.view import KernelState
 
 TOTALS = ("sum", "amax", "amin", "max", "min", "any", "all")
-"""Of torch: what they make of one number for each block is the same however many blocks there are."""
+"""Of torch: what they make of one number for each block is the same however many blocks there
+are."""
 RANDOM = tuple(f"{name}{more}" for name in ("rand", "randn", "randint") for more in ("", "4x"))
 TYPES = ("dtype", "element_ty", "type", "shape")
 """Attributes that tell nothing of a value."""
 
 
 def find_visible_size(kernel: KernelState, block: str, *, of_grid: bool) -> str | None:
-    """The text of the place; None: nothing of what the kernel writes shows the size of the block."""
+    """The text of the place; None: nothing of what the kernel writes shows the size of the
+    block."""
     for call in _handed_on(kernel, block):
         return _describe_node(call)
     cut = _Cut(kernel.function, block)
@@ -43,7 +45,12 @@ def find_visible_size(kernel: KernelState, block: str, *, of_grid: bool) -> str 
         return _describe_node(branch.test)
     stores = find_calls(kernel.function, "store")
     kept = [store for store in stores if not (of_grid and _is_put_together(kernel, cut, store))]
-    writes = [c for name in WRITES for c in find_calls(kernel.function, name) if c not in stores or c in kept]
+    writes = [
+        c
+        for name in WRITES
+        for c in find_calls(kernel.function, name)
+        if c not in stores or c in kept
+    ]
     for access in (*find_calls(kernel.function, "load"), *writes):
         if access.args and cut.tells(access.args[0]):
             return _describe_node(access)
@@ -55,7 +62,9 @@ def find_visible_size(kernel: KernelState, block: str, *, of_grid: bool) -> str 
         return _describe_node(counted)
     for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
         return _describe_node(some.test)
-    return next(map(_describe_node, _reduced_writes(kernel.function, block, writes, of_grid=of_grid)), None)
+    return next(
+        map(_describe_node, _reduced_writes(kernel.function, block, writes, of_grid=of_grid)), None
+    )
 
 
 class _Cut:
@@ -74,7 +83,9 @@ class _Cut:
         """It is true of one certain block."""
         compared = (n for n in ast.walk(test) if isinstance(n, ast.Compare))
         exact = [n for n in compared if isinstance(n.ops[0], ast.Eq | ast.NotEq)]
-        return any(self._depends(s) or self.tells(s) for n in exact for s in (n.left, *n.comparators))
+        return any(
+            self._depends(s) or self.tells(s) for n in exact for s in (n.left, *n.comparators)
+        )
 
     def _is_number(self, node: ast.expr) -> None:
         node = _plain(node)
@@ -88,7 +99,9 @@ class _Cut:
                 self._is_number(values[0])
         self.numbers.add(ast.unparse(node))
 
-    def tells(self, node: ast.expr, seen: frozenset[str] = frozenset(), *, lanes: bool = False) -> bool:
+    def tells(
+        self, node: ast.expr, seen: frozenset[str] = frozenset(), *, lanes: bool = False
+    ) -> bool:
         """The value comes from a block's number, other than as the place where the block begins.
 
         ``lanes``: or from the numbers of lanes inside of their block.
@@ -99,7 +112,9 @@ class _Cut:
         match node:
             case ast.Name(id=name) if name not in seen:
                 values = assignments(self.function).get(name, ())
-                return any(self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v))
+                return any(
+                    self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v)
+                )
             case ast.Compare(left=left, comparators=[*others]):
                 return any(self._draws(side, seen) for side in (left, *others))
             case ast.Name() | ast.Constant():
@@ -109,7 +124,9 @@ class _Cut:
             case ast.BinOp(op=ast.Mult(), left=left, right=right) if self._cut((left, right)):
                 return False
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right) if self._depends(right):
-                return isinstance(right, ast.Name) and right.id == self.block and self._depends(left)
+                return (
+                    isinstance(right, ast.Name) and right.id == self.block and self._depends(left)
+                )
             case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right) if lanes and all(
                 map(self._depends, (left, right))
             ):
@@ -121,7 +138,8 @@ class _Cut:
         return any(self.tells(child, seen, lanes=lanes) for child in _operands(node))
 
     def _draws(self, node: ast.expr, seen: frozenset[str]) -> bool:
-        """Random numbers are compared, of a seed that tells the block or a lane's place inside of it."""
+        """Random numbers are compared, of a seed that tells the block or a lane's place inside of
+        it."""
         names = sources(self.function, node)
         values = [v for name in names for v in assignments(self.function).get(name, ())]
         draws = (c for value in (node, *values) for name in RANDOM for c in find_calls(value, name))
@@ -145,15 +163,19 @@ def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
                 yield branch
 
 
-def _of_some_blocks(function: Function, block: str, *, of_grid: bool) -> Iterator[ast.If | ast.While]:
-    """Branches by what was reduced over one block, that write, or in a program of one block end it or set
-    anything; what a loop goes on with may be set by what each of its blocks has."""
+def _of_some_blocks(
+    function: Function, block: str, *, of_grid: bool
+) -> Iterator[ast.If | ast.While]:
+    """Branches by what was reduced over one block, that write, or in a program of one block end it
+    or set anything; what a loop goes on with may be set by what each of its blocks has."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
     for part in (function,) if of_grid else loops:
         made = _made_of(part, reductions)
         for branch in (n for n in ast.walk(part) if isinstance(n, ast.If | ast.While)):
-            ends = any(isinstance(n, ast.Return | ast.Break | ast.Continue) for n in ast.walk(branch))
+            ends = any(
+                isinstance(n, ast.Return | ast.Break | ast.Continue) for n in ast.walk(branch)
+            )
             writes = any(find_calls(branch, name) for name in WRITES)
             if (writes or ends or (of_grid and stored_names(branch))) and _comes(
                 branch.test, reductions, made
@@ -170,19 +192,30 @@ def _counting(cut: _Cut, function: Function) -> Iterator[ast.Call]:
     for call in find_calls(function, "atomic_add"):
         given = [*call.args[:3], *(k.value for k in call.keywords)]
         lanes = any(reach.of(one).axes for one in given)
-        if not lanes and id(call) not in once and not _comes(call, reduced, _made_of(function, reduced)):
+        if (
+            not lanes
+            and id(call) not in once
+            and not _comes(call, reduced, _made_of(function, reduced))
+        ):
             yield call
 
 
 def _plain(node: ast.expr) -> ast.expr:
     """Without a cast to another width."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "to"
+    ):
         node = node.func.value
     return node
 
 
 def _is_range(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("range", "static_range")
+    return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
+        "range",
+        "static_range",
+    )
 
 
 def _operands(node: ast.AST) -> Iterator[ast.expr]:
@@ -199,8 +232,8 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
 def _reduced_writes(
     function: Function, block: str, writes: list[ast.Call], *, of_grid: bool
 ) -> Iterator[ast.Call]:
-    """Writes of what was reduced over one block, or where that says to, and that no later block goes on
-    with, nor an atomic operation."""
+    """Writes of what was reduced over one block, or where that says to, and that no later block
+    goes on with, nor an atomic operation."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
     for write in writes:
@@ -210,7 +243,9 @@ def _reduced_writes(
         around = [loop for loop in loops if any(n is write for n in ast.walk(loop))]
         for part in (function,) if of_grid else around:
             made = _made_of(part, reductions)
-            for given in (one for one in (value, mask) if one is not None and _comes(one, reductions, made)):
+            for given in (
+                one for one in (value, mask) if one is not None and _comes(one, reductions, made)
+            ):
                 if given is value and atomic and not totals.is_visible(write, part, reductions):
                     continue
                 if of_grid or not sources(part, given, names=_of_data) & handed_on(part.body):
@@ -218,11 +253,16 @@ def _reduced_writes(
 
 
 def _made_of(part: Function | ast.For, calls: set[int]) -> set[str]:
-    """Names that these calls are part of, in this part of the kernel: behind a loop all blocks are in."""
+    """Names that these calls are part of, in this part of the kernel: behind a loop all blocks are
+    in."""
     within = {id(n) for n in ast.walk(part)} & calls
     names: set[str] = set()
     while True:
-        made = (n for n, values in assignments(part).items() if any(_comes(v, within, names) for v in values))
+        made = (
+            n
+            for n, values in assignments(part).items()
+            if any(_comes(v, within, names) for v in values)
+        )
         more = names.union(made)
         if more == names:
             return names
@@ -241,7 +281,9 @@ def handed_on(body: Sequence[ast.stmt]) -> set[str]:
         elif isinstance(statement, ast.AugAssign):
             found |= names_in(statement) - known
         else:
-            found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not is_set(n)} - known
+            found |= {
+                n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not is_set(n)
+            } - known
             known |= set(stored_names(statement))
     return found & set().union(*map(stored_names, body))
 
@@ -287,9 +329,12 @@ def _handed_on(kernel: KernelState, block: str) -> Iterator[ast.Call]:
 
 
 def _is_put_together(kernel: KernelState, cut: _Cut, store: ast.Call) -> bool:
-    """It writes one number for each block into memory that the launcher makes by the same block, and that
-    only totals and other kernels read. Where autotune chooses the block, the launcher does not know it."""
-    pointers = sources(kernel.function, store.args[0]) & kernel.pointers().keys() if store.args else set()
+    """It writes one number for each block into memory that the launcher makes by the same block,
+    and that only totals and other kernels read. Where autotune chooses the block, the launcher
+    does not know it."""
+    pointers = (
+        sources(kernel.function, store.args[0]) & kernel.pointers().keys() if store.args else set()
+    )
     launches = kernel.source.launches()
     if len(pointers) != 1 or not cut.tells(store.args[0]) or kernel.source.configs() is not None:
         return False

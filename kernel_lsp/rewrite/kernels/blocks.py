@@ -1,11 +1,10 @@
 """Block sizes that may be other ones: constexprs that cut an axis into pieces, each piece masked.
 
-`adjustable(kernel)` finds every constexpr P of which the text shows how it is used: offsets ``P * program +
-arange(0, P)`` under a grid of ``cdiv(extent, P)``, or a loop that advances by P, and every access that
-depends on P moves with program or loop. Where all of these are masked, any power of two means the same; where
-one is not, only sizes that divide today's do. Not covered: a constexpr that also selects code or sizes a
-tensor of the launcher.
-"""
+`adjustable(kernel)` finds every constexpr P of which the text shows how it is used: offsets ``P *
+program + arange(0, P)`` under a grid of ``cdiv(extent, P)``, or a loop that advances by P, and
+every access that depends on P moves with program or loop. Where all of these are masked, any power
+of two means the same; where one is not, only sizes that divide today's do. Not covered: a
+constexpr that also selects code or sizes a tensor of the launcher."""
 
 from __future__ import annotations
 
@@ -39,10 +38,12 @@ from kernel_lsp.rewrite.kernels.view import KernelState
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
 LEAST, MOST = 16, 8192
-"""Of a block's length: tl.dot needs 16, and no kernel holds more than some thousand numbers of a row."""
+"""Of a block's length: tl.dot needs 16, and no kernel holds more than some thousand numbers of a
+row."""
 BYTES = ("int8", "uint8", "float8")
 LEAST_OF_BYTES = 32
-"""tl.dot needs so many products of numbers of 8 bits (the compiler of Triton 3.9 says so for sm_90)."""
+"""tl.dot needs so many products of numbers of 8 bits (the compiler of Triton 3.9 says so for
+sm_90)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ class BlockParameter:
         """A guess first, where it may be; then today's, then the nearest."""
         found = [guess, self.value] if guess is not None and self._may_be(guess) else [self.value]
         for factor in (2, 4, 8, 16, 32):
-            found += [size for size in (self.value // factor, self.value * factor) if self._may_be(size)]
+            found += [
+                size for size in (self.value // factor, self.value * factor) if self._may_be(size)
+            ]
         return list(dict.fromkeys(found))
 
     def _may_be(self, size: int) -> bool:
@@ -93,14 +96,23 @@ def adjustable(kernel: KernelState) -> list[BlockParameter]:
             continue
         masked, least = _is_masked(kernel.function, name, moving), _least(kernel)
         if kernel.source.configs() is not None:
-            values = {config[name] for one in kernel.launched for config in one.configs if name in config}
+            values = {
+                config[name] for one in kernel.launched for config in one.configs if name in config
+            }
             if values and follows(kernel, name, why, None):
                 found.append(BlockParameter(name, max(values), masked, (), why, least=least))
         elif name in heuristics.decided_names(kernel):
-            # Today's heuristic follows the size at hand; without masks a constant may fit today's alone.
-            if masked and heuristics.may_be_constant(kernel, name) and follows(kernel, name, why, None):
+            # Today's heuristic follows the size at hand; without masks a constant may fit today's
+            # alone.
+            if (
+                masked
+                and heuristics.may_be_constant(kernel, name)
+                and follows(kernel, name, why, None)
+            ):
                 value = int(kernel.launched[0].constants[name])
-                found.append(BlockParameter(name, value, masked, (), why, decided=True, least=least))
+                found.append(
+                    BlockParameter(name, value, masked, (), why, decided=True, least=least)
+                )
         elif (places := _places(kernel, name, why)) is not None:
             value = int(kernel.launched[0].constants[name])
             found.append(BlockParameter(name, value, masked, tuple(places), why, least=least))
@@ -123,7 +135,11 @@ def _use(kernel: KernelState, name: str) -> str | None:
         parent = parents[-1]
         if isinstance(parent, ast.Call) and _attribute(parent) in ("arange", "cdiv"):
             loop = loop or (_attribute(parent) == "cdiv" and _in_range(parents))
-        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "range":
+        elif (
+            isinstance(parent, ast.Call)
+            and isinstance(parent.func, ast.Name)
+            and parent.func.id == "range"
+        ):
             if len(parent.args) != 3 or parent.args[2] is not node:
                 return None
             loop = True
@@ -160,7 +176,9 @@ def _attribute(call: ast.Call) -> str | None:
 
 
 def _in_range(parents: list[ast.AST]) -> bool:
-    return any(isinstance(p, ast.Call) and ast.unparse(p.func).split(".")[-1] == "range" for p in parents)
+    return any(
+        isinstance(p, ast.Call) and ast.unparse(p.func).split(".")[-1] == "range" for p in parents
+    )
 
 
 def _shapes(parents: list[ast.AST]) -> bool:
@@ -172,7 +190,10 @@ def _shapes(parents: list[ast.AST]) -> bool:
 def _is_place(kernel: KernelState, node: ast.expr) -> bool:
     """Where something is, rather than what: of no load, and of no number that is not whole."""
     names = sources(kernel.function, node)
-    values = [node, *(value for name in names for value in assignments(kernel.function).get(name, ()))]
+    values = [
+        node,
+        *(value for name in names for value in assignments(kernel.function).get(name, ())),
+    ]
     given = {name: one.arguments.get(name) for one in kernel.launched for name in names}
     return not any(find_calls(value, "load") for value in values) and not any(
         isinstance(number, float) for number in given.values()
@@ -180,17 +201,23 @@ def _is_place(kernel: KernelState, node: ast.expr) -> bool:
 
 
 def _is_program(function: Function, node: ast.expr) -> bool:
-    """A number of the program in its grid: tl.program_id, or a name that stands for (a part of) one."""
+    """A number of the program in its grid: tl.program_id, or a name that stands for (a part of)
+    one."""
     if find_calls(node, "program_id"):
         return True
-    values = [value for name in sources(function, node) for value in assignments(function).get(name, ())]
+    values = [
+        value for name in sources(function, node) for value in assignments(function).get(name, ())
+    ]
     return any(find_calls(value, "program_id") for value in values)
 
 
 def _moves(function: Function, moving: Moving) -> bool:
     """No access goes to one block alone, as one to a row that is held whole would."""
     pointers = ((access, operand(access, 0, "pointer")) for _, access in _accesses(function))
-    return all(pointer is not None and HELD not in moving.at(access, pointer) for access, pointer in pointers)
+    return all(
+        pointer is not None and HELD not in moving.at(access, pointer)
+        for access, pointer in pointers
+    )
 
 
 def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
@@ -200,8 +227,8 @@ def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
 
 
 def _is_masked(function: Function, name: str, moving: Moving) -> bool:
-    """Of all loads and stores that depend on the block. Offsets that are taken modulo something stay inside
-    what they are taken of, so a load through them needs no mask."""
+    """Of all loads and stores that depend on the block. Offsets that are taken modulo something
+    stay inside what they are taken of, so a load through them needs no mask."""
     if find_calls(function, "make_block_ptr") or find_calls(function, "make_tensor_descriptor"):
         return False
     for at, access in _accesses(function):
@@ -234,7 +261,9 @@ def _places(kernel: KernelState, name: str, why: str) -> list[ast.expr] | None:
         return None
     if isinstance(given, ast.Constant):
         others = [passed_value(kernel, other) for other in kernel.source.constexprs()]
-        inside = [n for n in constants(kernel.launcher, value) if not any(n is one for one in others)]
+        inside = [
+            n for n in constants(kernel.launcher, value) if not any(n is one for one in others)
+        ]
         cut = divisors(kernel.launcher, grid_of(kernel), value)
         if [n for n in inside if n not in cut]:
             return None  # the same number elsewhere may mean the same thing
@@ -249,18 +278,27 @@ def _places(kernel: KernelState, name: str, why: str) -> list[ast.expr] | None:
         return [given, *cut] if follows(kernel, name, why, value) else None
     if isinstance(given, ast.Name):
         said = find_assignments(kernel.launcher, given.id)
-        if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
+        if (
+            len(said) == 1
+            and isinstance(said[0].value, ast.Constant)
+            and said[0].value.value == value
+        ):
             return [said[0].value] if follows(kernel, given.id, why, None, name) else None
     if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
         return None  # a descriptor may have a block of this size
-    if given is not None and why == OF_LOOP and follows(kernel, ast.unparse(given), why, None, name):
+    if (
+        given is not None
+        and why == OF_LOOP
+        and follows(kernel, ast.unparse(given), why, None, name)
+    ):
         # However the launcher computes it: the loop alone knows it.
         return [given] if not _is_passed_elsewhere(kernel, given) else None
     return None
 
 
 def _is_passed_elsewhere(kernel: KernelState, given: ast.expr) -> bool:
-    """What is passed for the block is part of another argument, too: a flag or a count that fits it alone."""
+    """What is passed for the block is part of another argument, too: a flag or a count that fits
+    it alone."""
     call, text = kernel.source.launches()[0].call, ast.unparse(given)
     parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
     passed_by_name = [k.value for k in call.keywords if k.arg is None or k.arg in parameters]
@@ -268,7 +306,9 @@ def _is_passed_elsewhere(kernel: KernelState, given: ast.expr) -> bool:
     values = [v for one in others for v in parts(kernel.launcher, one)]
     named = set[str]().union(*(sources(kernel.launcher, one) for one in others))
     return text in named or any(
-        isinstance(n, ast.expr) and ast.unparse(n) == text for value in values for n in ast.walk(value)
+        isinstance(n, ast.expr) and ast.unparse(n) == text
+        for value in values
+        for n in ast.walk(value)
     )
 
 

@@ -1,10 +1,9 @@
 """A launcher's inputs where only what calls it has some: the caller is run as far as the launcher.
 
-`with_inputs(text, reached)` ends a program with a ``get_inputs()`` that makes the caller, calls it with its
-own inputs and hands on what it passes the launcher. Kernels that the caller launches before are launched
-there, too. Standard library only. Not covered: callers that catch every exception, and launchers that are
-methods of an object.
-"""
+`with_inputs(text, reached)` ends a program with a ``get_inputs()`` that makes the caller, calls it
+with its own inputs and hands on what it passes the launcher. Kernels that the caller launches
+before are launched there, too. Standard library only. Not covered: callers that catch every
+exception, and launchers that are methods of an object."""
 
 from __future__ import annotations
 
@@ -30,17 +29,22 @@ class Reached:
 
 
 def with_inputs(text: str, reached: Reached) -> str:
-    """``text`` holds caller and launcher. Raises RewriteError for an operator that cannot be applied."""
+    """``text`` holds caller and launcher. Raises RewriteError for an operator that cannot be
+    applied."""
     operator = operator_of(tree := ast.parse(text), reached.launcher)
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     owner, _, name = reached.launcher.rpartition(".")
     name = "forward" if operator is not None else name
-    has_context = operator is not None and len(operator.parameters) < len(operator.forward.args.args)
+    has_context = operator is not None and len(operator.parameters) < len(
+        operator.forward.args.args
+    )
     made = TEMPLATE.format(
         caller=reached.caller,
         launcher=reached.launcher,
         kept=f'vars({owner})["{name}"]' if owner else name,
-        set=f"{owner}.{name} = staticmethod(reached)" if owner else f'globals()["{name}"] = reached',
+        set=f"{owner}.{name} = staticmethod(reached)"
+        if owner
+        else f'globals()["{name}"] = reached',
         put_back=f"{owner}.{name} = original" if owner else f'globals()["{name}"] = original',
         first=int(has_context),
         arguments=_arguments("get_inputs", reached.workload.inputs, defined),

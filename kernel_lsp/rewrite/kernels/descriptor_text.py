@@ -1,8 +1,7 @@
 """The text of tensor descriptors: accesses by them in the kernel, their making in the launcher.
 
-`load` and `store` change an access into one that takes the descriptor where there is one; `guard` makes
-descriptors in calls that they fit, and leaves None else. Standard library only.
-"""
+`load` and `store` change an access into one that takes the descriptor where there is one; `guard`
+makes descriptors in calls that they fit, and leaves None else. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,7 +19,10 @@ def fresh(kernel: KernelState, wanted: str, made: Iterable[str]) -> str:
     """A name that neither function uses."""
     taken = {*made, *names_in(kernel.launcher), *names_in(kernel.function)}
     taken |= {
-        n.arg for f in (kernel.function, kernel.launcher) for n in ast.walk(f) if isinstance(n, ast.arg)
+        n.arg
+        for f in (kernel.function, kernel.launcher)
+        for n in ast.walk(f)
+        if isinstance(n, ast.arg)
     }
     names = (wanted, *(f"{wanted}_{i}" for i in range(2, 99)))
     return next(name for name in names if name not in taken)
@@ -45,7 +47,9 @@ def load(kernel: KernelState, one: DescribedTile, name: str) -> None:
 
 def store(kernel: KernelState, one: DescribedTile, name: str) -> None:
     call, tl = one.tile.call, places.language(kernel)
-    given = {k.arg: k.value for k in call.keywords} | dict(zip(("pointer", "value"), call.args, strict=False))
+    given = {k.arg: k.value for k in call.keywords} | dict(
+        zip(("pointer", "value"), call.args, strict=False)
+    )
     value = kernel.text(given["value"])
     if one.transposed:
         value = f"{tl}.trans({value})"
@@ -66,17 +70,23 @@ def guard(made: Mapping[str, DescribedTile]) -> list[str]:
     """Statements of the launcher that make the descriptors, or leave them None."""
     asked = _conditions(list(made.values()))
     return [
-        "# TMA copies whole tiles, from Hopper on and where addresses and rows are multiples of 16 bytes.",
+        "# TMA copies whole tiles, from Hopper on and where addresses and rows are multiples of "
+        "16 bytes.",
         f"{' = '.join(made)} = None",
         "if (",
         *(f"    {'and ' if place else ''}{text}" for place, text in enumerate(asked)),
         "):",
-        *(f"    {line}" for name, one in made.items() for line in _wrap_call(f"{name} = ", *one.descriptor)),
+        *(
+            f"    {line}"
+            for name, one in made.items()
+            for line in _wrap_call(f"{name} = ", *one.descriptor)
+        ),
     ]
 
 
 def _conditions(made: list[DescribedTile]) -> list[str]:
-    """What a descriptor asks of its tensor; of numbers and of the workload's blocks it has been seen."""
+    """What a descriptor asks of its tensor; of numbers and of the workload's blocks it has been
+    seen."""
     tensors = list(dict.fromkeys(one.tensor for one in made))
     first = tensors[0]  # on a CPU it is Triton's interpreter that reads descriptors
     capability = f"torch.cuda.get_device_capability({first}.device)[0]"
@@ -86,10 +96,19 @@ def _conditions(made: list[DescribedTile]) -> list[str]:
         own = [one for one in made if one.itemsize == size]
         found += _equal([f"{one.tensor}.element_size()" for one in own], size)
         found += _equal(
-            [f"{s} % {LINE // size}" for s in _unknown_names(s for one in own for s in one.strides)], 0
+            [
+                f"{s} % {LINE // size}"
+                for s in _unknown_names(s for one in own for s in one.strides)
+            ],
+            0,
         )
-        found += [f"{LINE // size} <= {b} <= {LONGEST}" for b in _unknown_names(one.block[-1] for one in own)]
-    found += [f"2 <= {b} <= {LONGEST}" for b in _unknown_names(b for one in made for b in one.block[:-1])]
+        found += [
+            f"{LINE // size} <= {b} <= {LONGEST}"
+            for b in _unknown_names(one.block[-1] for one in own)
+        ]
+    found += [
+        f"2 <= {b} <= {LONGEST}" for b in _unknown_names(b for one in made for b in one.block[:-1])
+    ]
     found += _equal(_unknown_names(one.unit for one in made if one.unit), 1)
     positive = _unknown_names(number for one in made for number in (*one.shape, *one.strides[:-1]))
     found += [f"{_of('min', positive)} > 0"] if positive else []

@@ -1,9 +1,8 @@
 """Tiles as tensor descriptors tell them: sizes in the launcher's words, corners in the kernel's.
 
-`described(kernel, tiles, call, stores)` reads one access. Standard library only. Not covered: tiles of which
-the launcher's text does not tell a size, and what must hold so that a descriptor may take an access' place
-(the skill triton-descriptors).
-"""
+`described(kernel, tiles, call, stores)` reads one access. Standard library only. Not covered:
+tiles of which the launcher's text does not tell a size, and what must hold so that a descriptor
+may take an access' place (the skill triton-descriptors)."""
 
 from __future__ import annotations
 
@@ -18,14 +17,16 @@ from kernel_lsp.rewrite.kernels.view import KernelState
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4}
 LINE = 16
-"""Bytes of which addresses and strides must be multiples, and the least that a row of a tile has."""
+"""Bytes of which addresses and strides must be multiples, and the least that a row of a tile
+has."""
 LONGEST = 256
 """Axis of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedTile:
-    """A tile with what launcher and kernel have to say of it. Axes are those of memory, outermost first."""
+    """A tile with what launcher and kernel have to say of it. Axes are those of memory, outermost
+    first."""
 
     tile: MemoryTile
     tensor: str
@@ -48,17 +49,26 @@ class DescribedTile:
         return "TensorDescriptor", f"{self.tensor}, [{shape}], [{strides}], [{block}]"
 
 
-def describe_tile(kernel: KernelState, tiles: Tiles, call: ast.Call, stores: bool) -> DescribedTile | None:
+def describe_tile(
+    kernel: KernelState, tiles: Tiles, call: ast.Call, stores: bool
+) -> DescribedTile | None:
     """None: it is no tile, or one of which a descriptor could not be told."""
     tile = tiles.tile(call, stores=stores)
-    if isinstance(tile, str) or not _is_always(tiles, call) or not all(map(tiles.begins_blocks, tile.axes)):
+    if (
+        isinstance(tile, str)
+        or not _is_always(tiles, call)
+        or not all(map(tiles.begins_blocks, tile.axes))
+    ):
         return None
     rows, columns = tile.axes
     transposed = _unit(kernel, columns.stride) is None
     axes = (columns, rows) if transposed else (rows, columns)
     unit, tensor = _unit(kernel, axes[1].stride), places.argument(kernel, tile.pointer)
     shape = [_number(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
-    strides, block = [_launcher_text(kernel, axes[0].stride)], [_size(kernel, a.block) for a in axes]
+    strides, block = (
+        [_launcher_text(kernel, axes[0].stride)],
+        [_size(kernel, a.block) for a in axes],
+    )
     corner = [_corner(tiles, a.start, call) for a in axes]
     if tile.batch is not None:
         grid, stride = tile.batch
@@ -93,7 +103,9 @@ def _is_always(tiles: Tiles, call: ast.Call) -> bool:
     """Each program gets there, so that the pointer is no tensor that may be left out."""
     node = tiles.parent(call)
     while node is not tiles.function:
-        if isinstance(node, ast.If | ast.While | ast.IfExp | ast.BoolOp | ast.Lambda | ast.FunctionDef):
+        if isinstance(
+            node, ast.If | ast.While | ast.IfExp | ast.BoolOp | ast.Lambda | ast.FunctionDef
+        ):
             return False
         node = tiles.parent(node)
     return True
@@ -131,7 +143,9 @@ def _size(kernel: KernelState, block: ast.expr) -> str | None:
     """Of a block, as the launcher says it."""
     if isinstance(block, ast.Name) and block.id in kernel.source.constexprs():
         return launch_constants.given_text(kernel, block.id)
-    return str(block.value) if isinstance(block, ast.Constant) and type(block.value) is int else None
+    return (
+        str(block.value) if isinstance(block, ast.Constant) and type(block.value) is int else None
+    )
 
 
 def _observed_value(kernel: KernelState, block: ast.expr) -> int | None:
@@ -178,7 +192,9 @@ def _factor(tiles: Tiles, one: Atom, at: ast.AST) -> str | None:
 
 def _name(tiles: Tiles, number: Terms, at: ast.AST) -> str | None:
     stored = (
-        n.id for n in ast.walk(tiles.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id
+        for n in ast.walk(tiles.function)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
     for name in dict.fromkeys(stored):
         if tiles.named(name, at) == number and not _is_wide(tiles, name):
@@ -189,4 +205,6 @@ def _name(tiles: Tiles, number: Terms, at: ast.AST) -> str | None:
 def _is_wide(tiles: Tiles, name: str) -> bool:
     """Some of what it comes from has 64 bits, which no corner may have."""
     names = sources(tiles.function, ast.Name(name, ast.Load()))
-    return any("int64" in ast.unparse(s) for n in names for s in find_assignments(tiles.function, n))
+    return any(
+        "int64" in ast.unparse(s) for n in names for s in find_assignments(tiles.function, n)
+    )

@@ -50,8 +50,9 @@ def _is_quiet_call(call: ast.Call, *, stores: bool) -> bool:
 
 
 def calls_that_may(kernel: KernelState, words: Sequence[str]) -> list[str]:
-    """Functions whose text has one of these words, of those that the kernel calls, directly or through one
-    another; also those of other files, of which nothing is known. Methods of its own values are none."""
+    """Functions whose text has one of these words, of those that the kernel calls, directly or
+    through one another; also those of other files, of which nothing is known. Methods of its own
+    values are none."""
     known = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef)}
     own = {
         *stored_names(kernel.function),

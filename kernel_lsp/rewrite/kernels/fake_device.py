@@ -1,10 +1,10 @@
-"""A launcher is followed where no GPU is: what it asks of one is answered, what it computes is guessed.
+"""A launcher is followed where no GPU is: what it asks of one is answered, what it computes is
+guessed.
 
-`on_a_gpu()` answers the questions that launchers and libraries ask of ``torch.cuda`` and of Triton's driver
-as an H200 would. `Guessing` is a dispatch mode for what only data could tell (``.item()``, ``if x.any()``):
-whoever uses it runs a launcher with different guesses, and believes only what is the same in all.
-Not covered: libraries that ask the driver through ctypes.
-"""
+`on_a_gpu()` answers the questions that launchers and libraries ask of ``torch.cuda`` and of
+Triton's driver as an H200 would. `Guessing` is a dispatch mode for what only data could tell
+(``.item()``, ``if x.any()``): whoever uses it runs a launcher with different guesses, and believes
+only what is the same in all. Not covered: libraries that ask the driver through ctypes."""
 
 from __future__ import annotations
 
@@ -91,12 +91,15 @@ def on_a_gpu() -> Iterator[None]:
 
 
 def _address(known: Callable[[torch.Tensor], int]) -> Callable[[torch.Tensor], int]:
-    """Of a fake tensor: one as torch's allocator gives them, another for each, a multiple of 512 bytes."""
+    """Of a fake tensor: one as torch's allocator gives them, another for each, a multiple of 512
+    bytes."""
 
     def data_ptr(tensor: torch.Tensor) -> int:
         if not isinstance(tensor, FakeTensor):
             return known(tensor)
-        return 512 * tensor.untyped_storage()._cdata + tensor.storage_offset() * tensor.element_size()
+        return (
+            512 * tensor.untyped_storage()._cdata + tensor.storage_offset() * tensor.element_size()
+        )
 
     return data_ptr
 
@@ -106,8 +109,14 @@ def _driver() -> Iterator[None]:
     """Triton's driver, where the machine has none of its own."""
     from triton.runtime import driver
 
-    properties = {"multiprocessor_count": PROPERTIES.multi_processor_count, "max_shared_mem": 232_448}
-    properties |= {"max_num_regs": PROPERTIES.regs_per_multiprocessor, "warpSize": PROPERTIES.warp_size}
+    properties = {
+        "multiprocessor_count": PROPERTIES.multi_processor_count,
+        "max_shared_mem": 232_448,
+    }
+    properties |= {
+        "max_num_regs": PROPERTIES.regs_per_multiprocessor,
+        "warpSize": PROPERTIES.warp_size,
+    }
     kept = driver._active
     driver.set_active(
         SimpleNamespace(

@@ -16,21 +16,26 @@ OF_GRID, OF_LOOP = "each program takes its own block", "a loop advances by it"
 
 
 def grid_of(kernel: KernelState) -> ast.expr:
-    """The grid's expression, looked up where it is a name; None as a constant: the text shows no launch."""
+    """The grid's expression, looked up where it is a name; None as a constant: the text shows no
+    launch."""
     launches = kernel.source.launches()
     return grid_said(kernel.launcher, launches[0].grid) if launches else ast.Constant(None)
 
 
-def follows(kernel: KernelState, said: str, why: str, literal: int | None, name: str | None = None) -> bool:
-    """A block per program needs ``cdiv(extent, block)`` along each axis of the grid that it is asked along, a
-    loop needs no mention of it."""
+def follows(
+    kernel: KernelState, said: str, why: str, literal: int | None, name: str | None = None
+) -> bool:
+    """A block per program needs ``cdiv(extent, block)`` along each axis of the grid that it is
+    asked along, a loop needs no mention of it."""
     grid, wanted = grid_of(kernel), {said, name or said}
 
     def mentioned(extent: ast.expr) -> bool:
         return any(
             (isinstance(b, ast.Name) and b.id in wanted)
             or (
-                isinstance(b, ast.Subscript) and isinstance(b.slice, ast.Constant) and b.slice.value in wanted
+                isinstance(b, ast.Subscript)
+                and isinstance(b.slice, ast.Constant)
+                and b.slice.value in wanted
             )
             or (literal is not None and isinstance(b, ast.Constant) and b.value == literal)
             for b in _blocks_of(kernel.launcher, extent)
@@ -42,16 +47,20 @@ def follows(kernel: KernelState, said: str, why: str, literal: int | None, name:
 
 
 def own_extent(kernel: KernelState, name: str) -> ast.expr | None:
-    """The grid's extent along the axis whose programs take the block; None: it is not seen which."""
+    """The grid's extent along the axis whose programs take the block; None: it is not seen
+    which."""
     found = _own_extents(kernel, name)
     return found[0] if len(found) == 1 else None
 
 
 def _own_extents(kernel: KernelState, name: str) -> list[ast.expr]:
-    """The grid's extents along the axes whose programs take the block, as far as it is seen which."""
+    """The grid's extents along the axes whose programs take the block, as far as it is seen
+    which."""
     function, grid = kernel.function, grid_of(kernel)
     grid = grid.body if isinstance(grid, ast.Lambda) else grid
-    products = [n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
+    products = [
+        n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)
+    ]
     reader = Reader(function)
     axes = {
         int(one.key.split()[0])
@@ -76,7 +85,9 @@ def _blocks_of(launcher: Function, grid: ast.expr) -> Iterator[ast.expr]:
         match node:
             case ast.Call(args=[_, block]) if node in _cdivs(node):
                 yield block
-            case ast.BinOp(left=left, op=ast.FloorDiv(), right=block) if _rounds_up(left, ast.unparse(block)):
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=block) if _rounds_up(
+                left, ast.unparse(block)
+            ):
                 yield block
             case ast.Call(func=func, args=[ast.BinOp(op=ast.Div(), right=block)]) if (
                 ast.unparse(func).split(".")[-1] == "ceil"
@@ -87,9 +98,13 @@ def _blocks_of(launcher: Function, grid: ast.expr) -> Iterator[ast.expr]:
 def _rounds_up(left: ast.expr, block: str) -> bool:
     """``extent + block - 1`` or ``extent + (block - 1)``."""
     match left:
-        case ast.BinOp(op=ast.Sub(), left=ast.BinOp(op=ast.Add(), right=right), right=ast.Constant(value=1)):
+        case ast.BinOp(
+            op=ast.Sub(), left=ast.BinOp(op=ast.Add(), right=right), right=ast.Constant(value=1)
+        ):
             return ast.unparse(right) == block
-        case ast.BinOp(op=ast.Add(), right=ast.BinOp(op=ast.Sub(), left=right, right=ast.Constant(value=1))):
+        case ast.BinOp(
+            op=ast.Add(), right=ast.BinOp(op=ast.Sub(), left=right, right=ast.Constant(value=1))
+        ):
             return ast.unparse(right) == block
     return False
 
@@ -110,7 +125,11 @@ def _names_of(launcher: Function, node: ast.expr) -> set[str]:
 
 
 def _cdivs(grid: ast.expr) -> list[ast.Call]:
-    return [n for n in ast.walk(grid) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("cdiv")]
+    return [
+        n
+        for n in ast.walk(grid)
+        if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("cdiv")
+    ]
 
 
 def constants(node: ast.AST, value: int) -> list[ast.expr]:

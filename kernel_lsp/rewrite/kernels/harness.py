@@ -1,10 +1,10 @@
 """The program by which a kernel is judged: its launcher, on copies of what it writes into.
 
-Standard library only. A launcher that returns fresh tensors is judged as it is, one that is a method of a
-module by a call of that. One that works in place could not be repeated on the same inputs, so a function is
-put around it that hands it copies and returns them with the result; rewrite and original pay for these
-copies alike. Not covered: tensors that a launcher reaches through containers or objects.
-"""
+Standard library only. A launcher that returns fresh tensors is judged as it is, one that is a
+method of a module by a call of that. One that works in place could not be repeated on the same
+inputs, so a function is put around it that hands it copies and returns them with the result;
+rewrite and original pay for these copies alike. Not covered: tensors that a launcher reaches
+through containers or objects."""
 
 from __future__ import annotations
 
@@ -14,19 +14,45 @@ from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Program, Target, TargetKind
-from kernel_lsp.rewrite.kernels.operators import AutogradOperator, applying, operator_of, said_launcher
-from kernel_lsp.rewrite.kernels.source import Function, KernelSource, find_assignments, launches, names_in
+from kernel_lsp.rewrite.kernels.operators import (
+    AutogradOperator,
+    applying,
+    operator_of,
+    said_launcher,
+)
+from kernel_lsp.rewrite.kernels.source import (
+    Function,
+    KernelSource,
+    find_assignments,
+    launches,
+    names_in,
+)
 
 ENTRY = "launch_on_copies"
-FRESH = ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "sum", "mean", "item", "size", "stride")
+FRESH = (
+    "clone",
+    "new_empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "sum",
+    "mean",
+    "item",
+    "size",
+    "stride",
+)
 """Methods whose result is no view of their tensor."""
 VIEWS = ("transpose", "permute", "reshape", "flatten", "squeeze", "unsqueeze", "view_as_real")
 """Functions of torch whose result may be a view of their first argument."""
-WRITES = ("store", *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")))
+WRITES = (
+    "store",
+    *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")),
+)
 
 
 def judged_program(program: Program, target: Target, launcher: str | None = None) -> Program:
-    """A target itself, or the launcher of a kernel, the first where none is named. Raises RewriteError."""
+    """A target itself, or the launcher of a kernel, the first where none is named. Raises
+    RewriteError."""
     if target.kind is not TargetKind.TRITON_KERNEL:
         return program
     if not target.launchers:
@@ -40,12 +66,15 @@ def judged_program(program: Program, target: Target, launcher: str | None = None
 
 
 def launching(program: Program, kernel: str, launcher: str) -> Program:
-    """The sliced program, entered by its launcher. Raises RewriteError where either is not there."""
+    """The sliced program, entered by its launcher. Raises RewriteError where either is not
+    there."""
     source = KernelSource.parse(program.source, kernel, launcher)
     operator = operator_of(source.tree, launcher)
     if operator is None and source.needs_object(launcher):
         return _of_module(program, source)
-    made = replace(program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher)
+    made = replace(
+        program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher
+    )
     copied = written_arguments(source)
     if operator is not None:
         around = _apply_text(source, operator, copied)
@@ -57,17 +86,21 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
 
 
 def _of_module(program: Program, source: KernelSource) -> Program:
-    """A method of a module is judged by a call of the module, with its parameters. Raises RewriteError."""
+    """A method of a module is judged by a call of the module, with its parameters. Raises
+    RewriteError."""
     owner = module_of(source.tree, source.launcher)
     remedy = "write a function that launches it, with a workload above it"
     if owner is None:
         raise RewriteError(
-            f"{source.kernel} is launched by {source.launcher}, a method, which is not called without its "
+            f"{source.kernel} is launched by {source.launcher}, a method, which is not called "
+            f"without its "
             f"object: {remedy}"
         )
     own = _parameters(source.function(source.launcher))[0].arg
     if written := [name for name in written_arguments(source) if name != own]:
-        raise RewriteError(f"{source.launcher} writes into what it is given ({', '.join(written)}): {remedy}")
+        raise RewriteError(
+            f"{source.launcher} writes into what it is given ({', '.join(written)}): {remedy}"
+        )
     kind = TargetKind.MODULE
     return replace(program, entry=owner, kind=kind, kernel=source.kernel, launcher=source.launcher)
 
@@ -102,7 +135,9 @@ def launcher_of(program: str, entry: str) -> str:
 def written_arguments(source: KernelSource) -> list[str]:
     """Parameters of the launcher that some kernel of the program stores into as they are given."""
     launcher = source.function(source.launcher)
-    kernels = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list}
+    kernels = {
+        n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list
+    }
     found: set[str] = set()
     for own_name, launch in launches(source.tree, launcher):
         if (kernel := kernels.get(own_name)) is None:
@@ -115,7 +150,8 @@ def written_arguments(source: KernelSource) -> list[str]:
 
 
 def _sharing(launcher: Function, value: ast.expr) -> set[str]:
-    """Names whose memory a value may be: followed through views, branches and functions of the same file."""
+    """Names whose memory a value may be: followed through views, branches and functions of the
+    same file."""
     found: set[str] = set()
     waiting = [value]
     while waiting:
@@ -152,14 +188,23 @@ def _assigned_to(launcher: Function, name: str) -> list[ast.expr]:
 
 
 def written_parameters(kernel: Function, helpers: Mapping[str, Function]) -> set[str]:
-    """Parameters that a stored-to address comes from, also in the functions of the program that it calls."""
+    """Parameters that a stored-to address comes from, also in the functions of the program that it
+    calls."""
     names = {a.arg for a in _parameters(kernel)}
     found: set[str] = set()
     for node in ast.walk(kernel):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITES:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in WRITES
+        ):
             target = node.args[0] if node.args else node.func.value
             found |= _bases(kernel, target) & names
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in helpers:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in helpers
+        ):
             helper = helpers[node.func.id]
             others = {name: one for name, one in helpers.items() if one is not helper}
             for name, value in _passed_values(node, helper):
@@ -172,7 +217,9 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
     """Names that an address starts from: the leftmost term of its sum, through assignments."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         node = node.left
-    if isinstance(node, ast.Call) and node.args:  # tl.make_block_ptr(base, …), tl.multiple_of(base, 16)
+    if (
+        isinstance(node, ast.Call) and node.args
+    ):  # tl.make_block_ptr(base, …), tl.multiple_of(base, 16)
         return _bases(kernel, node.args[0], depth)
     if not isinstance(node, ast.Name):
         return names_in(node)
@@ -181,7 +228,8 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
 
 
 def _passed_values(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
-    """What a call passes for each parameter; None: for one that its text does not tell (``*arguments``)."""
+    """What a call passes for each parameter; None: for one that its text does not tell
+    (``*arguments``)."""
     starred = any(isinstance(one, ast.Starred) for one in call.args)
     names = [None if starred else a.arg for a in _parameters(function)]
     by_place = zip([*names, *[None] * len(call.args)], call.args, strict=False)
@@ -195,14 +243,17 @@ def _parameters(function: Function) -> list[ast.arg]:
 def _defaults(function: Function) -> list[tuple[ast.arg, ast.expr]]:
     given = function.args
     last = [*given.posonlyargs, *given.args][-len(given.defaults) :] if given.defaults else []
-    named = [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
+    named = [
+        (a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None
+    ]
     return [*zip(last, given.defaults, strict=True), *named]
 
 
 def _around(launcher: Function, name: str, copied: list[str]) -> str:
     arguments = ast.unparse(launcher.args)
     passed = [
-        a.arg if a not in launcher.args.kwonlyargs else f"{a.arg}={a.arg}" for a in _parameters(launcher)
+        a.arg if a not in launcher.args.kwonlyargs else f"{a.arg}={a.arg}"
+        for a in _parameters(launcher)
     ]
     optional = {a.arg for a, default in _defaults(launcher) if ast.unparse(default) == "None"}
     copies = "".join(

@@ -1,9 +1,10 @@
-"""Constants and options that ``triton.heuristics`` decides: what may become a number, and where that stands.
+"""Constants and options that ``triton.heuristics`` decides: what may become a number, and where
+that stands.
 
-Triton lets a heuristic overrule what a launch passes, so a number stands in the decorator: a ``lambda`` that
-asks nothing takes the place of the one that computed. Order and all other heuristics stay. Standard library
-only. Not covered: several such decorators, and those beneath autotune.
-"""
+Triton lets a heuristic overrule what a launch passes, so a number stands in the decorator: a
+``lambda`` that asks nothing takes the place of the one that computed. Order and all other
+heuristics stay. Standard library only. Not covered: several such decorators, and those beneath
+autotune."""
 
 from __future__ import annotations
 
@@ -26,12 +27,18 @@ def decided_names(kernel: KernelState) -> set[str]:
 
 def readers(kernel: KernelState, name: str) -> list[str]:
     """Constants that are computed from it: they would be other ones, and may select other code."""
-    found = {n for one in kernel.launched for n in _constants(one) if name in one.decided[n] and n != name}
+    found = {
+        n
+        for one in kernel.launched
+        for n in _constants(one)
+        if name in one.decided[n] and n != name
+    }
     return sorted(found)
 
 
 def may_be_constant(kernel: KernelState, name: str) -> bool:
-    """A size of block: a number today, no other constant comes from it, nobody else launches the kernel."""
+    """A size of block: a number today, no other constant comes from it, nobody else launches the
+    kernel."""
     values = [one.constants.get(name) for one in kernel.launched]
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     return whole and len(set(values)) == 1 and proof_of(kernel, name).holds
@@ -100,7 +107,10 @@ def _constants(launch: Launched) -> list[str]:
 
 
 def _uses(kernel: KernelState) -> int:
-    return sum(isinstance(n, ast.Name) and n.id == kernel.source.kernel for n in ast.walk(kernel.source.tree))
+    return sum(
+        isinstance(n, ast.Name) and n.id == kernel.source.kernel
+        for n in ast.walk(kernel.source.tree)
+    )
 
 
 def _claim(name: str) -> str:

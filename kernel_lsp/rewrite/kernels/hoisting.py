@@ -1,9 +1,9 @@
 """Whether the accesses of a kernel go from block to block of an axis, statement by statement.
 
-`Moving(function, block).at(call, node)`: what a part of an access may be when the kernel comes there, one for
-each way that leads there: FREE of the block, HELD at one block, or it MOVES. What another branch sets, or a
-loop further down, says nothing of it. Standard library only. Not covered: how far a loop goes.
-"""
+`Moving(function, block).at(call, node)`: what a part of an access may be when the kernel comes
+there, one for each way that leads there: FREE of the block, HELD at one block, or it MOVES. What
+another branch sets, or a loop further down, says nothing of it. Standard library only. Not
+covered: how far a loop goes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ class Moving:
     def _of(self, node: ast.expr, names: Mapping[str, Places]) -> Places:
         """A name or a sum with the block's length is one block further."""
         further = isinstance(node, ast.Name | ast.BinOp) and self.block in names_in(node)
-        return frozenset((MOVES,)) if further and not find_calls(node, "arange") else self._part(node, names)
+        return (
+            frozenset((MOVES,))
+            if further and not find_calls(node, "arange")
+            else self._part(node, names)
+        )
 
     def _part(self, node: ast.AST, names: Mapping[str, Places]) -> Places:
         match node:
@@ -56,7 +60,9 @@ class Moving:
                 return frozenset((MOVES,))
         found = frozenset((FREE,))
         for child in ast.iter_child_nodes(node):
-            found = frozenset(max(one, other) for one in found for other in self._part(child, names))
+            found = frozenset(
+                max(one, other) for one in found for other in self._part(child, names)
+            )
         return found
 
     def _goes_through(self, node: ast.expr) -> bool:
@@ -115,9 +121,13 @@ class Moving:
             self._names |= dict.fromkeys(names_in(target), places)
 
     def _loop(
-        self, body: Sequence[ast.stmt], target: ast.expr | None = None, given: ast.expr | None = None
+        self,
+        body: Sequence[ast.stmt],
+        target: ast.expr | None = None,
+        given: ast.expr | None = None,
     ) -> None:
-        """Until its turns hand on the same. What it moves is in its first turn where it was set to before."""
+        """Until its turns hand on the same. What it moves is in its first turn where it was set to
+        before."""
         entry = dict(self._names)
         for _ in range(ROUNDS):
             head = dict(self._names)
@@ -134,7 +144,8 @@ class Moving:
             self._leave(entry, names_in(target))
 
     def _leave(self, entry: Mapping[str, Places], targets: set[str]) -> None:
-        """Behind a loop over the blocks its variable, and lanes that came with it, stay at the last one."""
+        """Behind a loop over the blocks its variable, and lanes that came with it, stay at the
+        last one."""
         for name, places in self._names.items():
             own = name in targets or bool(self._lanes.of(ast.Name(name)).axes)
             if own and MOVES in places and entry.get(name) != frozenset((MOVES,)):
@@ -143,7 +154,9 @@ class Moving:
 
 def _either(one: Mapping[str, Places], other: Mapping[str, Places]) -> dict[str, Places]:
     """Behind two branches; a name that only one of them knows is not read behind the other."""
-    return {name: one.get(name, frozenset()) | other.get(name, frozenset()) for name in {**one, **other}}
+    return {
+        name: one.get(name, frozenset()) | other.get(name, frozenset()) for name in {**one, **other}
+    }
 
 
 def _handed_on(entry: Mapping[str, Places], end: Mapping[str, Places]) -> dict[str, Places]:

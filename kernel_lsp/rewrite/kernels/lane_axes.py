@@ -1,9 +1,9 @@
 """Along which axes of a kernel's values the lanes of one block lie, and what is reduced over them.
 
-`Reach(function, block).reductions()`: every call that puts lanes of the block together, or hands them on from
-one to the next. Axes are read from the text: ranges, `[:, None]`, products, transposes. Standard library
-only. Not covered: reshaped values (their lanes lie where they lay), and what a kernel's own functions do.
-"""
+`Reach(function, block).reductions()`: every call that puts lanes of the block together, or hands
+them on from one to the next. Axes are read from the text: ranges, `[:, None]`, products,
+transposes. Standard library only. Not covered: reshaped values (their lanes lie where they lay),
+and what a kernel's own functions do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from kernel_lsp.rewrite.kernels.source import Function, assignments, names_in, o
 
 SHAPES = ("zeros", "full", "empty")
 AXES = {
-    **dict.fromkeys(("sum", "max", "min", "xor_sum", "argmax", "argmin", "reduce", "reduce_or"), None),
+    **dict.fromkeys(
+        ("sum", "max", "min", "xor_sum", "argmax", "argmin", "reduce", "reduce_or"), None
+    ),
     **dict.fromkeys(("cumsum", "cumprod", "associative_scan"), 0),
     **dict.fromkeys(("sort", "topk", "flip", "softmax"), -1),
 }
-"""Calls that put lanes together or into an order, and the axis along which they do, unsaid; None: all."""
+"""Calls that put lanes together or into an order, and the axis along which they do, unsaid; None:
+all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,26 @@ class Reach:
                 return _swap_axes(self.of(value))
             case ast.Call(func=ast.Attribute(attr=name)) if not _is_program(name):
                 return self._called(name, node)
-            case ast.Tuple() | ast.List() | ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.BoolOp():
-                return self._together(c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))
+            case (
+                ast.Tuple()
+                | ast.List()
+                | ast.BinOp()
+                | ast.UnaryOp()
+                | ast.Compare()
+                | ast.BoolOp()
+            ):
+                return self._together(
+                    c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)
+                )
             case ast.IfExp(body=body, orelse=orelse):
                 return self._together((body, orelse))
             case ast.Call(func=ast.Name()):
                 return self._together(_arguments(node))
         return LaneAxes()
 
-    def _together(self, nodes: Iterator[ast.expr] | tuple[ast.expr, ...] | list[ast.expr]) -> LaneAxes:
+    def _together(
+        self, nodes: Iterator[ast.expr] | tuple[ast.expr, ...] | list[ast.expr]
+    ) -> LaneAxes:
         found = LaneAxes()
         for one in nodes:
             found = found.with_(self.of(one))
@@ -120,11 +134,16 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
     """What is computed with: also the value whose method is called."""
     method = isinstance(call.func, ast.Attribute) and not _is_language(call.func.value)
     own = [call.func.value] if method and isinstance(call.func, ast.Attribute) else []
-    return [*own, *call.args, *(k.value for k in call.keywords if k.arg not in ("axis", "dim", "dtype"))]
+    return [
+        *own,
+        *call.args,
+        *(k.value for k in call.keywords if k.arg not in ("axis", "dim", "dtype")),
+    ]
 
 
 def _is_language(node: ast.expr) -> bool:
-    """``tl`` or a module of it, by any name: a value is a name that the kernel sets, or a computed one."""
+    """``tl`` or a module of it, by any name: a value is a name that the kernel sets, or a computed
+    one."""
     return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).split(".")[0] in (
         "tl",
         "language",
@@ -135,7 +154,9 @@ def _is_language(node: ast.expr) -> bool:
 
 def _axis(call: ast.Call) -> int | None:
     assert isinstance(call.func, ast.Attribute)
-    said = operand(call, 1 if _is_language(call.func.value) else 0, "axis") or operand(call, 9, "dim")
+    said = operand(call, 1 if _is_language(call.func.value) else 0, "axis") or operand(
+        call, 9, "dim"
+    )
     if said is None:
         return AXES[call.func.attr]
     try:
@@ -148,7 +169,9 @@ def _axis(call: ast.Call) -> int | None:
 def _place_axes(lanes: LaneAxes, place: ast.expr) -> LaneAxes:
     """``[:, None]``: each slice is the next of the value's own axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
-    if not all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts):
+    if not all(
+        isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts
+    ):
         return lanes
     own = [at for at, part in enumerate(parts) if isinstance(part, ast.Slice)]
     return LaneAxes(len(parts), frozenset(own[a] for a in lanes.axes if a < len(own)))

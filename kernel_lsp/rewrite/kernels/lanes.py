@@ -1,9 +1,8 @@
 """Lanes of a tile that hold other numbers than before: do they ever leave the kernel?
 
-`escape(kernel, tiles, changed)` follows them from loads through arithmetic, products and loops to the stores,
-whose masks must leave them out. Standard library only. Not covered: reductions of such lanes, and branches
-that depend on them; both count as escapes.
-"""
+`escape(kernel, tiles, changed)` follows them from loads through arithmetic, products and loops to
+the stores, whose masks must leave them out. Standard library only. Not covered: reductions of such
+lanes, and branches that depend on them; both count as escapes."""
 
 from __future__ import annotations
 
@@ -64,14 +63,18 @@ class _LaneFlow:
                 while before != self.names:  # a turn only adds lanes, of finitely many
                     before = dict(self.names)
                     self.run(body)
-                    self.names = {n: before.get(n, NONE) | self.names.get(n, NONE) for n in self.names}
+                    self.names = {
+                        n: before.get(n, NONE) | self.names.get(n, NONE) for n in self.names
+                    }
             case ast.Expr(
                 value=ast.Call(func=ast.Attribute(value=ast.Name(id=self.tl), attr="store")) as call
             ):
                 self._store(call)
             case _:
                 self._unseen(statement)
-                stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _is_set(n)}
+                stored = {
+                    n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _is_set(n)
+                }
                 if any(self.names.get(n) for n in stored):
                     raise _Escapes(_describe_node(statement))
 
@@ -105,11 +108,14 @@ class _LaneFlow:
             case ast.Attribute(value=value, attr="T"):
                 return _swap_axes(self.of(value))
             case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=self.tl), attr="trans"), args=[value], keywords=[]
+                func=ast.Attribute(value=ast.Name(id=self.tl), attr="trans"),
+                args=[value],
+                keywords=[],
             ):
                 return _swap_axes(self.of(value))
             case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=self.tl), attr="dot"), args=[left, right, *rest]
+                func=ast.Attribute(value=ast.Name(id=self.tl), attr="dot"),
+                args=[left, right, *rest],
             ):
                 return self._product(node, left, right, rest)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=self.tl), attr=name), args=args) if (
@@ -123,8 +129,11 @@ class _LaneFlow:
         self._unseen_below(node)
         return NONE
 
-    def _product(self, node: ast.Call, left: ast.expr, right: ast.expr, rest: list[ast.expr]) -> Lanes:
-        """Row by row of the left, column by column of the right; what is summed over must be the same."""
+    def _product(
+        self, node: ast.Call, left: ast.expr, right: ast.expr, rest: list[ast.expr]
+    ) -> Lanes:
+        """Row by row of the left, column by column of the right; what is summed over must be the
+        same."""
         rows, columns = self.of(left), self.of(right)
         if any(axis == 1 for axis, _ in rows) or any(axis == 0 for axis, _ in columns):
             raise _Escapes(_describe_node(node))

@@ -1,8 +1,8 @@
 """Constants of a kernel that its launcher decides by the sizes of each call.
 
-`add` makes a constexpr parameter with a default that is always right, so that other launchers of the kernel
-need not know of it, and passes it in the one launch that was read. Not covered: launches with ``*arguments``.
-"""
+`add` makes a constexpr parameter with a default that is always right, so that other launchers of
+the kernel need not know of it, and passes it in the one launch that was read. Not covered:
+launches with ``*arguments``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Constant:
 
 
 def fits(kernel: KernelState) -> bool:
-    """The kernel is launched once in its launcher, as its text shows, and can have one more parameter."""
+    """The kernel is launched once in its launcher, as its text shows, and can have one more
+    parameter."""
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched or _end_of_signature(kernel) is None:
         return False
@@ -39,7 +40,9 @@ def fits(kernel: KernelState) -> bool:
 
 def is_free(kernel: KernelState, name: str) -> bool:
     """The kernel uses no such name yet."""
-    used = names_in(kernel.function) | {n.arg for n in ast.walk(kernel.function) if isinstance(n, ast.arg)}
+    used = names_in(kernel.function) | {
+        n.arg for n in ast.walk(kernel.function) if isinstance(n, ast.arg)
+    }
     return name not in used
 
 
@@ -59,7 +62,8 @@ def add(kernel: KernelState, constants: Sequence[Constant]) -> None:
     assert end is not None
     indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)
     lines = "".join(
-        f",\n{indent}# {one.meaning}\n{indent}{one.name}: {kind} = {one.default}" for one in constants
+        f",\n{indent}# {one.meaning}\n{indent}{one.name}: {kind} = {one.default}"
+        for one in constants
     )
     closing = "\n" + indent[4:] if end.lineno == kernel.function.lineno else ""
     kernel.replace(end, kernel.text(end) + lines + closing)
@@ -68,7 +72,9 @@ def add(kernel: KernelState, constants: Sequence[Constant]) -> None:
     if call.lineno == call.end_lineno and all(k.arg for k in call.keywords):
         relaunch(kernel, {}, passed_on)
         return
-    last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.lineno, n.col_offset))
+    last = max(
+        [*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.lineno, n.col_offset)
+    )
     kernel.replace(last, ", ".join([kernel.text(last), *passed_on]))
 
 

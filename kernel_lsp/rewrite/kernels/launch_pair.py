@@ -1,8 +1,9 @@
-"""A kernel with one launch of it: what it is passed and accesses, in terms of the launcher's tensors.
+"""A kernel with one launch of it: what it is passed and accesses, in terms of the launcher's
+tensors.
 
-So that two kernels can be compared by text: what stands for the same expression of the launcher's arguments
-and tensors has the same words in both, and what cannot be had is unlike anything. Standard library only. Not
-covered: launches with ``*`` or ``**``, addresses that come from a load.
+So that two kernels can be compared by text: what stands for the same expression of the launcher's
+arguments and tensors has the same words in both, and what cannot be had is unlike anything.
+Standard library only. Not covered: launches with ``*`` or ``**``, addresses that come from a load.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Side:
         return "?" if given is None else ast.unparse(launchers.settle_names(self.launcher, given))
 
     def address(self, node: ast.expr | None) -> str:
-        """An expression of the kernel with all names put in, sums in one order; where that is impossible it
-        is unlike any other."""
+        """An expression of the kernel with all names put in, sums in one order; where that is
+        impossible it is unlike any other."""
         if node is None:
             return "None"
         text = " + ".join(sorted(_terms(_ExpandedNames(self).visit(copy.deepcopy(node)))))
@@ -93,7 +94,9 @@ class _ExpandedNames(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id in self.side.passed:
             return ast.Name(f"<{self.side.told(node.id)}>", ast.Load())
-        stored = [n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id]
+        stored = [
+            n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id
+        ]
         if all(isinstance(n.ctx, ast.Load) for n in stored):
             return node
         value = only_value(self.side.kernel, node.id)

@@ -1,8 +1,8 @@
-"""A kernel as a record without text (records.KernelView): what it does, in which blocks, how it is launched.
+"""A kernel as a record without text (records.KernelView): what it does, in which blocks, how it is
+launched.
 
-How many elements a load takes is the product of the ranges that its address comes from. Standard library
-only. Not covered: blocks whose size is computed in the kernel.
-"""
+How many elements a load takes is the product of the ranges that its address comes from. Standard
+library only. Not covered: blocks whose size is computed in the kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def describe_launch(kernel: KernelState) -> KernelView:
         loaded=_count_elements(kernel, largest) if largest else 1,
         consecutive=_consecutive(kernel, largest) if largest else 1,
         held=max(
-            (_count_held(kernel, call) for name in MADE for call in find_calls(kernel.function, name)),
+            (
+                _count_held(kernel, call)
+                for name in MADE
+                for call in find_calls(kernel.function, name)
+            ),
             default=0,
         ),
         masked=sum(_says(call, "mask") for call in accesses),
@@ -76,8 +80,8 @@ def _forms(kernel: KernelState) -> Iterator[Form]:
 
 
 def _count_elements(kernel: KernelState, access: ast.Call) -> int:
-    """Elements that it reads or writes; a name that stands for several ranges, of two loops say, counts
-    once."""
+    """Elements that it reads or writes; a name that stands for several ranges, of two loops say,
+    counts once."""
     address = operand(access, 0, "pointer")
     if address is None:
         return 1
@@ -85,7 +89,9 @@ def _count_elements(kernel: KernelState, access: ast.Call) -> int:
     for name in sources(kernel.function, address):
         values = assignments(kernel.function).get(name, ())
         found.append(
-            max((_extent(kernel, one) for v in values for one in find_calls(v, "arange")), default=1)
+            max(
+                (_extent(kernel, one) for v in values for one in find_calls(v, "arange")), default=1
+            )
         )
     return math.prod(found)
 
@@ -101,7 +107,9 @@ def _consecutive(kernel: KernelState, access: ast.Call) -> int:
         if len(product) == 1 and times == 1
     ]
     lanes = [atom.node for atom in alone if isinstance(atom.node, ast.Call) and "lane" in atom.kind]
-    plain = [atom.node for atom in alone if isinstance(atom.node, ast.Call) and atom.kind == "arange"]
+    plain = [
+        atom.node for atom in alone if isinstance(atom.node, ast.Call) and atom.kind == "arange"
+    ]
     return max((_extent(kernel, one) for one in (*lanes, *plain)), default=1)
 
 

@@ -1,4 +1,5 @@
-"""What one launch of a kernel was seen to pass. Standard library only; launching.py follows the launcher."""
+"""What one launch of a kernel was seen to pass. Standard library only; launching.py follows the
+launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class Pointer:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     argument: str | None = None
-    """Name of the launcher's own argument that it is, or is a view of; None: made by the launcher."""
+    """Name of the launcher's own argument that it is, or is a view of; None: made by the
+    launcher."""
 
     @property
     def contiguous(self) -> bool:
@@ -48,4 +50,5 @@ class Launched:
     configs: tuple[dict[str, Any], ...] = ()
     """Of autotune: constants and options together, each a choice."""
     decided: dict[str, frozenset[str]] = field(default_factory=dict)
-    """What ``triton.heuristics`` decided: a constant or an option, and what it was computed from."""
+    """What ``triton.heuristics`` decided: a constant or an option, and what it was computed
+    from."""

@@ -1,4 +1,5 @@
-"""What a launcher's text says of what it passes: tensors that it makes and that lie apart, sizes, the grid.
+"""What a launcher's text says of what it passes: tensors that it makes and that lie apart, sizes,
+the grid.
 
 Standard library only. Not covered: what one call of it was seen to pass (launching.py).
 """
@@ -10,7 +11,14 @@ import copy
 from collections.abc import Mapping
 
 from kernel_lsp.rewrite.kernels.places import argument, passed_arguments
-from kernel_lsp.rewrite.kernels.source import Function, grid_said, is_set, names_in, only_value, sources
+from kernel_lsp.rewrite.kernels.source import (
+    Function,
+    grid_said,
+    is_set,
+    names_in,
+    only_value,
+    sources,
+)
 from kernel_lsp.rewrite.kernels.view import KernelState
 
 ALLOCATIONS = frozenset(
@@ -22,7 +30,8 @@ ALLOCATIONS = frozenset(
 
 
 def repeatable(node: ast.expr | None) -> bool:
-    """Its text may be evaluated once more: names, numbers, sizes of tensors and arithmetic of them."""
+    """Its text may be evaluated once more: names, numbers, sizes of tensors and arithmetic of
+    them."""
     match node:
         case ast.Name() | ast.Constant():
             return True
@@ -35,11 +44,15 @@ def repeatable(node: ast.expr | None) -> bool:
         case ast.UnaryOp(operand=inner):
             return repeatable(inner)
         case ast.Call(
-            func=ast.Attribute(value=inner, attr="size" | "numel" | "stride"), args=args, keywords=[]
+            func=ast.Attribute(value=inner, attr="size" | "numel" | "stride"),
+            args=args,
+            keywords=[],
         ):
             return repeatable(inner) and all(repeatable(a) for a in args)
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(), attr="cdiv") | ast.Name(id="cdiv"), args=args, keywords=[]
+            func=ast.Attribute(value=ast.Name(), attr="cdiv") | ast.Name(id="cdiv"),
+            args=args,
+            keywords=[],
         ):
             return all(repeatable(a) for a in args)
     return False
@@ -59,8 +72,9 @@ def allocates(launcher: Function, name: str) -> bool:
 
 
 def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
-    """Two tensors of the launcher never meet in memory: it made one, and the other does not come from that.
-    Observed tensors would not say it: a launcher that writes in place is observed on copies."""
+    """Two tensors of the launcher never meet in memory: it made one, and the other does not come
+    from that. Observed tensors would not say it: a launcher that writes in place is observed on
+    copies."""
     return any(
         isinstance(here, ast.Name)
         and allocates(launcher, here.id)
@@ -76,8 +90,8 @@ def separate(kernel: KernelState, one: str, other: str) -> bool:
 
 
 def settle_names(launcher: Function, node: ast.expr) -> ast.expr:
-    """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like another
-    as that one's, so that equal texts are equal values."""
+    """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like
+    another as that one's, so that equal texts are equal values."""
     return _Settled(launcher).visit(copy.deepcopy(node))
 
 
@@ -100,9 +114,11 @@ class _Settled(ast.NodeTransformer):
         return node
 
 
-def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) -> tuple[str, ...] | None:
-    """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
-    they cannot be had, or are more than ``most``."""
+def grid(
+    launcher: Function, function: Function, call: ast.Call, most: int = 2
+) -> tuple[str, ...] | None:
+    """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for
+    BLOCK; None: they cannot be had, or are more than ``most``."""
     if not isinstance(call.func, ast.Subscript):
         return None  # it is said elsewhere, and may be more than one launch's
     said = grid_said(launcher, call.func.slice)
@@ -110,7 +126,11 @@ def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) 
     if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
         meta, said = said.args.args[0].arg, said.body
     given = passed_arguments(function, call)
-    if not isinstance(said, ast.Tuple | ast.List) or not 1 <= len(said.elts) <= most or given is None:
+    if (
+        not isinstance(said, ast.Tuple | ast.List)
+        or not 1 <= len(said.elts) <= most
+        or given is None
+    ):
         return None
     made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
     known = all(repeatable(extent) and steady(launcher, names_in(extent)) for extent in made)
@@ -118,15 +138,20 @@ def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) 
 
 
 def steady(launcher: Function, names: set[str]) -> bool:
-    """Sizes of these mean the same anywhere in the launcher: a name is set once, an argument never, except to
-    its contiguous self."""
+    """Sizes of these mean the same anywhere in the launcher: a name is set once, an argument
+    never, except to its contiguous self."""
     arguments = {a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg)}
     kept = {
         id(n.targets[0])
         for n in ast.walk(launcher)
-        if isinstance(n, ast.Assign) and ast.unparse(n.value) == f"{ast.unparse(n.targets[0])}.contiguous()"
+        if isinstance(n, ast.Assign)
+        and ast.unparse(n.value) == f"{ast.unparse(n.targets[0])}.contiguous()"
     }
-    stored = [n.id for n in ast.walk(launcher) if isinstance(n, ast.Name) and is_set(n) and id(n) not in kept]
+    stored = [
+        n.id
+        for n in ast.walk(launcher)
+        if isinstance(n, ast.Name) and is_set(n) and id(n) not in kept
+    ]
     return all(stored.count(n) <= (0 if n in arguments else 1) for n in names)
 
 

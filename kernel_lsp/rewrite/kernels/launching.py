@@ -1,11 +1,11 @@
 """What a launcher launches: run on fake tensors, with every launch written down instead of made.
 
-`observe(program, workload) -> tuple[Launched, ...]`. Nothing is computed and nothing of the user's size is
-allocated. What only data tells is guessed twice, and unknown where the guess shows in a launch.
-Wrappers around a kernel (autotune, its subclasses, heuristics, a library's own) are followed to the kernel.
-Not covered: launchers whose next launch depends on what an earlier one computed, and what is launched by
-anything but ``JITFunction.run``, such as compiled kernels that a launcher keeps.
-"""
+`observe(program, workload) -> tuple[Launched, ...]`. Nothing is computed and nothing of the user's
+size is allocated. What only data tells is guessed twice, and unknown where the guess shows in a
+launch. Wrappers around a kernel (autotune, its subclasses, heuristics, a library's own) are
+followed to the kernel. Not covered: launchers whose next launch depends on what an earlier one
+computed, and what is launched by anything but ``JITFunction.run``, such as compiled kernels that a
+launcher keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, TargetKind, Workload
-from kernel_lsp.rewrite.capture.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.capture.loading import (
+    OnCpu,
+    construct,
+    conversions,
+    execute,
+    lookup,
+    make_arguments,
+)
 from kernel_lsp.rewrite.kernels.fake_device import Guessing, on_a_gpu
 from kernel_lsp.rewrite.kernels.heuristics import ObservedArguments
 from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
@@ -41,7 +48,9 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
     if bool in guess.asked:
         try:
             otherwise = _follow_launches(program, workload, Guessing(1, holds=False))
-        except CaptureError:  # an assertion about values: where it does not hold, nothing is launched
+        except (
+            CaptureError
+        ):  # an assertion about values: where it does not hold, nothing is launched
             otherwise = found
         found = _alike(program, found, otherwise)
     if guess.asked - {bool}:
@@ -56,7 +65,12 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
 
 def _follow_launches(program: Program, workload: Workload, guess: Guessing) -> list[Launched]:
     found: list[Launched] = []
-    with FakeTensorMode(allow_non_fake_inputs=True), OnCpu(), conversions(), warnings.catch_warnings():
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        OnCpu(),
+        conversions(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         with on_a_gpu():
             namespace = execute(program.source)
@@ -86,11 +100,13 @@ def _callable(found: Any, namespace: dict[str, Any], program: Program, workload:
 
 
 def _alike(program: Program, first: list[Launched], second: list[Launched]) -> list[Launched]:
-    """What both guesses saw; a number that changed with the guess is unknown. Raises CaptureError."""
+    """What both guesses saw; a number that changed with the guess is unknown. Raises
+    CaptureError."""
     facts = [[replace(one, arguments={}) for one in launches] for launches in (first, second)]
     if facts[0] != facts[1]:
         raise CaptureError(
-            f"{_launcher(program)} chooses what it launches by values (.item() or a condition on a tensor)",
+            f"{_launcher(program)} chooses what it launches by values (.item() or a condition on "
+            f"a tensor)",
             "launch the kernel from a function whose launches follow from shapes alone",
         )
     return [
@@ -129,7 +145,8 @@ def _storage(tensor: torch.Tensor) -> int:
 
 @contextlib.contextmanager
 def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[None]:
-    """Launches go into ``found``. The interpreter's class is another one; autotune stands before both."""
+    """Launches go into ``found``. The interpreter's class is another one; autotune stands before
+    both."""
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
@@ -139,7 +156,9 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
         chosen = {name for config in self.configs for name in config.kwargs}
         self.best_config = self.configs[0]  # libraries read it after a launch
         kernel, decided = _unwrap_kernel(self.fn)
-        found.append(_describe_launch(kernel, args, kwargs, owners, tuple(configs), chosen | decided))
+        found.append(
+            _describe_launch(kernel, args, kwargs, owners, tuple(configs), chosen | decided)
+        )
         return _Compiled(found)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +195,8 @@ def _subclasses(kind: Any) -> list[Any]:
 
 
 def _unwrap_kernel(wrapper: Any) -> tuple[Any, set[str]]:
-    """The kernel that autotune stands before, and the constants that heuristics between them decide."""
+    """The kernel that autotune stands before, and the constants that heuristics between them
+    decide."""
     decided: set[str] = set()
     while hasattr(wrapper.fn, "fn"):
         decided |= set(getattr(wrapper, "values", ()))
@@ -206,7 +226,10 @@ def _describe_launch(
     signature = inspect.signature(kernel.fn)
     names = tuple(signature.parameters)
     constexprs = {n for n, note in kernel.fn.__annotations__.items() if "constexpr" in str(note)}
-    given = {**dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in names}}
+    given = {
+        **dict(zip(names, args, strict=False)),
+        **{k: v for k, v in kwargs.items() if k in names},
+    }
     filled = {
         name: given.get(name, parameter.default)
         for name, parameter in signature.parameters.items()
@@ -214,7 +237,9 @@ def _describe_launch(
     }
     grid = kwargs.get("grid")
     if callable(grid):
-        grid = None if chosen else grid({**filled, **{k: kwargs[k] for k in OPTIONS if k in kwargs}})
+        grid = (
+            None if chosen else grid({**filled, **{k: kwargs[k] for k in OPTIONS if k in kwargs}})
+        )
     return Launched(
         kernel=kernel.fn.__qualname__,
         arguments={n: _describe_value(v, owners) for n, v in filled.items() if n not in constexprs},

@@ -1,7 +1,8 @@
-"""Where a skill nearly applies to a Triton kernel: what it looks for is there, and one precondition fails.
+"""Where a skill nearly applies to a Triton kernel: what it looks for is there, and one
+precondition fails.
 
-Not covered: what matchers leave without a word, and how long anything takes (a kernel has no estimate).
-"""
+Not covered: what matchers leave without a word, and how long anything takes (a kernel has no
+estimate)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def nearly(kernel: KernelState, rewrites: Mapping[str, ModuleType]) -> tuple[Nea
 def _of_skill(kernel: KernelState, name: str, module: ModuleType) -> list[tuple[float, NearMiss]]:
     """With what each would gain."""
     try:
-        return [(m.benefit or 0.0, _miss(kernel, name, broken)) for m, broken in _single(kernel, module)]
+        return [
+            (m.benefit or 0.0, _miss(kernel, name, broken)) for m, broken in _single(kernel, module)
+        ]
     except Exception:  # a skill is somebody's code; its note was made where it was matched
         return []
 

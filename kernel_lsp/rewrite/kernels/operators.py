@@ -1,9 +1,10 @@
-"""Launchers that are ``forward`` or ``backward`` of a ``torch.autograd.Function``: how a program calls them.
+"""Launchers that are ``forward`` or ``backward`` of a ``torch.autograd.Function``: how a program
+calls them.
 
-Standard library only. A forward is judged by ``Op.apply``, so with gradients where its inputs have some; a
-backward by the gradients of ``Op.apply`` for one upstream gradient, the output itself: other values for every
-trial at no cost, which ones would not be. Not covered: double backward, and Functions in containers.
-"""
+Standard library only. A forward is judged by ``Op.apply``, so with gradients where its inputs have
+some; a backward by the gradients of ``Op.apply`` for one upstream gradient, the output itself:
+other values for every trial at no cost, which ones would not be. Not covered: double backward, and
+Functions in containers."""
 
 from __future__ import annotations
 
@@ -38,13 +39,18 @@ def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
     if found is None or not any(ast.unparse(base) in FUNCTIONS for base in found.bases):
         return None
     methods = {n.name: n for n in found.body if isinstance(n, ast.FunctionDef)}
-    static = [m for m in methods.values() if any(ast.unparse(d) == "staticmethod" for d in m.decorator_list)]
+    static = [
+        m
+        for m in methods.values()
+        if any(ast.unparse(d) == "staticmethod" for d in m.decorator_list)
+    ]
     if methods.get("forward") not in static or methods[method] not in static:
         raise RewriteError(f"{name} has no static forward of its own", "write it as @staticmethod")
     forward, given = methods["forward"], methods["forward"].args
     if given.vararg or given.kwonlyargs or given.kwarg:
         raise RewriteError(
-            f"{name}.forward takes starred or keyword arguments, which {name}.apply is not given by name",
+            f"{name}.forward takes starred or keyword arguments, which {name}.apply is not given "
+            f"by name",
             "name them one by one",
         )
     own = _positional(forward)
@@ -54,13 +60,19 @@ def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
 
 
 def applying(operator: AutogradOperator, entry: str, copied: list[str]) -> str:
-    """A function of this name with the arguments of ``apply``; ``copied`` are handed on as copies, and
-    returned with the result. A backward that writes into anything gets copies of everything."""
-    head = f'def {entry}({_signature(operator)}):\n    """{operator.name}.{operator.launcher.name}"""\n'
+    """A function of this name with the arguments of ``apply``; ``copied`` are handed on as copies,
+    and returned with the result. A backward that writes into anything gets copies of
+    everything."""
+    head = (
+        f"def {entry}({_signature(operator)}):\n    "
+        f'"""{operator.name}.{operator.launcher.name}"""\n'
+    )
     passed = ", ".join(a.arg for a in operator.parameters)
     if operator.is_backward:
         return head + _gradients(operator.name, passed, bool(copied))
-    copies = "".join(f"    {name} = {name} if {name} is None else {name}.clone()\n" for name in copied)
+    copies = "".join(
+        f"    {name} = {name} if {name} is None else {name}.clone()\n" for name in copied
+    )
     result = ", ".join(["result", *copied])
     return f"{head}{copies}    result = {operator.name}.apply({passed})\n    return {result}\n"
 
@@ -80,7 +92,8 @@ def _gradients(name: str, passed: str, copied: bool) -> str:
         "    for at, one in enumerate(given):\n"
         "        if isinstance(one, torch.Tensor) and one.is_floating_point():\n"
         "            given[at] = one.detach().requires_grad_()\n"
-        "    leaves = [one for one in given if isinstance(one, torch.Tensor) and one.requires_grad]\n"
+        "    leaves = [one for one in given if isinstance(one, torch.Tensor) and "
+        "one.requires_grad]\n"
         "    with torch.enable_grad():\n"
         f"        result = {name}.apply(*{handed})\n"
         "    made = result if isinstance(result, tuple) else (result,)\n"

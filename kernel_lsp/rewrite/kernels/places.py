@@ -1,8 +1,8 @@
-"""Places of a kernel's text that skills change together: runs of statements, parameters, the launch.
+"""Places of a kernel's text that skills change together: runs of statements, parameters, the
+launch.
 
-What is made here goes into `view.Kernel.replace`: nodes that cover several statements, or nothing at all
-between two of them. Standard library only.
-"""
+What is made here goes into `view.Kernel.replace`: nodes that cover several statements, or nothing
+at all between two of them. Standard library only."""
 
 from __future__ import annotations
 
@@ -83,11 +83,15 @@ def only_launch(kernel: KernelState) -> Proof:
     name = kernel.source.kernel
     uses = [n for n in ast.walk(kernel.source.tree) if isinstance(n, ast.Name) and n.id == name]
     said = [d.func if isinstance(d, ast.Call) else d for d in kernel.function.decorator_list]
-    between = [ast.unparse(d) for d in said if ast.unparse(d).split(".")[-1] not in ("jit", "heuristics")]
+    between = [
+        ast.unparse(d) for d in said if ast.unparse(d).split(".")[-1] not in ("jit", "heuristics")
+    ]
     wrapped = "".join(f", and wrapped by {b}" for b in between)
     return proof(
         "nothing else launches the kernel",
-        len(uses) == 1 == len(kernel.source.launches()) and not between and kernel.elsewhere is None,
+        len(uses) == 1 == len(kernel.source.launches())
+        and not between
+        and kernel.elsewhere is None,
         f"{name} is named in {kernel.elsewhere}"
         if kernel.elsewhere
         else f"{name} is named {len(uses)} times in its program{wrapped}, and in no other place",
@@ -97,12 +101,16 @@ def only_launch(kernel: KernelState) -> Proof:
 def argument(kernel: KernelState, name: str) -> ast.expr | None:
     """What the only launch passes for a parameter; None: not there, or not to be seen."""
     launches = kernel.source.launches()
-    return (passed_arguments(kernel.function, launches[0].call) or {}).get(name) if launches else None
+    return (
+        (passed_arguments(kernel.function, launches[0].call) or {}).get(name) if launches else None
+    )
 
 
 def passed_arguments(function: Function, call: ast.Call) -> dict[str, ast.expr] | None:
     """What a launch passes, by parameter, defaults included; None: not all is to be seen."""
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    ):
         return None
     names = [a.arg for a in function.args.args]
     defaults = function.args.defaults
@@ -119,7 +127,8 @@ def launch_statement(kernel: KernelState) -> ast.stmt | None:
 
 
 def add_parameters(kernel: KernelState, texts: Sequence[str]) -> None:
-    """Last parameters of the kernel, on lines of their own where the first line would get too long."""
+    """Last parameters of the kernel, on lines of their own where the first line would get too
+    long."""
     arguments = kernel.function.args
     last: Placed = arguments.defaults[-1] if arguments.defaults else arguments.args[-1]
     first = arguments.args[0]
@@ -127,7 +136,9 @@ def add_parameters(kernel: KernelState, texts: Sequence[str]) -> None:
     if len(line) + len(added) + 2 <= WIDTH:
         kernel.replace(after(last), f", {added}")
     elif first.lineno == kernel.function.lineno:
-        kernel.replace(across(first, last), f"\n    {kernel.text(across(first, last))},\n    {added},\n")
+        kernel.replace(
+            across(first, last), f"\n    {kernel.text(across(first, last))},\n    {added},\n"
+        )
     else:
         kernel.replace(after(last), f",\n{' ' * first.col_offset}{added}")
 

@@ -1,7 +1,8 @@
-"""Rows that a program goes through in pieces, loop after loop: what all these loops have in common.
+"""Rows that a program goes through in pieces, loop after loop: what all these loops have in
+common.
 
-Standard library only. Not covered: pieces of more than one axis, loops inside of branches or other loops.
-"""
+Standard library only. Not covered: pieces of more than one axis, loops inside of branches or other
+loops."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ def _bounds(loop: ast.For) -> tuple[str, str] | None:
                 args=[ast.Constant(value=0), ast.Name(id=extent), ast.Name(id=block)],
             ),
             orelse=[],
-        ) if ast.unparse(func).split(".")[-1] == "range" and all(isinstance(s, PLAIN) for s in loop.body):
+        ) if ast.unparse(func).split(".")[-1] == "range" and all(
+            isinstance(s, PLAIN) for s in loop.body
+        ):
             return extent, block
     return None
 
@@ -85,7 +88,8 @@ def values_of(kernel: KernelState, found: Looped) -> KernelValues:
 
 
 def once(values: KernelValues, found: Looped) -> list[PointerArguments]:
-    """Run the whole kernel as if each loop had one turn, which begins at 0: accesses of the loops."""
+    """Run the whole kernel as if each loop had one turn, which begins at 0: accesses of the
+    loops."""
     inside: list[PointerArguments] = []
     for statement in found.body:
         if isinstance(statement, ast.For):
@@ -118,26 +122,37 @@ class Accumulation:
 
 
 def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
-    """All that the loop hands on to its next turn or to what follows; None: something else is handed on, too,
-    or something depends on which columns a piece has."""
+    """All that the loop hands on to its next turn or to what follows; None: something else is
+    handed on, too, or something depends on which columns a piece has."""
     inside = {id(n) for n in ast.walk(loop)}
     outside = {
-        n.id for s in found.body for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in inside
+        n.id
+        for s in found.body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Name) and id(n) not in inside
     }
     changed = [name for s in loop.body for name in stored_names(s)]
     handed = {name for name in changed if name in outside and _lives(found, loop, name)}
     handed |= {
-        s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
+        s.target.id
+        for s in loop.body
+        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
     }
     made = []
     for name in sorted(handed, key=changed.index):
         one = _accumulation(loop, name)
-        if one is None or names_in(one.term) & handed or (not one.scalar and not _is_reduced(found, one)):
+        if (
+            one is None
+            or names_in(one.term) & handed
+            or (not one.scalar and not _is_reduced(found, one))
+        ):
             return None
         made.append(one)
     terms = [one.term for one in made if one.scalar]
     reduced = [c for s in loop.body for kind in REDUCTIONS for c in find_calls(s, kind)]
-    return made if _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced) else None
+    return (
+        made if _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced) else None
+    )
 
 
 def _lives(found: Looped, loop: ast.For, name: str) -> bool:
@@ -182,7 +197,9 @@ def _accumulation(loop: ast.For, name: str) -> Accumulation | None:
             if not _is(left, name) and not _is(right, name):
                 return None
         case ast.Assign(
-            value=ast.Call(func=ast.Attribute(attr="maximum" | "minimum" as f), args=[a, b], keywords=[])
+            value=ast.Call(
+                func=ast.Attribute(attr="maximum" | "minimum" as f), args=[a, b], keywords=[]
+            )
         ):
             kind, term = f[:3], b if _is(a, name) else a
             if not _is(a, name) and not _is(b, name):
@@ -207,7 +224,9 @@ def _is_reduced(found: Looped, one: Accumulation) -> bool:
         id(call.args[0])
         for s in found.body
         for call in ast.walk(s)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == one.kind
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == one.kind
         if call.args
     }
     own = {id(n) for n in ast.walk(one.statement)}

@@ -1,9 +1,10 @@
-"""One opened kernel: like engine.Session for a graph, but its state is text, its skills of scope triton.
+"""One opened kernel: like engine.Session for a graph, but its state is text, its skills of scope
+triton.
 
-Each step edits the text; the launcher is then run again on fake tensors, so the next skill sees the launches
-as they would be now. What comes out is the kernel and, where it changed, its launcher: nothing else of the
-file is touched. Not covered: kernels of other files, and launches that follow from computed values.
-"""
+Each step edits the text; the launcher is then run again on fake tensors, so the next skill sees
+the launches as they would be now. What comes out is the kernel and, where it changed, its
+launcher: nothing else of the file is touched. Not covered: kernels of other files, and launches
+that follow from computed values."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ MAX_PREFIXES = 500
 class KernelSession:
     """``program.kernel`` is the target, ``program.launcher`` launches it. Raises CaptureError."""
 
-    def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
+    def __init__(
+        self, program: Program, workload: Workload, device: str, skills: list[Skill]
+    ) -> None:
         self.program = replace(program, source=LINE_END.sub("\n", program.source))
         self.workload, self.device = workload, device
         self.rewrites, self.notes = load_skills(skills, "triton")
@@ -84,7 +87,10 @@ class KernelSession:
         return tuple(
             site
             for site in left
-            if not any(site.skill == skill and set(site.site.split(", ")) <= names for skill, names in taken)
+            if not any(
+                site.skill == skill and set(site.site.split(", ")) <= names
+                for skill, names in taken
+            )
         )
 
     def view(self, steps: list[Step]) -> Viewed:
@@ -106,13 +112,16 @@ class KernelSession:
         kernel, proofs, summaries = self._applied(steps)
         source = kernel.source
         changed = [
-            name for name in (source.kernel, source.launcher) if self._text(name) != _function(source, name)
+            name
+            for name in (source.kernel, source.launcher)
+            if self._text(name) != _function(source, name)
         ]
         if not changed:
             raise RewriteError("these steps change nothing", "choose other parameters")
         if self.device == "cpu" and _configs(source) not in (None, _configs(self.kernel.source)):
             raise RewriteError(
-                f"{source.kernel} would be tuned among others, and Triton's interpreter runs the first alone",
+                f"{source.kernel} would be tuned among others, and Triton's interpreter runs the "
+                f"first alone",
                 "judge it on a machine with a GPU",
             )
         others = tuple((name, _function(source, name)) for name in changed if name != source.kernel)
@@ -136,15 +145,16 @@ class KernelSession:
     def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
         """The same steps with other parameters at place ``at``, the given ones first.
 
-        A later step that stands at its skill's first choice takes the first choice of the new state: eight
-        warps are a guess for a block of 2048, and no good one for 128.
-        """
+        A later step that stands at its skill's first choice takes the first choice of the new
+        state: eight warps are a guess for a block of 2048, and no good one for 128."""
         before = self._applied(steps[:at])[0]
         module, match = self._match(before, steps[at])
         choices = combinations(module.parameters(before, match), steps[at].parameters, limit)
         later = range(at + 1, len(steps))
         guessed = {
-            place for place in later if steps[place].parameters == self._guess(steps[:place], steps[place])
+            place
+            for place in later
+            if steps[place].parameters == self._guess(steps[:place], steps[place])
         }
         made = (self._variant(steps, at, choice, guessed) for choice in choices)
         return [candidate for candidate in made if candidate is not None]
@@ -159,7 +169,9 @@ class KernelSession:
                 guess = self._guess(changed, step) if place in guessed else step.parameters
                 changed.append(replace(step, parameters=guess))
             return self.make(changed)
-        except RewriteError:  # a combination that a skill refuses, or that is what there was, takes no part
+        except (
+            RewriteError
+        ):  # a combination that a skill refuses, or that is what there was, takes no part
             return None
 
     def _guess(self, before: list[Step], step: Step) -> dict[str, Any]:
@@ -212,8 +224,12 @@ class KernelSession:
             module, match = self._match(kernel, step)
             proved = list(module.preconditions(kernel, match))
             if broken := [proof for proof in proved if not proof.holds]:
-                raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
-            defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
+                raise RewriteError(
+                    f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})"
+                )
+            defaults = {
+                name: choices[0] for name, choices in module.parameters(kernel, match).items()
+            }
             edited = replace(kernel, edits=[], imports=[*kernel.imports])
             module.apply(edited, match, {**defaults, **step.parameters})
             source = kernel.source.edited(edited.edits).importing(edited.imports)
@@ -225,7 +241,9 @@ class KernelSession:
             raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
         match = next((m for m in module.match(kernel) if m.label == step.site), None)
         if match is None:
-            raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+            raise RewriteError(
+                f"{step.skill} does not apply at {step.site}", "choose one of the sites"
+            )
         return module, match
 
     def _observed(self, source: KernelSource, imports: Sequence[str] = ()) -> KernelState:

@@ -1,4 +1,5 @@
-"""The text of a kernel's program: its functions, launches and configurations, and edits by position.
+"""The text of a kernel's program: its functions, launches and configurations, and edits by
+position.
 
 Standard library only. Not covered: launches of ``kernel[grid]`` by what it was handed to, such as
 functools.partial, and of kernels that are kept in containers or objects.
@@ -19,7 +20,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class LauncherCall:
-    """``kernel[grid](arguments)`` in the launcher, where ``kernel`` or ``kernel[grid]`` may have a name."""
+    """``kernel[grid](arguments)`` in the launcher, where ``kernel`` or ``kernel[grid]`` may have a
+    name."""
 
     call: ast.Call
     grid: ast.expr
@@ -49,7 +51,9 @@ class KernelSource:
         """The last definition of this name counts, as in Python."""
         found = _functions(self.tree).get(qualname)
         if found is None:
-            raise RewriteError(f"{qualname} is not defined in the program", "analyze the file again")
+            raise RewriteError(
+                f"{qualname} is not defined in the program", "analyze the file again"
+            )
         return found
 
     def needs_object(self, qualname: str) -> bool:
@@ -69,10 +73,13 @@ class KernelSource:
         """Parameters of the kernel that are marked as such."""
         arguments = self.function(self.kernel).args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        return tuple(a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation))
+        return tuple(
+            a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation)
+        )
 
     def configs(self) -> ast.expr | None:
-        """What ``triton.autotune``, or a library's tuner like it, was given; None: no tuner is there."""
+        """What ``triton.autotune``, or a library's tuner like it, was given; None: no tuner is
+        there."""
         for decorator in self.function(self.kernel).decorator_list:
             if isinstance(decorator, ast.Call):
                 named = [k.value for k in decorator.keywords if k.arg == "configs"]
@@ -113,14 +120,16 @@ class KernelSource:
         present = {ast.unparse(node) for node in self.tree.body}
         if not (missing := [line for line in lines if line not in present]):
             return self
-        first = next((n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+        first = next(
+            (n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None
+        )
         at = self._offset(first.lineno, 0) if first is not None else 0
         text = self.text[:at] + "".join(f"{line}\n" for line in missing) + self.text[at:]
         return KernelSource.parse(text, self.kernel, self.launcher)
 
     def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> KernelSource:
-        """With each node's text replaced; a statement without text goes with its line. Raises RewriteError
-        when it would not compile."""
+        """With each node's text replaced; a statement without text goes with its line. Raises
+        RewriteError when it would not compile."""
         text = self.text
         places = ((self.span(node) if new else self._whole(node), new) for node, new in edits)
         for (start, end), new in sorted(places, reverse=True):
@@ -158,12 +167,19 @@ def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, Launch
 
 def _own_name(tree: ast.Module, launcher: Function, name: str) -> str:
     """``other`` of ``other = kernel``, in the launcher or before it."""
-    own = {*stored_names(launcher), *(a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg))}
+    own = {
+        *stored_names(launcher),
+        *(a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg)),
+    }
     if isinstance(local := only_value(launcher, name), ast.Name):
         name = local.id
     if name in own or name in _functions(tree):
         return name
-    said = [n.value for n in tree.body if isinstance(n, ast.Assign) and name in map(ast.unparse, n.targets)]
+    said = [
+        n.value
+        for n in tree.body
+        if isinstance(n, ast.Assign) and name in map(ast.unparse, n.targets)
+    ]
     return said[0].id if len(said) == 1 and isinstance(said[0], ast.Name) else name
 
 
@@ -206,7 +222,8 @@ def operand(call: ast.Call, at: int, name: str) -> ast.expr | None:
 
 
 def axis_of(call: ast.Call) -> int | None:
-    """Which extent of the grid ``tl.program_id`` or ``tl.num_programs`` is about; None: no number says it."""
+    """Which extent of the grid ``tl.program_id`` or ``tl.num_programs`` is about; None: no number
+    says it."""
     value = operand(call, 0, "axis")
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
@@ -225,9 +242,11 @@ def find_assignments(function: Function, name: str) -> list[ast.Assign]:
     ]
 
 
-def sources(function: ast.AST, node: ast.AST, *, names: Callable[[ast.AST], set[str]] = names_in) -> set[str]:
-    """Every name that a value comes from, through all assignments of the function. ``names``: those of an
-    expression that count."""
+def sources(
+    function: ast.AST, node: ast.AST, *, names: Callable[[ast.AST], set[str]] = names_in
+) -> set[str]:
+    """Every name that a value comes from, through all assignments of the function. ``names``:
+    those of an expression that count."""
     found: set[str] = set()
     waiting = names(node)
     while waiting:
@@ -240,8 +259,8 @@ def sources(function: ast.AST, node: ast.AST, *, names: Callable[[ast.AST], set[
 
 @functools.lru_cache(maxsize=16)
 def assignments(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
-    """What is assigned to each name, also as part of a tuple, by an operator or as a loop's variable. Kept,
-    because each access asks for the names that it comes from."""
+    """What is assigned to each name, also as part of a tuple, by an operator or as a loop's
+    variable. Kept, because each access asks for the names that it comes from."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(function):
         match node:
@@ -265,7 +284,9 @@ def assignments(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """``a, b = x, y`` sets a to x and b to y."""
-    sides = [side.elts if isinstance(side, ast.Tuple | ast.List) else None for side in (target, value)]
+    sides = [
+        side.elts if isinstance(side, ast.Tuple | ast.List) else None for side in (target, value)
+    ]
     names, values = sides
     starred = any(isinstance(one, ast.Starred) for side in sides for one in side or ())
     if names is None or values is None or len(names) != len(values) or starred:
@@ -278,7 +299,9 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
 def only_value(function: Function, name: str) -> ast.expr | None:
     """What a local name is, where one plain assignment says so."""
     said = find_assignments(function, name)
-    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and is_set(n)]
+    stored = [
+        n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and is_set(n)
+    ]
     if name in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
         return None  # before the assignment it is what was passed
     if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
@@ -287,8 +310,8 @@ def only_value(function: Function, name: str) -> ast.expr | None:
 
 
 def grid_said(launcher: Function, grid: ast.expr) -> ast.expr:
-    """A launch's grid, looked up where it is a name: of a value, or of a function that only returns one,
-    which is as good as a lambda."""
+    """A launch's grid, looked up where it is a name: of a value, or of a function that only
+    returns one, which is as good as a lambda."""
     if not isinstance(grid, ast.Name):
         return grid
     if (value := only_value(launcher, grid.id)) is not None:

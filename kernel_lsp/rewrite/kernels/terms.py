@@ -1,9 +1,10 @@
-"""Whole numbers of a kernel or its launcher as sums of products, so that two texts can be shown to be equal.
+"""Whole numbers of a kernel or its launcher as sums of products, so that two texts can be shown to
+be equal.
 
-`Reader(function).terms(node)` follows names to their one definition, through loops and tuples as far as the
-structure of the text shows which one it is. What it does not understand is an atom of its own, equal to
-nothing else. Not covered: wrap-around beyond 32 bits, division, and values that are changed in place.
-"""
+`Reader(function).terms(node)` follows names to their one definition, through loops and tuples as
+far as the structure of the text shows which one it is. What it does not understand is an atom of
+its own, equal to nothing else. Not covered: wrap-around beyond 32 bits, division, and values that
+are changed in place."""
 
 from __future__ import annotations
 
@@ -15,7 +16,18 @@ from kernel_lsp.rewrite.kernels.source import Function, axis_of
 
 WIDTHS = ("int32", "int64")
 HINTS = ("multiple_of", "max_contiguous", "max_constancy", "expand_dims")
-PURE = ("numel", "size", "stride", "dim", "len", "min", "max", "next_power_of_2", "cdiv", "element_size")
+PURE = (
+    "numel",
+    "size",
+    "stride",
+    "dim",
+    "len",
+    "min",
+    "max",
+    "next_power_of_2",
+    "cdiv",
+    "element_size",
+)
 """Calls that give the same whenever their arguments are the same."""
 
 
@@ -24,7 +36,8 @@ class Atom:
     """A number that is not taken apart."""
 
     kind: str
-    """name, program (its axis first) and programs, arange (from 0), loop (its variable), cdiv, other."""
+    """name, program (its axis first) and programs, arange (from 0), loop (its variable), cdiv,
+    other."""
     key: str
     """Equal only for equal numbers."""
     node: ast.AST | None = None
@@ -43,7 +56,10 @@ Terms = dict[tuple[Atom, ...], int]
 
 def key(terms: Terms) -> str:
     """One text for equal sums."""
-    named = (f"{count}*" + "*".join(f"{a.kind}:{a.key}" for a in product) for product, count in terms.items())
+    named = (
+        f"{count}*" + "*".join(f"{a.kind}:{a.key}" for a in product)
+        for product, count in terms.items()
+    )
     return "(" + "+".join(sorted(named)) + ")"
 
 
@@ -83,7 +99,8 @@ def divides(divisor: Terms, terms: Terms) -> bool:
 
 
 class Reader:
-    """One function. ``given``: what ``meta["NAME"]`` is in a launcher's grid that is a lambda of ``meta``."""
+    """One function. ``given``: what ``meta["NAME"]`` is in a launcher's grid that is a lambda of
+    ``meta``."""
 
     def __init__(
         self, function: Function, given: Mapping[str, Terms] | None = None, meta: str | None = None
@@ -96,8 +113,9 @@ class Reader:
     # --- names -------------------------------------------------------------------------------
 
     def definition(self, name: str, at: ast.AST) -> ast.AST | None:
-        """The statement or parameter that gives a name its value at a node; the loop whose variable it is.
-        None: it cannot be said which one, or it is defined outside of the function."""
+        """The statement or parameter that gives a name its value at a node; the loop whose
+        variable it is. None: it cannot be said which one, or it is defined outside of the
+        function."""
         node = at
         while node is not self.function:
             parent = self._parents[id(node)]
@@ -105,7 +123,9 @@ class Reader:
                 if _binds(earlier, name):
                     plain = isinstance(earlier, ast.Assign | ast.AnnAssign | ast.AugAssign)
                     return earlier if plain else None
-            if isinstance(parent, ast.While) or (isinstance(parent, ast.For) and node is not parent.iter):
+            if isinstance(parent, ast.While) or (
+                isinstance(parent, ast.For) and node is not parent.iter
+            ):
                 if any(_binds(inside, name) for inside in (*parent.body, *parent.orelse)):
                     return None  # it may be what an earlier round has left
                 if isinstance(parent, ast.For) and _binds(parent.target, name):
@@ -113,7 +133,11 @@ class Reader:
             if isinstance(parent, ast.Lambda) and any(a.arg == name for a in parent.args.args):
                 return None
             node = parent
-        every = (*self.function.args.posonlyargs, *self.function.args.args, *self.function.args.kwonlyargs)
+        every = (
+            *self.function.args.posonlyargs,
+            *self.function.args.args,
+            *self.function.args.kwonlyargs,
+        )
         return next((a for a in every if a.arg == name), None)
 
     def is_bound(self, name: str) -> bool:
@@ -128,7 +152,8 @@ class Reader:
     # --- numbers -----------------------------------------------------------------------------
 
     def terms(self, node: ast.expr, at: ast.AST | None = None) -> Terms:
-        """``at``: where names are looked up, for a lambda that runs later; otherwise where they stand."""
+        """``at``: where names are looked up, for a lambda that runs later; otherwise where they
+        stand."""
         match node:
             case ast.Constant(value=int(value)) if not isinstance(value, bool):
                 return {(): value} if value else {}
@@ -136,7 +161,9 @@ class Reader:
                 return add_terms({}, self.terms(operand, at), -1)
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
                 return add_terms(
-                    self.terms(left, at), self.terms(right, at), 1 if isinstance(op, ast.Add) else -1
+                    self.terms(left, at),
+                    self.terms(right, at),
+                    1 if isinstance(op, ast.Add) else -1,
                 )
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return multiply_terms(self.terms(left, at), self.terms(right, at))
@@ -165,7 +192,9 @@ class Reader:
                 return self.terms(value)
             case ast.AugAssign(target=ast.Name(), op=ast.Add() | ast.Sub() as op, value=value):
                 return add_terms(
-                    self._named(name, found), self.terms(value), 1 if isinstance(op, ast.Add) else -1
+                    self._named(name, found),
+                    self.terms(value),
+                    1 if isinstance(op, ast.Add) else -1,
                 )
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as call) if (
                 axis := self._swizzled(call, [_is_name(part, name) for part in parts])
@@ -183,9 +212,15 @@ class Reader:
 
     def _swizzled(self, call: ast.Call, which: list[bool]) -> int | None:
         """The axis of the grid whose programs ``tl.swizzle2d`` puts into another order."""
-        if not ast.unparse(call.func).endswith("swizzle2d") or True not in which or len(call.args) != 5:
+        if (
+            not ast.unparse(call.func).endswith("swizzle2d")
+            or True not in which
+            or len(call.args) != 5
+        ):
             return None
-        places, sizes = ([atom(self.terms(a)) for a in part] for part in (call.args[:2], call.args[2:4]))
+        places, sizes = (
+            [atom(self.terms(a)) for a in part] for part in (call.args[:2], call.args[2:4])
+        )
         for place, size in zip(places, sizes, strict=True):
             if place is None or size is None or (place.kind, size.kind) != ("program", "programs"):
                 return None
@@ -222,7 +257,8 @@ class Reader:
         return self._other(call, at)
 
     def _other(self, node: ast.expr, at: ast.AST | None) -> Terms:
-        """An expression that gives the same number wherever its names are the same, or something unique."""
+        """An expression that gives the same number wherever its names are the same, or something
+        unique."""
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
         if not is_pure(node) or any(self._is_changed(n.id) for n in names):
             return _one(Atom("other", f"at {_place(node)}", node))
@@ -230,7 +266,8 @@ class Reader:
         return _one(Atom("other", f"{ast.unparse(node)} of {', '.join(known)}", node))
 
     def _is_changed(self, name: str) -> bool:
-        """A part of it is set, or a method is used whose name ends as torch's do that work in place."""
+        """A part of it is set, or a method is used whose name ends as torch's do that work in
+        place."""
         parts = (n for n in ast.walk(self.function) if isinstance(n, ast.Attribute | ast.Subscript))
         return any(
             isinstance(n.ctx, ast.Store) or (isinstance(n, ast.Attribute) and _is_in_place(n.attr))
@@ -245,7 +282,15 @@ def _is_in_place(method: str) -> bool:
 
 def is_pure(node: ast.expr) -> bool:
     """Nothing but names, attributes, numbers, arithmetic and calls that only ask for sizes."""
-    allowed = ast.Name | ast.Attribute | ast.Constant | ast.BinOp | ast.UnaryOp | ast.Subscript | ast.operator
+    allowed = (
+        ast.Name
+        | ast.Attribute
+        | ast.Constant
+        | ast.BinOp
+        | ast.UnaryOp
+        | ast.Subscript
+        | ast.operator
+    )
     for one in ast.walk(node):
         if isinstance(one, ast.Call):
             said = one.func.attr if isinstance(one.func, ast.Attribute) else ast.unparse(one.func)
@@ -274,7 +319,8 @@ def below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
 
 
 def bounds(loop: ast.AST | None) -> tuple[ast.expr | None, ast.expr, ast.expr | None] | None:
-    """(first, end, step) of a loop over a range, in Python's or Triton's words; None: over something else."""
+    """(first, end, step) of a loop over a range, in Python's or Triton's words; None: over
+    something else."""
     if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
         return None
     name = ast.unparse(loop.iter.func).split(".")[-1]
@@ -320,7 +366,9 @@ def _is_name(node: ast.AST, name: str) -> bool:
 def only_shapes(place: ast.expr) -> bool:
     """``[:, None]``: the same numbers along other axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
-    return all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts)
+    return all(
+        isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts
+    )
 
 
 def _place(node: ast.AST) -> str:

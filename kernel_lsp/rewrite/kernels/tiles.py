@@ -1,10 +1,11 @@
-"""Two-dimensional tiles that a kernel loads or stores: consecutive indexes along both axes, and their ends.
+"""Two-dimensional tiles that a kernel loads or stores: consecutive indexes along both axes, and
+their ends.
 
-`Tiles(kernel).tile(call)` takes the address of a load or store apart: pointer, and for each axis start,
-block, stride and extent; a string says why it is no such tile. Pointers that a loop advances are followed,
-indexes that wrap around (``rows % M``) are told apart. Standard library only. Not covered: tiles of other
-ranks, extents that are no parameter of the kernel, steps of indexes.
-"""
+`Tiles(kernel).tile(call)` takes the address of a load or store apart: pointer, and for each axis
+start, block, stride and extent; a string says why it is no such tile. Pointers that a loop
+advances are followed, indexes that wrap around (``rows % M``) are told apart. Standard library
+only. Not covered: tiles of other ranks, extents that are no parameter of the kernel, steps of
+indexes."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class BlockAxis:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTile:
-    """One load or store. Where ``batch`` is (axis of the grid, stride), each program has its own matrix."""
+    """One load or store. Where ``batch`` is (axis of the grid, stride), each program has its own
+    matrix."""
 
     call: ast.Call
     stores: bool
@@ -61,7 +63,9 @@ class MemoryTile:
     def unlike(self) -> frozenset[tuple[int, str]]:
         """(axis, bound) of lanes in which a load that fills with zeros may give something else."""
         ends = enumerate(self.axes)
-        return frozenset((i, a.bound) for i, a in ends if a.extent and (a.wrapped or not self.filled))
+        return frozenset(
+            (i, a.bound) for i, a in ends if a.extent and (a.wrapped or not self.filled)
+        )
 
 
 class Tiles(Reader):
@@ -81,7 +85,9 @@ class Tiles(Reader):
         match node:
             case ast.Subscript(value=value, slice=place) if (axis := _axis(place)) is not None:
                 return _along(self.terms(value, at), axis)
-            case ast.BinOp(left=left, op=ast.Mod(), right=right) if _lanes(of := self.terms(left, at)):
+            case ast.BinOp(left=left, op=ast.Mod(), right=right) if _lanes(
+                of := self.terms(left, at)
+            ):
                 told = f"{key(of)} % {key(self.terms(right, at))}"
                 return {(Atom("wrapped", told, node),): 1}
         return super().terms(node, at)
@@ -122,26 +128,34 @@ class Tiles(Reader):
     def tile(self, call: ast.Call, *, stores: bool) -> MemoryTile | str:
         """Of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is none."""
         said = {k.arg: k.value for k in call.keywords}
-        said |= dict(zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False))
+        said |= dict(
+            zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False)
+        )
         known = {"value", "mask", "other", "eviction_policy", "cache_modifier"}
         if not 1 <= len(call.args) <= 3 or not said.keys() <= known:
             return "it says more than mask and other"
         address = self.terms(call.args[0])
-        bases = [p for p in address if len(p) == 1 and p[0].kind == "name" and p[0].key in self.pointers]
+        bases = [
+            p for p in address if len(p) == 1 and p[0].kind == "name" and p[0].key in self.pointers
+        ]
         if len(bases) != 1 or address[bases[0]] != 1:
             return "its address does not begin at one pointer"
         pointer, rest = bases[0][0].key, {p: n for p, n in address.items() if p != bases[0]}
         ends = self.ends(said["mask"]) if "mask" in said else []
         if ends is None:
             return "its mask is more than ends of the two axes"
-        found = [self._axis(rest, axis, [below for at, below in ends if at == axis]) for axis in (0, 1)]
+        found = [
+            self._axis(rest, axis, [below for at, below in ends if at == axis]) for axis in (0, 1)
+        ]
         for one in found:
             if isinstance(one, str):
                 return one
         rows, columns = (one for one in found if isinstance(one, BlockAxis))
         left = {p: n for p, n in rest.items() if not _of_axes(p)}
         for axis in (rows, columns):
-            left = add_terms(left, {} if axis.wrapped else multiply_terms(axis.start, axis.stride), -1)
+            left = add_terms(
+                left, {} if axis.wrapped else multiply_terms(axis.start, axis.stride), -1
+            )
         batch = _batch(left)
         if batch is None and left:
             return "its axes do not begin where its mask says"
@@ -171,7 +185,9 @@ class Tiles(Reader):
             return BlockAxis({}, lane.node.args[1], stride, None, "")
         return made or "an axis does not end at a parameter of the kernel"
 
-    def _ended(self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool) -> BlockAxis | None:
+    def _ended(
+        self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool
+    ) -> BlockAxis | None:
         """Of ``start + lane - extent``, which is negative inside of the axis."""
         ((one,),) = lane
         left = add_terms(below, lane, -1)
@@ -186,12 +202,19 @@ class Tiles(Reader):
         return BlockAxis(start, one.node.args[1], stride, extent.key, key(below), wrapped)
 
     def ends(self, mask: ast.expr, axis: int | None = None) -> list[tuple[int, Terms]] | None:
-        """(axis, what is negative inside of it) of each comparison of a mask; None: it is more than that."""
+        """(axis, what is negative inside of it) of each comparison of a mask; None: it is more
+        than that."""
         match mask:
             case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
                 parts = self.ends(left, axis), self.ends(right, axis)
-                return [*parts[0], *parts[1]] if parts[0] is not None and parts[1] is not None else None
-            case ast.Subscript(value=value, slice=place) if axis is None and _axis(place) is not None:
+                return (
+                    [*parts[0], *parts[1]]
+                    if parts[0] is not None and parts[1] is not None
+                    else None
+                )
+            case ast.Subscript(value=value, slice=place) if (
+                axis is None and _axis(place) is not None
+            ):
                 return self.ends(value, _axis(place))
             case ast.Name(id=name):
                 match self.definition(name, mask):
@@ -233,7 +256,8 @@ class Tiles(Reader):
     def _is_positive(self, step: Terms) -> bool:
         """A product of blocks, each the length of a range, of counts of programs and of numbers."""
         good = (
-            n > 0 and all(a.kind == "programs" or a.key in self.blocks for a in p) for p, n in step.items()
+            n > 0 and all(a.kind == "programs" or a.key in self.blocks for a in p)
+            for p, n in step.items()
         )
         return bool(step) and all(good)
 
@@ -273,7 +297,10 @@ def _along(of: Terms, axis: int) -> Terms:
     """Its ranges lie along this axis of a tile."""
     kinds = {"arange": "lane", "wrapped": "wrapped lane"}
     return {
-        tuple(Atom(kinds[a.kind], f"{axis} {a.key}", a.node) if a.kind in kinds else a for a in product): n
+        tuple(
+            Atom(kinds[a.kind], f"{axis} {a.key}", a.node) if a.kind in kinds else a
+            for a in product
+        ): n
         for product, n in of.items()
     }
 
@@ -298,10 +325,16 @@ def _axis(place: ast.expr) -> int | None:
 
 
 def _is_zero(other: ast.expr | None) -> bool:
-    return isinstance(other, ast.Constant) and type(other.value) in (int, float) and other.value == 0
+    return (
+        isinstance(other, ast.Constant) and type(other.value) in (int, float) and other.value == 0
+    )
 
 
 def accesses(kernel: KernelState) -> list[tuple[ast.Call, bool]]:
     """Every ``tl.load`` and ``tl.store`` with whether it stores, in the order of the text."""
-    found = [(c, kind == "store") for kind in ("load", "store") for c in find_calls(kernel.function, kind)]
+    found = [
+        (c, kind == "store")
+        for kind in ("load", "store")
+        for c in find_calls(kernel.function, kind)
+    ]
     return sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))

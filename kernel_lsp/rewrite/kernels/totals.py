@@ -1,10 +1,10 @@
-"""What atomic operations put together of one number for each block: the same however many blocks there are?
+"""What atomic operations put together of one number for each block: the same however many blocks
+there are?
 
-`shown(call, part, reductions)` says of an atomic operation whether its result tells how an axis was cut: an
-addition of anything but sums over the block (a largest value, a count of blocks, a square root of a sum), a
-maximum of anything but the largest of each block. Standard library only. Not covered: locks and exchanges,
-and what is rounded before it is put together.
-"""
+`shown(call, part, reductions)` says of an atomic operation whether its result tells how an axis
+was cut: an addition of anything but sums over the block (a largest value, a count of blocks, a
+square root of a sum), a maximum of anything but the largest of each block. Standard library only.
+Not covered: locks and exchanges, and what is rounded before it is put together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ZEROS = ("zeros", "zeros_like")
 
 
 def is_visible(call: ast.Call, part: Function | ast.For, reductions: set[int]) -> bool:
-    """``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are gone
-    through."""
+    """``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are
+    gone through."""
     assert isinstance(call.func, ast.Attribute)
     value = operand(call, 1, "val")
     same = SAME.get(call.func.attr)
@@ -35,7 +35,9 @@ def is_visible(call: ast.Call, part: Function | ast.For, reductions: set[int]) -
 
 
 class _Total:
-    def __init__(self, part: Function | ast.For, reductions: set[int], same: tuple[str, ...]) -> None:
+    def __init__(
+        self, part: Function | ast.For, reductions: set[int], same: tuple[str, ...]
+    ) -> None:
         self.part, self.same = part, same
         self.reductions = reductions & {id(n) for n in ast.walk(part)}
 
@@ -46,7 +48,9 @@ class _Total:
         match node:
             case ast.Name(id=name):
                 values = assignments(self.part).get(name, ())
-                return name in seen or all(self._may_start(v) or self.holds(v, seen | {name}) for v in values)
+                return name in seen or all(
+                    self._may_start(v) or self.holds(v, seen | {name}) for v in values
+                )
             case ast.Call(func=ast.Attribute(attr=name)) if id(node) in self.reductions:
                 return name in self.same
             case ast.Call(func=ast.Attribute(value=value, attr="to")):
@@ -65,7 +69,8 @@ class _Total:
         return False
 
     def _adds(self, node: ast.expr, seen: frozenset[str]) -> bool:
-        """A part of a sum: the sum itself, as a loop goes on with it, or one that is reduced too."""
+        """A part of a sum: the sum itself, as a loop goes on with it, or one that is reduced
+        too."""
         if isinstance(node, ast.Name) and node.id in seen:
             return True
         return self._is_reduced(node, frozenset()) and self.holds(node, seen)

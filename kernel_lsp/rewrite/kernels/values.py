@@ -1,10 +1,10 @@
 """Which values of a kernel are equal, and what they are in lanes behind the end of a masked axis.
 
-`KernelValues` numbers what a straight line of statements computes: two expressions with one number are equal. Of
-each number it knows whether it is the same in all lanes, and which constant lies in lanes whose index is not
-below the axis' extent, for finite values of what is one number for a whole row. Not covered: branches, loops
-(a skill runs a loop's body once), blocks of more than one axis. Standard library only.
-"""
+`KernelValues` numbers what a straight line of statements computes: two expressions with one number
+are equal. Of each number it knows whether it is the same in all lanes, and which constant lies in
+lanes whose index is not below the axis' extent, for finite values of what is one number for a
+whole row. Not covered: branches, loops (a skill runs a loop's body once), blocks of more than one
+axis. Standard library only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ _FUNCTIONS: dict[str, Callable[..., float | None]] = {
 
 
 Place = tuple[int, int | None, int]
-"""Pointer, mask, and how often something was stored there before: two loads of one place are equal."""
+"""Pointer, mask, and how often something was stored there before: two loads of one place are
+equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class KernelValues:
     _fresh: itertools.count[int] = field(default_factory=itertools.count)
 
     def behind(self, number: int) -> float | None:
-        """The value in lanes behind the end; None: unknown. A mask is 0.0 where it is false there."""
+        """The value in lanes behind the end; None: unknown. A mask is 0.0 where it is false
+        there."""
         return self._known[number][0]
 
     def uniform(self, number: int) -> bool:
@@ -173,7 +175,9 @@ class KernelValues:
                 return self._number(("text", ast.unparse(node)), None, uniform=True)
             case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))]):
                 return self.of(ast.Constant(float(text)))
-            case ast.Call(func=ast.Attribute(attr="to", value=inner), args=[ast.Attribute() as dtype]):
+            case ast.Call(
+                func=ast.Attribute(attr="to", value=inner), args=[ast.Attribute() as dtype]
+            ):
                 return self._like(("to", ast.unparse(dtype)), self.of(inner))
             case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
                 return self._called(name, node)
@@ -241,15 +245,21 @@ class KernelValues:
             isinstance(op, ast.Gt) and right in self._axis and left == end
         )
         uniform = self.uniform(left) and self.uniform(right)
-        made = self._number(("compare", type(op), left, right), 0.0 if ends else None, uniform=uniform)
+        made = self._number(
+            ("compare", type(op), left, right), 0.0 if ends else None, uniform=uniform
+        )
         self.ends |= {made} if ends else set()
         return made
 
     def _called(self, name: str, call: ast.Call) -> int:
         keywords = {k.arg: k.value for k in call.keywords if k.arg is not None}
-        if len(keywords) != len(call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+        if len(keywords) != len(call.keywords) or any(
+            isinstance(a, ast.Starred) for a in call.args
+        ):
             return self._unknown(call)
-        of_language = isinstance(call.func, ast.Attribute) and not names_in(call.func) & self.names.keys()
+        of_language = (
+            isinstance(call.func, ast.Attribute) and not names_in(call.func) & self.names.keys()
+        )
         if not of_language and name not in ("float", "int", "min", "max"):
             return self._unknown(call)
         if name == "load":
@@ -299,7 +309,9 @@ class KernelValues:
     ) -> int:
         """Over the one axis there is."""
         axes = [*call.args[1:], *(v for k, v in keywords.items() if k == "axis")]
-        if not all(isinstance(a, ast.Constant) and a.value == 0 for a in axes) or set(keywords) - {"axis"}:
+        if not all(isinstance(a, ast.Constant) and a.value == 0 for a in axes) or set(keywords) - {
+            "axis"
+        }:
             return self._unknown(call)
         self.reduced.append((name, numbers[0]))
         return self._number(("reduced", name, numbers[0]), None, uniform=True)
@@ -321,7 +333,9 @@ class KernelValues:
             if (name, made.base) not in self.apart:
                 self._stored[name] = self._stored.get(name, 0) + 1
 
-    def _access(self, kind: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> PointerArguments:
+    def _access(
+        self, kind: str, call: ast.Call, keywords: Mapping[str, ast.expr]
+    ) -> PointerArguments:
         names = ("pointer", "mask", "other") if kind == "load" else ("pointer", "value", "mask")
         given = {
             **dict(zip(names, call.args, strict=False)),

@@ -1,11 +1,12 @@
-"""What a skill of scope ``triton`` works with: one kernel, how it is launched, and edits of its text.
+"""What a skill of scope ``triton`` works with: one kernel, how it is launched, and edits of its
+text.
 
     from kernel_lsp.rewrite.kernels.view import Kernel, Match, proof
 
-A skill's rewrite.py has ``match(kernel) -> list[Match]``, ``preconditions(kernel, match) -> list[Proof]``,
-``parameters(kernel, match) -> {name: choices}``, whose first ones are a guess that changes something, and
-``apply(kernel, match, parameters)``, which calls `Kernel.replace` for each piece of text that changes.
-"""
+A skill's rewrite.py has ``match(kernel) -> list[Match]``, ``preconditions(kernel, match) ->
+list[Proof]``, ``parameters(kernel, match) -> {name: choices}``, whose first ones are a guess that
+changes something, and ``apply(kernel, match, parameters)``, which calls `Kernel.replace` for each
+piece of text that changes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What takes the place of a loop over cells: each cell as one layer of the library, in the order of a step.
+"""What takes the place of a loop over cells: each cell as one layer of the library, in the order
+of a step.
 
-`apply(graph, label)`. What the loop reads is turned and moved once, what stands beside the cells is done for
-all steps (spreading.py), and readers get the same tensors as before (results.py).
-"""
+`apply(graph, label)`. What the loop reads is turned and moved once, what stands beside the cells
+is done for all steps (spreading.py), and readers get the same tensors as before (results.py)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ def apply(graph: Graph, label: str) -> None:
     """Raises RewriteError when the loop is not there, or is read before its inputs exist."""
     found = next((found for found in cell_loops(graph) if found.label(graph) == label), None)
     if found is None:
-        raise RewriteError("the loop is no longer in the graph", "apply this rewrite before what changes it")
+        raise RewriteError(
+            "the loop is no longer in the graph", "apply this rewrite before what changes it"
+        )
     loop, step = found.loop, found.loop.steps[1]
     before = first_reader(graph, loop)
     _check_order(graph, found, before)
     every = {
-        node: stack_walk(graph, walk, found.dim, before) for walk in loop.walks for node in walk.slices[1][:1]
+        node: stack_walk(graph, walk, found.dim, before)
+        for walk in loop.walks
+        for node in walk.slices[1][:1]
     }
     every |= {node: every[walk.slices[1][0]] for walk in loop.walks for node in walk.slices[1]}
     last = dict[fx.Node, fx.Node]()
@@ -44,13 +48,21 @@ def apply(graph: Graph, label: str) -> None:
             made = _layer(graph, found, cell, every[node.args[0]], before)
             if "all" in made:
                 every[step[cell.states[0]]] = made["all"]
-            last |= {step[i]: made[name] for name, i in zip("hc", cell.states, strict=False) if name in made}
+            last |= {
+                step[i]: made[name]
+                for name, i in zip("hc", cell.states, strict=False)
+                if name in made
+            }
         elif node in found.spread:
             every[node] = spread(graph, node, every, found.dim, before)
     for index, each in loop.results:
         result = Result(index=index, every=each, dim=found.dim)
         node = step[index]
-        part = every[node] if each else last.get(node) or last_of(graph, every[node], found.dim, before)
+        part = (
+            every[node]
+            if each
+            else last.get(node) or last_of(graph, every[node], found.dim, before)
+        )
         redirect(graph, loop, result, part, before)
     graph.drop_unused()
 
@@ -62,8 +74,12 @@ def _check_order(graph: Graph, found: CellLoop, before: fx.Node) -> None:
     read = [walk.base for walk in found.loop.walks]
     read += [item for cell in found.cells for item in cell.initial]
     read += [item for node in found.loop.steps[1] for item in node.all_input_nodes]
-    if any(order[node] >= order[before] for node in read if node not in inside and node not in slices):
-        raise RewriteError("a state is read before the loop's inputs exist", "keep the loop as it is")
+    if any(
+        order[node] >= order[before] for node in read if node not in inside and node not in slices
+    ):
+        raise RewriteError(
+            "a state is read before the loop's inputs exist", "keep the loop as it is"
+        )
 
 
 # --- the layer ---------------------------------------------------------------------------
@@ -72,8 +88,11 @@ def _check_order(graph: Graph, found: CellLoop, before: fx.Node) -> None:
 def _layer(
     graph: Graph, found: CellLoop, cell: RecurrentCell, given: fx.Node, before: fx.Node
 ) -> dict[str, fx.Node]:
-    """What is read of the states of all steps (``all``) and of those after the last one (``h``, ``c``)."""
-    graph.require(guard.NO_TRANSFORMS, "the library's layer has no rule for vmap, where cells have one")
+    """What is read of the states of all steps (``all``) and of those after the last one (``h``,
+    ``c``)."""
+    graph.require(
+        guard.NO_TRANSFORMS, "the library's layer has no rule for vmap, where cells have one"
+    )
     require_kind(graph, cell.node)
     wanted = _wanted_results(found, cell)
     state = graph.val(found.loop.steps[1][cell.states[0]])
@@ -105,20 +124,27 @@ def _wanted_results(found: CellLoop, cell: RecurrentCell) -> list[str]:
     return names or ["h"]
 
 
-def _source(graph: Graph, found: CellLoop, cell: RecurrentCell, wanted: list[str]) -> GeneratedSource:
+def _source(
+    graph: Graph, found: CellLoop, cell: RecurrentCell, wanted: list[str]
+) -> GeneratedSource:
     states = ["h", "c"][: len(cell.states)]
     weights = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"][: len(cell.weights)]
     start = ", ".join(f"{state}[None].contiguous()" for state in states)
     arguments = ["x", f"({start})" if len(states) > 1 else start, f"({', '.join(weights)})"]
     arguments += [f"has_biases={len(weights) == 4}", "num_layers=1", "dropout=0.0"]
-    arguments += ["train=torch.is_grad_enabled()", "bidirectional=False", f"batch_first={found.dim == 1}"]
+    arguments += [
+        "train=torch.is_grad_enabled()",
+        "bidirectional=False",
+        f"batch_first={found.dim == 1}",
+    ]
     ends = {"all": "states.contiguous()", "h": "h[0]", "c": "c[0]"}
     left = ", ".join("states" if name == "all" else name for name in ["all", *states])
     cells = f"{cell.layer.split('_')[0].upper()}Cell"
     name = unique_name(graph, f"{cell.layer}_steps")
     lines = [
         f"def {name}(x, {', '.join([*states, *weights])}):",
-        f'    """{found.loop.length} steps of {cells} as one layer of the library: weights lie alike."""',
+        f'    """{found.loop.length} steps of {cells} as one layer of the library: weights lie '
+        f'alike."""',
         source.wrap_items(f"{left} = torch.{cell.layer}(", arguments, ")", indent="    "),
         f"    return {', '.join(ends[item] for item in wanted)}",
     ]
@@ -129,5 +155,7 @@ def _source(graph: Graph, found: CellLoop, cell: RecurrentCell, wanted: list[str
         summary=f"the library's {cell.layer.split('_')[0].upper()} over all steps",
         is_triton=False,
         supports_autograd=True,
-        launches=max(found.loop.length // 3, 1),  # cuDNN: 11 us a step for the host, a third of a launch
+        launches=max(
+            found.loop.length // 3, 1
+        ),  # cuDNN: 11 us a step for the host, a third of a launch
     )

@@ -1,11 +1,11 @@
-"""Loops over torch's recurrent cells whose steps hold nothing that depends on a state but these cells.
+"""Loops over torch's recurrent cells whose steps hold nothing that depends on a state but these
+cells.
 
-`cell_loops(graph) -> list[CellLoop]`. Each cell of a step (`nn.LSTMCell`, `GRUCell`, `RNNCell`; one or
-several upon each other) hands its own state to itself in the next step; everything else of the step is known
-for all steps at once, before the cells or behind them (spreading.py).
-Not covered: a state that anything else reads before the cell does (masks, attention, the output as the next
-input), and the memory of an LSTM where more of it is read than the last step's.
-"""
+`cell_loops(graph) -> list[CellLoop]`. Each cell of a step (`nn.LSTMCell`, `GRUCell`, `RNNCell`;
+one or several upon each other) hands its own state to itself in the next step; everything else of
+the step is known for all steps at once, before the cells or behind them (spreading.py). Not
+covered: a state that anything else reads before the cell does (masks, attention, the output as the
+next input), and the memory of an LSTM where more of it is read than the last step's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LAYERS = {
     aten.lstm_cell: "lstm", aten.gru_cell: "gru", aten.rnn_tanh_cell: "rnn_tanh",
     aten.rnn_relu_cell: "rnn_relu",
 }  # fmt: skip
-"""A cell -> the library's function for all steps: the same equations and the same layout of weights."""
+"""A cell -> the library's function for all steps: the same equations and the same layout of
+weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +61,8 @@ def is_cell(node: fx.Node) -> bool:
 
 
 def complete(graph: Graph) -> None:
-    """In place: both results of every LSTM cell. The last memory is mostly read by nobody, and a last step
-    with one operation less would not be one of the loop."""
+    """In place: both results of every LSTM cell. The last memory is mostly read by nobody, and a
+    last step with one operation less would not be one of the loop."""
     for node in graph.nodes:
         if is_op(node, aten.lstm_cell):
             parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
@@ -78,7 +79,8 @@ def cell_loops(graph: Graph) -> list[CellLoop]:
 
 
 def cells_of(graph: Graph, loop: UnrolledLoop) -> CellLoop | None:
-    """With the steps in the dimension in which the program has them, where its operations allow that."""
+    """With the steps in the dimension in which the program has them, where its operations allow
+    that."""
     if not any(is_cell(node) for node in loop.steps[1]):
         return None
     for dim in loop.dims:
@@ -107,7 +109,8 @@ def _describe_loop(graph: Graph, loop: UnrolledLoop, dim: int) -> CellLoop | Non
         else:
             return None
     if any(
-        step[index] not in every and (each or step[index] not in memories) for index, each in loop.results
+        step[index] not in every and (each or step[index] not in memories)
+        for index, each in loop.results
     ):
         return None
     return CellLoop(loop=loop, cells=tuple(cells), spread=tuple(spread), dim=dim)
@@ -116,7 +119,8 @@ def _describe_loop(graph: Graph, loop: UnrolledLoop, dim: int) -> CellLoop | Non
 def _cell(
     graph: Graph, loop: UnrolledLoop, node: fx.Node, every: set[fx.Node], changing: set[fx.Node]
 ) -> RecurrentCell | None:
-    """None unless it reads its own state of the step before, and an input that is known for all steps."""
+    """None unless it reads its own state of the step before, and an input that is known for all
+    steps."""
     given, held, *weights = node.args
     weights = [item for item in weights if item is not None]
     states = _states(loop, node)
@@ -138,7 +142,8 @@ def _cell(
 
 
 def _states(loop: UnrolledLoop, node: fx.Node) -> list[int]:
-    """Operations of a step that are the cell's new states; nothing where a part of them is never read."""
+    """Operations of a step that are the cell's new states; nothing where a part of them is never
+    read."""
     step = loop.steps[1]
     if not is_op(node, aten.lstm_cell):
         return [step.index(node)]

@@ -1,8 +1,8 @@
-"""Products of a loop's step that contain one of a slice with a weight: what is one product for all steps.
+"""Products of a loop's step that contain one of a slice with a weight: what is one product for all
+steps.
 
-`places_of(graph, loop) -> dict[int, Place]`: a linear layer of a slice, `slice @ weight`, and a linear layer
-of a concatenation of which the slice is one end.
-"""
+`places_of(graph, loop) -> dict[int, Place]`: a linear layer of a slice, `slice @ weight`, and a
+linear layer of a concatenation of which the slice is one end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoistPlace:
-    """A product of a step that contains one of a slice (``walk``) with a weight that no step changes."""
+    """A product of a step that contains one of a slice (``walk``) with a weight that no step
+    changes."""
 
     walk: SliceWalk
     joined: fx.Node | None = None
@@ -46,11 +47,16 @@ def places_of(graph: Graph, loop: UnrolledLoop) -> dict[int, HoistPlace]:
     joined = {place.joined for place in found.values()}
     inside = {loop.steps[1][index] for index in found}
     opened = {node for node in joined if node is not None and set(node.users) <= inside}
-    return {index: place for index, place in found.items() if place.joined is None or place.joined in opened}
+    return {
+        index: place
+        for index, place in found.items()
+        if place.joined is None or place.joined in opened
+    }
 
 
 def _is_product(graph: Graph, node: fx.Node) -> bool:
-    """A linear layer, or a product with a matrix from the right: each row of the input on its own."""
+    """A linear layer, or a product with a matrix from the right: each row of the input on its
+    own."""
     if is_op(node, aten.linear):
         return True
     return is_op(node, aten.matmul, aten.mm) and graph.val(node.args[1]).dim() == 2
@@ -66,7 +72,9 @@ def _join_linear(
     parts, dim, rank = given.args[0], (*given.args, 0)[1], graph.val(given).dim()
     if dim % rank != rank - 1 or [part in walked for part in parts].count(True) != 1:
         return None
-    whole, own = (graph.val(item).shape[-1] for item in (given, next(p for p in parts if p in walked)))
+    whole, own = (
+        graph.val(item).shape[-1] for item in (given, next(p for p in parts if p in walked))
+    )
     if parts[0] in walked:
         return HoistPlace(walk=walked[parts[0]], joined=given, columns=(0, own), rest=(own, whole))
     if parts[-1] in walked:

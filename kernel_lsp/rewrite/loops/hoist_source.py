@@ -1,4 +1,5 @@
-"""A loop whose inputs are multiplied before it, as a function of plain PyTorch with the person's names."""
+"""A loop whose inputs are multiplied before it, as a function of plain PyTorch with the person's
+names."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ aten = torch.ops.aten
 
 
 class HoistedLoop:
-    """The loop as a function of the products, the states before it, and the weights inside of it."""
+    """The loop as a function of the products, the states before it, and the weights inside of
+    it."""
 
     def __init__(self, graph: Graph, loop: UnrolledLoop) -> None:
         self.graph, self.loop, self.step = graph, loop, loop.steps[1]
@@ -31,7 +33,9 @@ class HoistedLoop:
         self.inputs: dict[fx.Node, str] = {}
         """What the function takes -> the name of its argument."""
 
-    def write(self, results: Sequence[Result], before: fx.Node) -> tuple[GeneratedSource, list[fx.Node]]:
+    def write(
+        self, results: Sequence[Result], before: fx.Node
+    ) -> tuple[GeneratedSource, list[fx.Node]]:
         walked = self._walked(before)
         starts = self._starts()
         lines = self._in_place(self._step_lines())
@@ -41,27 +45,38 @@ class HoistedLoop:
             if result.every
         }
         lines += [f"{lists[index]}.append({self.names[self.step[index]]})" for index in lists]
-        states = [(self.names[self.loop.steps[0][i]], self.names[self.step[i]]) for _, i in self.loop.carried]
+        states = [
+            (self.names[self.loop.steps[0][i]], self.names[self.step[i]])
+            for _, i in self.loop.carried
+        ]
         if moved := [pair for pair in states if pair[0] != pair[1]]:
-            lines.append(f"{', '.join(old for old, _ in moved)} = {', '.join(new for _, new in moved)}")
+            lines.append(
+                f"{', '.join(old for old, _ in moved)} = {', '.join(new for _, new in moved)}"
+            )
         held = {index: self.names[self.loop.steps[0][index]] for _, index in self.loop.carried}
         ends = [
             _stack_text(result, lists[result.index]) if result.every else held[result.index]
             for result in results
         ]
-        items, tensors = ", ".join(item for item, _ in walked), ", ".join(text for _, text in walked)
+        items, tensors = (
+            ", ".join(item for item, _ in walked),
+            ", ".join(text for _, text in walked),
+        )
         many = len(walked) > 1
         function = unique_name(self.graph, "recurrent_steps")
         text = [
             source.wrap_items(f"def {function}(", list(self.inputs.values()), "):"),
-            f'    """{self.loop.length} steps; what each input adds to its product is computed already."""',
+            f'    """{self.loop.length} steps; what each input adds to its product is computed '
+            f'already."""',
             *(f"    {name} = {start}" for name, start in starts),
             *(f"    {name} = []" for name in lists.values()),
             f"    for {items} in {f'zip({tensors}, strict=True)' if many else tensors}:",
             *(f"        {line}" for line in lines),
             f"    return {', '.join(ends)}",
         ]
-        launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step) - len(self.products)
+        launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step) - len(
+            self.products
+        )
         kernel = GeneratedSource(
             name=function,
             imports=("import torch", "import torch.nn.functional as F"),
@@ -74,7 +89,8 @@ class HoistedLoop:
         return kernel, list(self.inputs)
 
     def _starts(self) -> list[tuple[str, str]]:
-        """Names for the states. One whose first value is also something else gets it before the loop."""
+        """Names for the states. One whose first value is also something else gets it before the
+        loop."""
         read = [
             *(initial for initial, _ in self.loop.carried),
             *(n for c in self.step for n in c.all_input_nodes),
@@ -100,8 +116,8 @@ class HoistedLoop:
         return [*lines[:-1], f"{self.names[old]} = {last}"]
 
     def _walked(self, before: fx.Node) -> list[tuple[str, str]]:
-        """The name of each slice of a step, and what the loop still walks through for it, as the source of
-        all slices in order; products are made here."""
+        """The name of each slice of a step, and what the loop still walks through for it, as the
+        source of all slices in order; products are made here."""
         found = []
         places = places_of(self.graph, self.loop)
         self.products: dict[int, str] = {}
@@ -109,8 +125,12 @@ class HoistedLoop:
         for index, place in places.items():
             name = self._argument(self._product(index, place, before), "projected")
             self.products[index] = f"{name}_t"
-            found.append((f"{name}_t", _slices(name, _dim_of_product(self.graph, place.walk), place.walk)))
-        gone = {self.step[i] for i in places} | {p.joined for p in places.values() if p.joined is not None}
+            found.append(
+                (f"{name}_t", _slices(name, _dim_of_product(self.graph, place.walk), place.walk))
+            )
+        gone = {self.step[i] for i in places} | {
+            p.joined for p in places.values() if p.joined is not None
+        }
         for walk in self.loop.walks:
             readers = {user for node in walk.slices[1] for user in node.users if user in self.step}
             if readers - gone:
@@ -142,12 +162,16 @@ class HoistedLoop:
 
     def _step_lines(self) -> list[str]:
         printer, lines = Printer("F", None), []
-        joined = {self.step[i].args[0] for i in self.rest}  # its parts are multiplied where they are
+        joined = {
+            self.step[i].args[0] for i in self.rest
+        }  # its parts are multiplied where they are
         for index, node in enumerate(self.step):
             if node in joined:
                 continue
             if index in self.rest:
-                product = f"F.linear({self._beside(node.args[0])}, {self._operand(self.rest[index])})"
+                product = (
+                    f"F.linear({self._beside(node.args[0])}, {self._operand(self.rest[index])})"
+                )
                 text = f"{self.products[index]} + {product}"
             elif index in self.products:
                 self.names[node] = self.products[index]
@@ -189,7 +213,8 @@ class HoistedLoop:
 
 
 def _dim_of_product(graph: Graph, walk: SliceWalk) -> int:
-    """Where the steps are in the product: it has its features last, so they go first if they were there."""
+    """Where the steps are in the product: it has its features last, so they go first if they were
+    there."""
     return walk.dim if walk.dim < graph.val(walk.base).dim() - 1 else 0
 
 

@@ -1,10 +1,11 @@
-"""Recurrent cells as the operations that they are made of, so that products of their inputs can go elsewhere.
+"""Recurrent cells as the operations that they are made of, so that products of their inputs can go
+elsewhere.
 
-`open_cells(graph, loop) -> tuple[fx.Node, …]`, in place, for the cells of one loop; `can_open(graph, node)`.
-On a GPU a GRU's or an LSTM's cell is two products and one kernel of torch's own, which is called with the
-same products here; an RNN's cell is two linear layers, their sum and its activation everywhere.
-Not covered: GRU and LSTM on a CPU, where there is no such kernel.
-"""
+`open_cells(graph, loop) -> tuple[fx.Node, …]`, in place, for the cells of one loop;
+`can_open(graph, node)`. On a GPU a GRU's or an LSTM's cell is two products and one kernel of
+torch's own, which is called with the same products here; an RNN's cell is two linear layers, their
+sum and its activation everywhere. Not covered: GRU and LSTM on a CPU, where there is no such
+kernel."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def open_cells(graph: Graph, loop: UnrolledLoop) -> tuple[fx.Node, ...]:
 
 
 def require_kind(graph: Graph, node: fx.Node) -> None:
-    """What else of the layer decides how it computes, beside its type, its weights' shapes and its hooks."""
+    """What else of the layer decides how it computes, beside its type, its weights' shapes and its
+    hooks."""
     if (path := module_path(node)) is None:
         return
     source = guard.self_path(path)
@@ -84,7 +86,12 @@ def _open_cell(graph: Graph, node: fx.Node) -> fx.Node:
 
 
 def _fuse_cell(
-    graph: Graph, node: fx.Node, given: fx.Node, held: Any, weights: list[fx.Node], biases: list[fx.Node]
+    graph: Graph,
+    node: fx.Node,
+    given: fx.Node,
+    held: Any,
+    weights: list[fx.Node],
+    biases: list[fx.Node],
 ) -> fx.Node:
     """Two products and the kernel. Its values are made here: it runs on no fake tensor of a CPU."""
     state, memory = held if isinstance(held, (list, tuple)) else (held, held)

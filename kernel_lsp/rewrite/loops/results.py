@@ -1,9 +1,10 @@
-"""What is read after a loop: which steps' results, in which layout, and the call that takes the loop's place.
+"""What is read after a loop: which steps' results, in which layout, and the call that takes the
+loop's place.
 
-`results_of(graph, loop) -> list[Result]`, `launch(graph, loop, kernel, inputs, results, …)`. People collect
-the states of all steps by `torch.stack(states, dim)`, by `torch.cat` of states with one more dimension, and
-turn the list or the tensor around when the loop ran backwards: what replaces the loop writes that tensor.
-"""
+`results_of(graph, loop) -> list[Result]`, `launch(graph, loop, kernel, inputs, results, …)`.
+People collect the states of all steps by `torch.stack(states, dim)`, by `torch.cat` of states with
+one more dimension, and turn the list or the tensor around when the loop ran backwards: what
+replaces the loop writes that tensor."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Collected:
-    """``nodes``, the last of them first: the calls that put the results of all steps into one tensor."""
+    """``nodes``, the last of them first: the calls that put the results of all steps into one
+    tensor."""
 
     nodes: tuple[fx.Node, ...]
     dim: int
@@ -73,7 +75,9 @@ def launch(
     like = likes[0] if len(likes) == 1 else tuple(likes)
     call = graph.call_generated(kernel, inputs, like=like, before=before, name=name)
     for number, result in enumerate(results):
-        part = call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
+        part = (
+            call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
+        )
         redirect(graph, loop, result, part, before)
     graph.drop_unused()
 
@@ -88,8 +92,11 @@ def _like_of(graph: Graph, loop: UnrolledLoop, result: Result) -> torch.Tensor:
         return value.new_empty(shape)
 
 
-def redirect(graph: Graph, loop: UnrolledLoop, result: Result, part: fx.Node, before: fx.Node) -> None:
-    """Readers of the steps read the new tensor: whole where they collect it, else slice by slice."""
+def redirect(
+    graph: Graph, loop: UnrolledLoop, result: Result, part: fx.Node, before: fx.Node
+) -> None:
+    """Readers of the steps read the new tensor: whole where they collect it, else slice by
+    slice."""
     if not result.every:
         loop.steps[-1][result.index].replace_all_uses_with(part)
         return
@@ -143,7 +150,8 @@ def _find_collected(graph: Graph, nodes: list[fx.Node]) -> list[_Collected]:
 
 
 def _find_joined(graph: Graph, wider: fx.Node) -> tuple[list[fx.Node], int, tuple[fx.Node, ...]]:
-    """What is given a new dimension and concatenated along it; nothing when it is something else."""
+    """What is given a new dimension and concatenated along it; nothing when it is something
+    else."""
     whole = graph.only_user(wider)
     if whole is None or not is_op(whole, aten.cat):
         return [], 0, ()

@@ -1,12 +1,12 @@
-"""Steps of a loop split in three: what comes before the state, the state's own way, and what is read off it.
+"""Steps of a loop split in three: what comes before the state, the state's own way, and what is
+read off it.
 
-`split_of(graph, loop) -> Split | None`, `split(graph, found) -> Loop`, in place. What depends on no state
-(`torch.exp(delta[:, t, :, None] * A)`) is done for all steps in front of the loop, and what no state depends
-on (`(h * c[:, t, None]).sum(-1)`) behind it, on the states of all steps (spreading.py). So a loop is left
-whose steps are few operations on tensors of one shape.
-Not covered: what reads the state of the step before beside the state itself, and loops of which a result is
-read before they end.
-"""
+`split_of(graph, loop) -> Split | None`, `split(graph, found) -> Loop`, in place. What depends on
+no state (`torch.exp(delta[:, t, :, None] * A)`) is done for all steps in front of the loop, and
+what no state depends on (`(h * c[:, t, None]).sum(-1)`) behind it, on the states of all steps
+(spreading.py). So a loop is left whose steps are few operations on tensors of one shape. Not
+covered: what reads the state of the step before beside the state itself, and loops of which a
+result is read before they end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class StepSplit:
 
 
 def split_of(graph: Graph, loop: UnrolledLoop) -> StepSplit | None:
-    """None where all of a step is the state's own way, and where something of it cannot be split off."""
+    """None where all of a step is the state's own way, and where something of it cannot be split
+    off."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     if order[first_reader(graph, loop)] < max(order[node] for node in loop.nodes):
         return None
@@ -126,12 +127,17 @@ def _read_slices(graph: Graph, found: StepSplit, every: dict[fx.Node, fx.Node]) 
         inside = {step[index] for index in found.core}
         for index in found.head:
             if any(user in inside for user in step[index].users):
-                piece = graph.call(aten.select.int, (wide[index], found.dim, t), before=step[found.core[0]])
-                step[index].replace_all_uses_with(piece, delete_user_cb=lambda user, own=inside: user in own)
+                piece = graph.call(
+                    aten.select.int, (wide[index], found.dim, t), before=step[found.core[0]]
+                )
+                step[index].replace_all_uses_with(
+                    piece, delete_user_cb=lambda user, own=inside: user in own
+                )
 
 
 def _widen(graph: Graph, tensor: fx.Node, found: StepSplit, before: fx.Node) -> fx.Node:
-    """As wide as the state where it has as many dimensions: slices that are narrower are no walk."""
+    """As wide as the state where it has as many dimensions: slices that are narrower are no
+    walk."""
     sizes = list(graph.val(found.loop.steps[0][found.core[0]]).shape)
     sizes.insert(found.dim, found.loop.length)
     given = list(graph.val(tensor).shape)

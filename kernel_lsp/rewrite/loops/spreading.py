@@ -1,10 +1,10 @@
 """Operations of a loop's step that depend on no state, done once for all steps.
 
-`spreads(graph, node, every, changing, dim) -> bool`, `spread(graph, node, every, dim, before) -> node`. A
-value of every step lies in one tensor along ``dim``, in the order of the steps; an operation is covered when
-it does the same to each slice of that tensor: element by element, or over dimensions behind ``dim``.
-Not covered: what is random, whole-tensor reductions, views, operands of fewer dimensions than the result.
-"""
+`spreads(graph, node, every, changing, dim) -> bool`, `spread(graph, node, every, dim, before) ->
+node`. A value of every step lies in one tensor along ``dim``, in the order of the steps; an
+operation is covered when it does the same to each slice of that tensor: element by element, or
+over dimensions behind ``dim``. Not covered: what is random, whole-tensor reductions, views,
+operands of fewer dimensions than the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MOVED = (aten.unsqueeze, aten.squeeze, aten.sum, aten.mean)
 def spreads(
     graph: Graph, node: fx.Node, every: Collection[fx.Node], changing: Collection[fx.Node], dim: int
 ) -> bool:
-    """``every`` are values of a step that are known for all steps, ``changing`` all that differ in steps."""
+    """``every`` are values of a step that are known for all steps, ``changing`` all that differ in
+    steps."""
     given = [item for item in node.all_input_nodes if item in changing]
     if not given or not set(given) <= set(every) or is_random(node):
         return False
@@ -59,7 +60,8 @@ def spreads(
 def spread(
     graph: Graph, node: fx.Node, every: Mapping[fx.Node, fx.Node], dim: int, before: fx.Node
 ) -> fx.Node:
-    """The operation on the tensors of all steps. Raises RewriteError when it would yield something else."""
+    """The operation on the tensors of all steps. Raises RewriteError when it would yield something
+    else."""
     args = list(fx.map_arg(tuple(node.args), lambda item: every.get(item, item)))
     kwargs = dict(fx.map_arg(dict(node.kwargs), lambda item: every.get(item, item)))
     target = aten.matmul.default if is_op(node, aten.mm) else node.target
@@ -74,7 +76,9 @@ def spread(
     made = graph.call(target, args, kwargs, before=before, name=graph.variable(node))
     was, now = graph.val(node), graph.val(made)
     if (now.dtype, list(now.shape[:dim] + now.shape[dim + 1 :])) != (was.dtype, list(was.shape)):
-        raise RewriteError(f"{node.name} is something else for all steps at once", "keep the loop as it is")
+        raise RewriteError(
+            f"{node.name} is something else for all steps at once", "keep the loop as it is"
+        )
     return made
 
 
@@ -110,7 +114,8 @@ def _axes(graph: Graph, node: fx.Node) -> list[int]:
 
 
 def _equation(node: fx.Node, given: Collection[fx.Node], dim: int) -> str | None:
-    """The subscripts with a letter for the steps; None without explicit letters for every dimension."""
+    """The subscripts with a letter for the steps; None without explicit letters for every
+    dimension."""
     terms, arrow, result = str(node.args[0]).replace(" ", "").partition("->")
     letter = next(letter for letter in "tTzZ_" if letter not in terms)
     parts = [

@@ -1,10 +1,10 @@
 """Loops over time that the tracer has unrolled, found again in the graph.
 
-`loops_of(graph) -> list[Loop]`. A loop walks through one or more tensors (walks.py: along any dimension,
-forwards or backwards) and hands values (the state) from each step to the next. Every step must consist of
-the same operations on the same constants; step 0 starts from values that stand before the loop.
-Not covered: loops that skip steps, whose first step differs, or where one operation looks two steps back.
-"""
+`loops_of(graph) -> list[Loop]`. A loop walks through one or more tensors (walks.py: along any
+dimension, forwards or backwards) and hands values (the state) from each step to the next. Every
+step must consist of the same operations on the same constants; step 0 starts from values that
+stand before the loop. Not covered: loops that skip steps, whose first step differs, or where one
+operation looks two steps back."""
 
 from __future__ import annotations
 
@@ -22,8 +22,16 @@ from kernel_lsp.rewrite.loops.walks import LEAST_STEPS, Reading, SliceWalk, walk
 aten = torch.ops.aten
 MOST_UNROLLED = 100
 """Operations, slices among them, up to which an unrolled loop is treated like any other code."""
-SHAPE_ONLY = (aten.zeros_like, aten.ones_like, aten.full_like, aten.new_zeros, aten.new_ones, aten.new_full)
-"""They read no value of their argument: a state that starts as one of them starts before the loop."""
+SHAPE_ONLY = (
+    aten.zeros_like,
+    aten.ones_like,
+    aten.full_like,
+    aten.new_zeros,
+    aten.new_ones,
+    aten.new_full,
+)
+"""They read no value of their argument: a state that starts as one of them starts before the
+loop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +42,8 @@ class UnrolledLoop:
     walks: tuple[SliceWalk, ...]
     """Every tensor that the loop walks through, and how."""
     carried: tuple[tuple[fx.Node, int], ...]
-    """(value before the loop, number of the operation whose result takes its place in the next step)."""
+    """(value before the loop, number of the operation whose result takes its place in the next
+    step)."""
     listed: tuple[int, ...]
     """Operations whose results of several steps are read after the loop."""
     final: tuple[int, ...]
@@ -84,7 +93,8 @@ def loops_of(graph: Graph) -> list[UnrolledLoop]:
 
 
 def is_unrolled(graph: Graph) -> bool:
-    """Most of the graph is loops of many steps: what can be done for them is done for whole loops."""
+    """Most of the graph is loops of many steps: what can be done for them is done for whole
+    loops."""
     size = len(graph.nodes)
     if size <= MOST_UNROLLED:
         return False
@@ -94,7 +104,8 @@ def is_unrolled(graph: Graph) -> bool:
 
 
 def _together(readings: Sequence[Reading]) -> list[list[Reading]]:
-    """Readings that advance in step with each other: within one step's operations, equally often."""
+    """Readings that advance in step with each other: within one step's operations, equally
+    often."""
     groups: list[list[Reading]] = []
     for one in readings:
         for group in groups:
@@ -110,7 +121,8 @@ def _together(readings: Sequence[Reading]) -> list[list[Reading]]:
 
 
 def _parts(readings: Sequence[Reading]) -> Iterator[list[Reading]]:
-    """All steps; and should somebody read one more slice just a step before or after the loop, the others."""
+    """All steps; and should somebody read one more slice just a step before or after the loop, the
+    others."""
     length = len(readings[0].starts)
     for first, last in ((0, length), (1, length), (0, length - 1), (1, length - 1)):
         if last - first >= LEAST_STEPS:
@@ -130,14 +142,18 @@ def _loop(
     size = starts[1] - starts[0]
     if any(after - before != size for before, after in itertools.pairwise(starts)):
         return None
-    for ahead in range(min(size, starts[0] + 1)):  # operations on the state alone may come first in a step
+    for ahead in range(
+        min(size, starts[0] + 1)
+    ):  # operations on the state alone may come first in a step
         steps = [tuple(order[start - ahead : start - ahead + size]) for start in starts]
         if len(steps[-1]) < size or any(has_effect(n) or is_random(n) for n in steps[1]):
             continue
         carried = _carried_states(steps, walks, values)
         if carried and _feeds_back(steps, carried):
             listed, final = _readers(graph, steps)
-            return UnrolledLoop(steps=tuple(steps), walks=walks, carried=carried, listed=listed, final=final)
+            return UnrolledLoop(
+                steps=tuple(steps), walks=walks, carried=carried, listed=listed, final=final
+            )
     return None
 
 
@@ -168,17 +184,22 @@ def _carried_states(
         here = {node: ("here", index) for index, node in enumerate(steps[t])}
         before = {node: ("before", index) for index, node in enumerate(steps[t - 1])} if t else {}
         sliced: dict[fx.Node, tuple[Any, ...]] = {}
-        for number, walk in enumerate(walks):  # two that meet in the middle read the same slice there
+        for number, walk in enumerate(
+            walks
+        ):  # two that meet in the middle read the same slice there
             for node in walk.slices[t]:
                 sliced[node] = (*sliced.get(node, ("slice",)), number)
         known = {**before, **sliced, **here}
         return [
-            _describe_call(node, lambda arg: known.get(arg, ("constant", values[arg]))) for node in steps[t]
+            _describe_call(node, lambda arg: known.get(arg, ("constant", values[arg])))
+            for node in steps[t]
         ]
 
     initial: dict[int, int] = {}
     pattern = calls(1)
-    if len({node for walk in walks for node in walk.slices[1]}) < sum(len(walk.slices[1]) for walk in walks):
+    if len({node for walk in walks for node in walk.slices[1]}) < sum(
+        len(walk.slices[1]) for walk in walks
+    ):
         return None  # which of two walks step 1 reads is not certain
     if not all(_agree(calls(t), pattern, None) for t in range(2, len(steps))):
         return None
@@ -189,7 +210,8 @@ def _carried_states(
 
 
 def _feeds_back(steps: Sequence[Sequence[fx.Node]], carried: Sequence[tuple[fx.Node, int]]) -> bool:
-    """A state follows from a state; else steps only overlap, and nothing keeps them in their order."""
+    """A state follows from a state; else steps only overlap, and nothing keeps them in their
+    order."""
     reached = {steps[0][index] for _, index in carried}
     for node in steps[1]:
         if not reached.isdisjoint(node.all_input_nodes):
@@ -198,15 +220,17 @@ def _feeds_back(steps: Sequence[Sequence[fx.Node]], carried: Sequence[tuple[fx.N
 
 
 def _agree(one: Any, pattern: Any, initial: dict[int, int] | None) -> bool:
-    """A step does what the pattern does. Step 0 (the one with ``initial``) has one and the same value where
-    others read the step before."""
+    """A step does what the pattern does. Step 0 (the one with ``initial``) has one and the same
+    value where others read the step before."""
     if not isinstance(pattern, (tuple, list)) or type(one) is not type(pattern):
         return bool(one == pattern)
     if pattern[:1] == ("slice",):
         return one[:1] == ("slice",) and pattern[1] in one[1:]
     if pattern[:1] == ("before",) and initial is not None:
         return one[:1] == ("constant",) and initial.setdefault(pattern[1], one[1]) == one[1]
-    return len(one) == len(pattern) and all(_agree(a, b, initial) for a, b in zip(one, pattern, strict=True))
+    return len(one) == len(pattern) and all(
+        _agree(a, b, initial) for a, b in zip(one, pattern, strict=True)
+    )
 
 
 def number_nodes(graph: Graph) -> dict[fx.Node, int]:
@@ -234,10 +258,16 @@ def _describe_call(node: fx.Node, place: Callable[[fx.Node], tuple[str, int]]) -
         return repr(value)
 
     named = sorted(node.kwargs.items())
-    return str(node.target), [tell(arg) for arg in node.args], [[name, tell(arg)] for name, arg in named]
+    return (
+        str(node.target),
+        [tell(arg) for arg in node.args],
+        [[name, tell(arg)] for name, arg in named],
+    )
 
 
-def _readers(graph: Graph, steps: Sequence[Sequence[fx.Node]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _readers(
+    graph: Graph, steps: Sequence[Sequence[fx.Node]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Operations that are read after the loop: in several steps, in the last one alone."""
     order = {node: (t, index) for t, step in enumerate(steps) for index, node in enumerate(step)}
     outside: dict[int, set[int]] = {}

@@ -1,10 +1,10 @@
 """Tensors that a program reads slice by slice, in order: what a loop over time walks through.
 
-`walks_of(graph, order) -> list[Reading]`. Dimension and direction are numbers of a `SliceWalk`: `x[:, t]`,
-`x.unbind(1)[t]`, `x.transpose(0, 1)[t]` and `x.flip(1)[:, T - 1 - t]` are the same slice of the same `x`, so
-that a loop reads `x` itself, and the transposed, turned or copied tensor is needed no more.
-Not covered: every second slice, slices of more than one step (`x[:, t : t + 2]`).
-"""
+`walks_of(graph, order) -> list[Reading]`. Dimension and direction are numbers of a `SliceWalk`:
+`x[:, t]`, `x.unbind(1)[t]`, `x.transpose(0, 1)[t]` and `x.flip(1)[:, T - 1 - t]` are the same
+slice of the same `x`, so that a loop reads `x` itself, and the transposed, turned or copied tensor
+is needed no more. Not covered: every second slice, slices of more than one step (`x[:, t : t +
+2]`)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class Reading:
 
 
 def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
-    """In the order in which they begin; a tensor that a step reads several times is there as often."""
+    """In the order in which they begin; a tensor that a step reads several times is there as
+    often."""
     position = {node: index for index, node in enumerate(order)}
     slices: dict[tuple[fx.Node, int], dict[int, list[fx.Node]]] = {}
     for node in graph.nodes:
@@ -77,7 +78,8 @@ def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
         if len(nodes) < LEAST_STEPS:
             continue
         reads = {
-            t: {position[u] for n in same for u in n.users if u in position} for t, same in nodes.items()
+            t: {position[u] for n in same for u in n.users if u in position}
+            for t, same in nodes.items()
         }
         for indices, starts in _progressions(reads):
             walk = SliceWalk(
@@ -88,7 +90,8 @@ def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
 
 
 def _progressions(reads: Mapping[int, set[int]]) -> Iterator[tuple[range, tuple[int, ...]]]:
-    """Neighboring indices, upwards or downwards, whose readers are equally far apart: as long as possible."""
+    """Neighboring indices, upwards or downwards, whose readers are equally far apart: as long as
+    possible."""
     for turn in (1, -1):
         for first, at in ((t, p) for t in reads for p in reads[t]):
             for size in sorted(p - at for p in reads.get(first + turn, ()) if p > at):
@@ -106,7 +109,8 @@ def _progressions(reads: Mapping[int, set[int]]) -> Iterator[tuple[range, tuple[
 
 
 def slice_of(graph: Graph, node: fx.Node) -> Slice | None:
-    """The tensor behind transposes, flips and copies of which the node is one slice, and which one."""
+    """The tensor behind transposes, flips and copies of which the node is one slice, and which
+    one."""
     if node.target is operator.getitem and is_op(node.args[0], aten.unbind):
         base, dim, index = node.args[0].args[0], argument(node.args[0], "dim", 0), node.args[1]
     elif is_op(node, aten.select) and isinstance(node.args[2], int):

@@ -1,8 +1,9 @@
-"""Attention that the tiled kernel does not take: softmax between two products, and what stands in the way.
+"""Attention that the tiled kernel does not take: softmax between two products, and what stands in
+the way.
 
-The way is walked here without the conditions of codegen/attention_roles.py, and the first node that breaks
-one is named. Silent about attention that matches, whatever it is worth. Not covered: other kinds.
-"""
+The way is walked here without the conditions of codegen/attention_roles.py, and the first node
+that breaks one is named. Silent about attention that matches, whatever it is worth. Not covered:
+other kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ NOT_RETURNED = "return the result alone where the weights are not read (need_wei
 
 
 def misses(graph: Graph) -> Iterator[Miss]:
-    found = [miss for node in graph.nodes if op_name(node) in SOFTMAX for miss in _around(graph, node)]
+    found = [
+        miss for node in graph.nodes if op_name(node) in SOFTMAX for miss in _around(graph, node)
+    ]
     if not found:  # matching takes seconds where the library's attention is spelled out
         return
     known = {node for match in attention_fuse.matches(graph) for node in match.nodes}

@@ -1,9 +1,9 @@
 """From skills that decline to a few near misses, those that take most of the target's time first.
 
-`MatchObserver` is told what the engine passes over, and why; a skill's own ``misses`` say what its matcher left. Where
-neither speaks of an operation that takes time, its roof does, or the fact that no skill has a kernel for it.
-Shares are estimates (roof.py). Not covered: what a candidate was refused for (agents/feedback.py).
-"""
+`MatchObserver` is told what the engine passes over, and why; a skill's own ``misses`` say what its
+matcher left. Where neither speaks of an operation that takes time, its roof does, or the fact that
+no skill has a kernel for it. Shares are estimates (roof.py). Not covered: what a candidate was
+refused for (agents/feedback.py)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ LEAST_SHARE = 0.02
 LOUD = 0.1
 """Share of the time from which an operation that no skill speaks of is named."""
 KNOWN = frozenset([
-    *TABLE, *REDUCE, *NORMS, *SOFTMAX, *LOSSES, *SCANS, *RANKS, *POOLS, "linear", "matmul", "mm", "bmm",
-    "addmm", "baddbmm", "einsum", "scaled_dot_product_attention", "batch_norm", "embedding", "nll_loss",
-    "nll_loss_nd", "cross_entropy_loss", "triplet_margin_loss", "cosine_embedding_loss", "glu", "lstm", "gru",
+    *TABLE, *REDUCE, *NORMS, *SOFTMAX, *LOSSES, *SCANS, *RANKS, *POOLS, "linear", "matmul", "mm",
+    "bmm",
+    "addmm", "baddbmm", "einsum", "scaled_dot_product_attention", "batch_norm", "embedding",
+    "nll_loss",
+    "nll_loss_nd", "cross_entropy_loss", "triplet_margin_loss", "cosine_embedding_loss", "glu",
+    "lstm", "gru",
     "rnn_tanh", "rnn_relu", "tril", "triu", "diag", "diag_embed",
 ])  # fmt: skip
 """Operations that some skill rewrites, somewhere."""
@@ -62,8 +65,8 @@ class MatchObserver:
             self.covered |= {node.name for node in match.nodes if isinstance(node, fx.Node)}
 
     def decline(self, graph: Graph, skill: str, match: GraphMatch, proofs: Sequence[Proof]) -> None:
-        """It is none. Where more than one condition fails it was not near; a rewrite that would save nothing
-        is not missed for its proofs."""
+        """It is none. Where more than one condition fails it was not near; a rewrite that would
+        save nothing is not missed for its proofs."""
         broken = [proof for proof in proofs if not proof.holds]
         gains = match.benefit is None or match.benefit > 0.0
         if match.wraps or len(broken) > 1 or (broken and not gains):
@@ -72,7 +75,9 @@ class MatchObserver:
         if broken:
             miss = replace(miss, missing=describe_unproved(broken[0]))
         elif graph.gradients and not match.plain and not match.differentiable:
-            miss = Miss(nodes=match.nodes, missing=fuse.NO_BACKWARD, remedy=remedy_for(fuse.NO_BACKWARD))
+            miss = Miss(
+                nodes=match.nodes, missing=fuse.NO_BACKWARD, remedy=remedy_for(fuse.NO_BACKWARD)
+            )
         self.declined.append(Declined(skill=skill, miss=miss, weak=miss.missing == TOO_LITTLE))
 
 
@@ -86,12 +91,24 @@ def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -
     quiet = [node for node in graph.nodes if roof.is_work(node) and node.name not in spoken]
     told = _ReportedMisses(graph, whole.taken_s)
     for one in sorted(known, key=lambda one: (one.weak, -told.share(_nodes(one)))):
-        told.say("" if one.weak else one.skill, one.miss.missing, one.miss.remedy, _nodes(one), weak=one.weak)
+        told.say(
+            "" if one.weak else one.skill,
+            one.miss.missing,
+            one.miss.remedy,
+            _nodes(one),
+            weak=one.weak,
+        )
     for node in quiet:
         if op_name(node) in KNOWN:
             told.say("", ALONE, "", [node], weak=True)
         else:
-            told.say("", f"no skill has a kernel for {op_name(node) or node.name}", "", [node], weak=False)
+            told.say(
+                "",
+                f"no skill has a kernel for {op_name(node) or node.name}",
+                "",
+                [node],
+                weak=False,
+            )
     return Explained(misses=told.loudest(), roof=whole)
 
 
@@ -106,7 +123,9 @@ class _ReportedMisses:
     def share(self, nodes: Sequence[fx.Node]) -> float:
         return sum(roof.seconds(self.graph, node) for node in nodes) / max(self.seconds, 1e-12)
 
-    def say(self, skill: str, missing: str, remedy: str, nodes: Sequence[fx.Node], *, weak: bool) -> None:
+    def say(
+        self, skill: str, missing: str, remedy: str, nodes: Sequence[fx.Node], *, weak: bool
+    ) -> None:
         new = [node for node in nodes if node not in self.done]
         if not new:
             return

@@ -1,8 +1,8 @@
-"""What keeps pointwise chains, reductions, norms and losses from one kernel: the generator's own reasons.
+"""What keeps pointwise chains, reductions, norms and losses from one kernel: the generator's own
+reasons.
 
-`pointwise` and `reductions` ask what the matchers ask (codegen/fuse.py) and hear why it is refused. Not
-covered: what would be right and not faster, which the engine sees by itself.
-"""
+`pointwise` and `reductions` ask what the matchers ask (codegen/fuse.py) and hear why it is
+refused. Not covered: what would be right and not faster, which the engine sees by itself."""
 
 from __future__ import annotations
 
@@ -32,17 +32,21 @@ REMEDIES = {
     "it returns indices": "amax and amin return the values alone",
     "reduced dimensions are not adjacent": "reduce one run of dimensions after the other",
     fuse.NO_BACKWARD: "if it is called in eval mode, say so: `# kernel-lsp: workload eval …`",
-    "a dropout of": "it drops nothing in eval mode; if it is called so: `# kernel-lsp: workload eval …`",
+    "a dropout of": "it drops nothing in eval mode; if it is called so: `# kernel-lsp: workload "
+    "eval …`",
     "running statistics are an effect": "track_running_stats=False, where nobody reads them",
 }
 """By the beginning of a reason."""
 
 
 def pointwise(graph: Graph) -> Iterator[Miss]:
-    """Operations that would be in a chain but for one thing, and chains that no kernel can be made of."""
+    """Operations that would be in a chain but for one thing, and chains that no kernel can be made
+    of."""
     refused = {node: why for node in graph.nodes if (why := _refusal(node)) is not None}
     for nodes in _runs(graph, refused):
-        if len(nodes) > 1 or any(map(_elementwise, [*nodes[0].all_input_nodes, *graph.users(nodes[0])])):
+        if len(nodes) > 1 or any(
+            map(_elementwise, [*nodes[0].all_input_nodes, *graph.users(nodes[0])])
+        ):
             yield _miss(nodes, refused[nodes[0]])
     for group, space in pointwise_groups(graph):
         if (why := _unsupported_reason(graph, group, space, alone=False)) is not None:
@@ -50,7 +54,8 @@ def pointwise(graph: Graph) -> Iterator[Miss]:
 
 
 def reductions(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> Iterator[Miss]:
-    """Reductions of one family, with their neighbors where these join; ``alone`` as for their matches."""
+    """Reductions of one family, with their neighbors where these join; ``alone`` as for their
+    matches."""
     taken = set[fx.Node]()
     for seed in graph.nodes:
         if seed in taken or op_name(seed) not in ops:
@@ -58,7 +63,9 @@ def reductions(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> Itera
         try:
             space = demanded_space(seed)
         except Unsupported as refused:
-            feeders = [arg for arg in seed.all_input_nodes if _elementwise(arg) and graph.only_user(arg)]
+            feeders = [
+                arg for arg in seed.all_input_nodes if _elementwise(arg) and graph.only_user(arg)
+            ]
             yield _miss([seed, *feeders], str(refused))
             continue
         if space is None:
@@ -73,7 +80,11 @@ def type_of(node: fx.Node) -> str | None:
     """Why no kernel reads or writes values of this type; None where kernels do."""
     value = node.meta.get("val")
     known = isinstance(value, torch.Tensor) and value.dtype in FLOATS
-    return None if known or not isinstance(value, torch.Tensor) else f"no kernel computes in {value.dtype}"
+    return (
+        None
+        if known or not isinstance(value, torch.Tensor)
+        else f"no kernel computes in {value.dtype}"
+    )
 
 
 def remedy_for(why: str) -> str:
@@ -91,7 +102,8 @@ def _unsupported_reason(
 
 
 def _refusal(node: fx.Node) -> str | None:
-    """Why an operation that kernels know is not generated; None where it is, or where it is unknown."""
+    """Why an operation that kernels know is not generated; None where it is, or where it is
+    unknown."""
     if not _elementwise(node) or is_pointwise(node):
         return None
     if op_name(node) == "dropout" and drops(node):
@@ -103,7 +115,9 @@ def _refusal(node: fx.Node) -> str | None:
     except Unsupported as refused:
         return str(refused)
     odd = (type_of(arg) for _, arg in argument_nodes(node))
-    return next((why for why in odd if why is not None), f"{op_name(node)} of these types has no kernel")
+    return next(
+        (why for why in odd if why is not None), f"{op_name(node)} of these types has no kernel"
+    )
 
 
 def _elementwise(node: fx.Node) -> bool:

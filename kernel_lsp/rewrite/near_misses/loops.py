@@ -1,7 +1,8 @@
-"""What keeps a loop over time from one kernel: an operation of its step, or that it does more than compute.
+"""What keeps a loop over time from one kernel: an operation of its step, or that it does more than
+compute.
 
-Not covered: loops whose steps differ or look back further than one step (rewrite/loops/unrolled.py finds none there).
-"""
+Not covered: loops whose steps differ or look back further than one step (rewrite/loops/unrolled.py
+finds none there)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def _of_step(step: Sequence[fx.Node]) -> tuple[fx.Node, str]:
         if op_name(node) not in TABLE:
             return (
                 node,
-                f"each step computes {op_name(node) or node.name}, and the kernel goes element by element",
+                f"each step computes {op_name(node) or node.name}, and the kernel goes element by "
+                f"element",
             )
     if len({tuple(node.meta["val"].shape) for node in step}) > 1:
         return step[0], "tensors of a step have several shapes"
@@ -47,7 +49,8 @@ def _of_step(step: Sequence[fx.Node]) -> tuple[fx.Node, str]:
 
 
 def _impure(graph: Graph, inside: set[fx.Node]) -> Iterator[Miss]:
-    """Tensors that are walked through step by step, with what each step must do itself in between."""
+    """Tensors that are walked through step by step, with what each step must do itself in
+    between."""
     order = [node for node in graph.nodes if node.all_input_nodes]
     told = set(inside)
     for reading in walks_of(graph, order):
@@ -59,7 +62,9 @@ def _impure(graph: Graph, inside: set[fx.Node]) -> Iterator[Miss]:
         what = "draws random numbers" if is_random(odd) else "changes more than its result"
         remedy = DRAWN_BEFORE if is_random(odd) else ""
         yield Miss(
-            nodes=(odd, *nodes), missing=f"each step {what} ({op_name(odd) or odd.name})", remedy=remedy
+            nodes=(odd, *nodes),
+            missing=f"each step {what} ({op_name(odd) or odd.name})",
+            remedy=remedy,
         )
 
 
@@ -69,8 +74,8 @@ def _between(order: Sequence[fx.Node], reading: Reading) -> list[fx.Node]:
 
 
 def _feeds(reading: Reading, order: Sequence[fx.Node]) -> bool:
-    """What the first step computes reaches the last but one (behind the last, all may meet): steps that do
-    not know each other are no loop."""
+    """What the first step computes reaches the last but one (behind the last, all may meet): steps
+    that do not know each other are no loop."""
     reached = {order[reading.starts[0]]}
     for node in _between(order, reading):
         if not reached.isdisjoint(node.all_input_nodes):

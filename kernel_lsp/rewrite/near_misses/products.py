@@ -1,5 +1,5 @@
-"""What keeps a matrix product or a convolution from a kernel of ours: asked where `product_of` and `conv_of`
-say no.
+"""What keeps a matrix product or a convolution from a kernel of ours: asked where `product_of` and
+`conv_of` say no.
 
 Not covered: what would be right and not faster (the engine sees that), and spellings of einsum.
 """
@@ -25,7 +25,11 @@ PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm")
 def matmuls(graph: Graph) -> Iterator[Miss]:
     """On a GPU alone: elsewhere products are the library's."""
     for node in graph.nodes if graph.device == "cuda" else ():
-        if op_name(node) in PRODUCTS and product_of(node) is None and (why := _product(node)) is not None:
+        if (
+            op_name(node) in PRODUCTS
+            and product_of(node) is None
+            and (why := _product(node)) is not None
+        ):
             yield Miss(nodes=(node,), missing=why, remedy=remedy_for(why))
 
 
@@ -58,7 +62,11 @@ def _convolution(node: fx.Node) -> str | None:
     if (why := type_of(node)) is not None:
         return why
     x = argument(node, "input").meta["val"]
-    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+    if (
+        x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
+    ):
         return "channels lie side by side already, as the library's fastest kernels read them"
     if "transpose" not in op_name(node):
         return None

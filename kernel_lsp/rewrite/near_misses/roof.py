@@ -1,8 +1,7 @@
 """What operations take beside what a device allows: bytes, arithmetic, launches.
 
-Estimates, by the rates of cost.py and calltime.py (an H200's, or a two-core CPU's): they say why a skill
-stays silent, and nothing that is offered rests on them.
-"""
+Estimates, by the rates of cost.py and calltime.py (an H200's, or a two-core CPU's): they say why a
+skill stays silent, and nothing that is offered rests on them."""
 
 from __future__ import annotations
 
@@ -25,11 +24,18 @@ from kernel_lsp.rewrite.graph import DROPOUTS, Graph, drops, is_op
 
 aten = torch.ops.aten
 AT_THE_ROOF, MOSTLY = 0.75, 0.5
-"""Share of the time from which bytes or arithmetic are said to be all of it, and launches to be most of it. A
-fused kernel is offered when it saves 0.1 of what it covers (fuse.MIN_SAVING)."""
+"""Share of the time from which bytes or arithmetic are said to be all of it, and launches to be
+most of it. A fused kernel is offered when it saves 0.1 of what it covers (fuse.MIN_SAVING)."""
 MULTIPLIED = (*call_time.PRODUCTS, *call_time.CONVOLUTIONS, aten.scaled_dot_product_attention)
 """Whose arithmetic counts: that of others is hidden behind their bytes."""
-LOOKUPS = (aten.embedding, aten.gather, aten.index_select, aten.index, aten.take, aten.embedding_bag)
+LOOKUPS = (
+    aten.embedding,
+    aten.gather,
+    aten.index_select,
+    aten.index,
+    aten.take,
+    aten.embedding_bag,
+)
 
 
 def is_work(node: fx.Node) -> bool:
@@ -80,7 +86,8 @@ def of_target(graph: Graph) -> Roof | None:
 
 
 def _read(nodes: Sequence[fx.Node]) -> int:
-    """Bytes that enter: of a tensor that is read in parts no more than these, of a table its lines."""
+    """Bytes that enter: of a tensor that is read in parts no more than these, of a table its
+    lines."""
     inside, parts = set(nodes), dict[fx.Node, dict[fx.Node, int]]()
     for node in nodes:
         for arg in node.all_input_nodes:
@@ -103,7 +110,8 @@ def _leaves(graph: Graph, node: fx.Node, inside: set[fx.Node]) -> bool:
     if graph.is_output(node):
         return True
     return any(
-        user not in inside if is_work(user) else _leaves(graph, user, inside) for user in graph.users(node)
+        user not in inside if is_work(user) else _leaves(graph, user, inside)
+        for user in graph.users(node)
     )
 
 

@@ -1,7 +1,8 @@
-"""One aten call as the line a person would write: ``torch.sum(x, dim=1)``, ``F.linear(x, self.fc.weight)``.
+"""One aten call as the line a person would write: ``torch.sum(x, dim=1)``, ``F.linear(x,
+self.fc.weight)``.
 
-Three levels, each exact: operators and methods, then ``F`` or ``torch`` with keywords where the aten
-schema and the Python function agree, then ``torch.ops.aten.<op>(…)``, which is always right.
+Three levels, each exact: operators and methods, then ``F`` or ``torch`` with keywords where the
+aten schema and the Python function agree, then ``torch.ops.aten.<op>(…)``, which is always right.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ PRECEDENCE = {"**": 6, "-x": 5, "@": 4, "*": 4, "/": 4, "+": 3, "-": 3}
 COMPARE, ATOM = 1, 9
 
 METHODS = frozenset([
-    "add_", "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous",
+    "add_", "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand",
+    "contiguous",
     "flatten", "unflatten", "t", "clone", "detach", "expand_as", "view_as", "type_as", "repeat",
     "float", "half", "double", "bfloat16", "to", "narrow", "masked_fill",
 ])  # fmt: skip
@@ -52,20 +54,22 @@ VARIADIC = frozenset({"view", "reshape", "permute", "expand", "repeat", "transpo
 
 
 def is_functional(node: fx.Node) -> bool:
-    """Printed as a function of torch.nn.functional, which says ``training`` where aten says ``train``."""
+    """Printed as a function of torch.nn.functional, which says ``training`` where aten says
+    ``train``."""
     return node.target._schema.name.split("::")[1] in FUNCTIONAL
 
 
 def _must_be_named(node: fx.Node, argument: str) -> bool:
-    """F.batch_norm has no default for its statistics, where aten has None; a loss takes the mean by aten's
-    default and nothing by torch's own, which gives another shape."""
+    """F.batch_norm has no default for its statistics, where aten has None; a loss takes the mean
+    by aten's default and nothing by torch's own, which gives another shape."""
     if argument == "reduction":
         return True
     return "batch_norm" in str(node.target) and argument in ("running_mean", "running_var")
 
 
 class Printer:
-    """Spells values; ``expression(node)`` for operands comes from the emitter, with its precedence."""
+    """Spells values; ``expression(node)`` for operands comes from the emitter, with its
+    precedence."""
 
     def __init__(self, functional: str, device: str | None) -> None:
         self.functional = functional
@@ -174,7 +178,10 @@ class Printer:
             positional.pop()
         self.used_functional |= module == self.functional
         name = name.removeprefix("linalg_")
-        return f"{module}.{name}({', '.join([*positional, *self._keywords(node, count, operand)])})", ATOM
+        return (
+            f"{module}.{name}({', '.join([*positional, *self._keywords(node, count, operand)])})",
+            ATOM,
+        )
 
     def _namespace(self, name: str, node: fx.Node) -> str | None:
         if name in FUNCTIONAL and not (name == "elu" and len(node.args) > 2):
@@ -190,12 +197,15 @@ class Printer:
         count = 0
         for value in node.args:
             nodes = isinstance(value, fx.Node) or (
-                isinstance(value, (list, tuple)) and value and all(isinstance(v, fx.Node) for v in value)
+                isinstance(value, (list, tuple))
+                and value
+                and all(isinstance(v, fx.Node) for v in value)
             )
             if not nodes:
                 break
             count += 1
-        # torch.zeros((2, 3)), torch.full((2,), 1.0), torch.clamp(x, 0, 1): sizes read better unnamed
+        # torch.zeros((2, 3)), torch.full((2,), 1.0), torch.clamp(x, 0, 1): sizes read better
+        # unnamed
         return count or (1 if node.args else 0)
 
     def _keywords(self, node: fx.Node, skip: int, operand: Any) -> list[str]:
@@ -209,9 +219,13 @@ class Printer:
             if index >= len(node.args) and item.name not in node.kwargs and not named:
                 continue
             default = item.default_value if item.has_default_value() else None
-            value = node.args[index] if index < len(node.args) else node.kwargs.get(item.name, default)
+            value = (
+                node.args[index] if index < len(node.args) else node.kwargs.get(item.name, default)
+            )
             usual = value == default or (default in (None, []) and value in (None, []))
-            usual &= item.has_default_value() or is_functional(node)  # torch.convolution must be told None
+            usual &= item.has_default_value() or is_functional(
+                node
+            )  # torch.convolution must be told None
             if item.name in DROPPED or (usual and not named):
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":
@@ -225,7 +239,9 @@ class Printer:
         layer = node.meta.get("layer")
         if layer is not None and isinstance(value, (bool, float)):
             path, module = layer
-            attribute = {"train": "training", "min_val": "min_val", "max_val": "max_val"}.get(name, name)
+            attribute = {"train": "training", "min_val": "min_val", "max_val": "max_val"}.get(
+                name, name
+            )
             if getattr(module, attribute, None) == value:
                 return f"{path}.{attribute}"
         return self.value(value, operand, name)

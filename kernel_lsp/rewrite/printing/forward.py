@@ -1,11 +1,10 @@
 """A rewritten graph back to source a colleague would have written.
 
 `emit(graph, generic_batch) -> Emission`. The class stays as it is; its ``forward`` becomes
-``_forward_eager``, byte for byte (place.py), and a new ``forward`` checks the guard (guard.py), falls back
-to it, or runs one statement per step (statements.py); layers are looked up once (lookups.py). With a wrapper
-(`Graph.wrap`) the statements become ``_forward_steps``, which ``forward`` hands to the wrapper. A function
-becomes ``_<name>_eager`` beside a new ``<name>``.
-"""
+``_forward_eager``, byte for byte (place.py), and a new ``forward`` checks the guard (guard.py),
+falls back to it, or runs one statement per step (statements.py); layers are looked up once
+(lookups.py). With a wrapper (`Graph.wrap`) the statements become ``_forward_steps``, which
+``forward`` hands to the wrapper. A function becomes ``_<name>_eager`` beside a new ``<name>``."""
 
 from __future__ import annotations
 
@@ -61,16 +60,17 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
 
 
 def _describe_computation(kernel: GeneratedSource) -> str:
-    """What a generated function computes. A Triton kernel takes any size, and blocks may follow the batch;
-    PyTorch's operations hold the sizes that they were captured with."""
+    """What a generated function computes. A Triton kernel takes any size, and blocks may follow
+    the batch; PyTorch's operations hold the sizes that they were captured with."""
     return repr(kernel.numbers) if kernel.is_triton else f"{kernel.numbers!r}\n{kernel.definitions}"
 
 
 def _wrap_steps(
     graph: Graph, place: TargetPlace, checks: list[str], body: list[str], generic_batch: bool
 ) -> list[tuple[str, list[str]]]:
-    """The steps as a method of their own, with the conditions on layers and weights; in front of them the
-    call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no such method."""
+    """The steps as a method of their own, with the conditions on layers and weights; in front of
+    them the call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no
+    such method."""
     assert graph.wrapper is not None
     outer = guard.conditions(graph, generic_batch, [])
     inner = [text for text in checks if text not in outer]
@@ -93,16 +93,22 @@ def _looked_up_once(
     if module is None:
         return checks, body
     named = (module.named_modules, module.named_parameters, module.named_buffers)
-    paths = {guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path}
+    paths = {
+        guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path
+    }
     arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
     return lookups.bound_once(checks, body, paths, arguments)
 
 
 def _definitions(kernels: Sequence[GeneratedSource | Wrapper]) -> str:
     """The source of all kernels; a helper that several of them bring along is written once."""
-    blocks = [block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")]
+    blocks = [
+        block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")
+    ]
     own = list(dict.fromkeys(block.strip("\n") for block in blocks))
-    names = Counter(name for block in own for name in re.findall(r"^def (\w+)", block, re.MULTILINE))
+    names = Counter(
+        name for block in own for name in re.findall(r"^def (\w+)", block, re.MULTILINE)
+    )
     if twice := [name for name, count in names.items() if count > 1]:
         raise RewriteError(
             f"two generated functions would be called {twice[0]}, and the first never run",
@@ -119,7 +125,11 @@ def _guard_lines(checks: list[str], place: TargetPlace, graph: Graph) -> list[st
         for i in graph.inputs
         if i.node is not None
     )
-    head = [f"# Verified on {graph.device} for {shapes}." if shapes else f"# Verified on {graph.device}."]
+    head = [
+        f"# Verified on {graph.device} for {shapes}."
+        if shapes
+        else f"# Verified on {graph.device}."
+    ]
     head.append("# Anything that the reasoning below does not cover takes the original path.")
     return [*head, *_refusal(checks, place)]
 
@@ -141,7 +151,8 @@ def _refusal(checks: list[str], place: TargetPlace) -> list[str]:
 
 
 def _fold_condition(check: str) -> list[str]:
-    """A long condition on several lines, broken where it is an alternative, a comparison or a list."""
+    """A long condition on several lines, broken where it is an alternative, a comparison or a
+    list."""
     lines = [check]
     while len(lines[-1]) > LINE_LENGTH - 12:
         text = lines[-1]
@@ -154,7 +165,9 @@ def _fold_condition(check: str) -> list[str]:
     return lines
 
 
-def _imports(place: TargetPlace, text: str, kernels: Sequence[GeneratedSource | Wrapper]) -> tuple[str, ...]:
+def _imports(
+    place: TargetPlace, text: str, kernels: Sequence[GeneratedSource | Wrapper]
+) -> tuple[str, ...]:
     found = [line for kernel in kernels for line in kernel.imports]
     if guard.mentions(text, "torch"):
         found.append("import torch")

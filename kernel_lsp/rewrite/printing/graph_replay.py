@@ -1,10 +1,10 @@
-"""A whole target replayed from a CUDA graph: the source of the wrapper, what it needs, and when it pays.
+"""A whole target replayed from a CUDA graph: the source of the wrapper, what it needs, and when it
+pays.
 
-`SOURCE` records one call with private copies of its inputs, replays it for later calls of the same kind, and
-returns copies; it looks at every layer's settings, hooks and weights' places before each replay. Used by the
-skills cuda-graph and compile-target. Not covered: function targets, inputs in containers, results that are
-views.
-"""
+`SOURCE` records one call with private copies of its inputs, replays it for later calls of the same
+kind, and returns copies; it looks at every layer's settings, hooks and weights' places before each
+replay. Used by the skills cuda-graph and compile-target. Not covered: function targets, inputs in
+containers, results that are views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from kernel_lsp.rewrite.printing import guard
 aten = torch.ops.aten
 TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
 LEAST_GAIN = 0.05
-EFFECTS = "at most buffers of norms, and the device's random stream, which a replay advances as calls do"
+EFFECTS = (
+    "at most buffers of norms, and the device's random stream, which a replay advances as calls do"
+)
 
 SOURCE = '''
 _recordings = weakref.WeakKeyDictionary()  # module -> kinds of calls, forgotten with the module
@@ -157,7 +159,10 @@ def fits(graph: Graph) -> bool:
     """A target of the kind that can be replayed at all."""
     tensors = [item for item in graph.inputs if item.node is not None]
     return (
-        graph.device == "cuda" and not graph.gradients and graph.origin.module is not None and bool(tensors)
+        graph.device == "cuda"
+        and not graph.gradients
+        and graph.origin.module is not None
+        and bool(tensors)
     )
 
 
@@ -168,9 +173,13 @@ def benefit(graph: Graph) -> float:
 
 
 def proofs(graph: Graph) -> list[Proof]:
-    changing = [n.name for n in graph.nodes if has_effect(n) and not (_is_counted(graph, n) or is_random(n))]
+    changing = [
+        n.name for n in graph.nodes if has_effect(n) and not (_is_counted(graph, n) or is_random(n))
+    ]
     waiting = [n.name for n in graph.nodes if _waits(n)] + [n.name for n in graph.constants]
-    strange = [item.source for item in graph.inputs if item.containers or item.source != item.parameter]
+    strange = [
+        item.source for item in graph.inputs if item.containers or item.source != item.parameter
+    ]
     loose = sorted(set(graph.state.values()) - _registered_names(graph))
     odd = _odd_results(graph)
     kept = [kernel.name for kernel in graph.generated if "_version" in kernel.definitions]
@@ -181,14 +190,26 @@ def proofs(graph: Graph) -> list[Proof]:
             not waiting,
             _list_names(waiting, "no transfers, no sizes from data"),
         ),
-        proof("inputs can be copied in", not strange, _list_names(strange, "tensors and plain values")),
-        proof("weights can be found again", not loose, _list_names(loose, "parameters and buffers only")),
-        proof("nothing is kept from call to call", not kept, _list_names(kept, "no values kept by version")),
+        proof(
+            "inputs can be copied in", not strange, _list_names(strange, "tensors and plain values")
+        ),
+        proof(
+            "weights can be found again",
+            not loose,
+            _list_names(loose, "parameters and buffers only"),
+        ),
+        proof(
+            "nothing is kept from call to call",
+            not kept,
+            _list_names(kept, "no values kept by version"),
+        ),
         proof("results can be copied out", not odd, _list_names(odd, "dense, memory of their own")),
     ]
 
 
-def wrap(graph: Graph, name: str, note: str, imports: tuple[str, ...] = (), definitions: str = "") -> None:
+def wrap(
+    graph: Graph, name: str, note: str, imports: tuple[str, ...] = (), definitions: str = ""
+) -> None:
     """Put the replay around the target; ``definitions`` may add a wrapper ``name`` that uses it."""
     single = len(graph.outputs) == 1 and isinstance(graph.output_spec.unflatten([0]), int)
     copied = "self.result.clone()" if single else "_copied(self.result)"
@@ -199,7 +220,9 @@ def wrap(graph: Graph, name: str, note: str, imports: tuple[str, ...] = (), defi
     graph.wrap(Wrapper(name=name, imports=needed, definitions=text, note=note))
     if condition := guard.no_gradients(graph):
         graph.require(condition, "a replay leaves nothing for a backward pass")
-    graph.require("not torch.compiler.is_compiling()", "a tracer must see the operations themselves")
+    graph.require(
+        "not torch.compiler.is_compiling()", "a tracer must see the operations themselves"
+    )
     graph.caveat("a recorded call keeps its memory, for at most four kinds of calls of a module")
 
 
@@ -207,7 +230,8 @@ def wrap(graph: Graph, name: str, note: str, imports: tuple[str, ...] = (), defi
 
 
 def _is_counted(graph: Graph, node: fx.Node) -> bool:
-    """Updates buffers of the module in place, on the device: running statistics and their counter."""
+    """Updates buffers of the module in place, on the device: running statistics and their
+    counter."""
     touched = [argument(node, name) for name in ("running_mean", "running_var")]
     if not is_op(node, aten.batch_norm, aten.instance_norm):
         touched = [node.args[0]]
@@ -227,12 +251,16 @@ def _waits(node: fx.Node) -> bool:
 def _registered_names(graph: Graph) -> set[str]:
     module = graph.origin.module
     assert module is not None
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    named = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
     return {name for name, _ in named}
 
 
 def _odd_results(graph: Graph) -> list[str]:
-    """Results that are views of an input or of each other, or that a copy would lay out differently."""
+    """Results that are views of an input or of each other, or that a copy would lay out
+    differently."""
     found, roots = [], []
     for leaf in graph.outputs:
         if not isinstance(leaf, fx.Node):
@@ -246,7 +274,8 @@ def _odd_results(graph: Graph) -> list[str]:
 
 
 def _is_dense(value: torch.Tensor) -> bool:
-    """Every element of a block of memory once, in any order of dimensions: then a clone keeps the strides."""
+    """Every element of a block of memory once, in any order of dimensions: then a clone keeps the
+    strides."""
     step = 1
     for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
         if size != 1 and stride != step:

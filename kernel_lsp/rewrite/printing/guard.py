@@ -1,11 +1,11 @@
 """When the fast path may be taken: the conditions a rewritten forward checks before anything else.
 
-Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists and dicts;
-attributes the person's forward reads; train or eval mode where the rewrite depends on it; type, settings and
-hooks of the torch.nn layers whose call was replaced; shapes and dtypes of the weights next to the change;
-autocast as it was captured; gradients where a kernel or a constant has none; contiguity
-before a kernel. Not checked: module globals, hooks registered for all modules at once.
-"""
+Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists
+and dicts; attributes the person's forward reads; train or eval mode where the rewrite depends on
+it; type, settings and hooks of the torch.nn layers whose call was replaced; shapes and dtypes of
+the weights next to the change; autocast as it was captured; gradients where a kernel or a constant
+has none; contiguity before a kernel. Not checked: module globals, hooks registered for all modules
+at once."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout
          aten.rrelu, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)  # fmt: skip
 TRAINING_ONLY = ("momentum", "p", "dropout")
 STRUCTURE = (
-    "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "ceil_mode",
-    "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim", "approximate",
-    "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val", "reduction",
+    "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding",
+    "ceil_mode",
+    "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim",
+    "approximate",
+    "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val",
+    "reduction",
     "ignore_index", "log_target",
 )  # fmt: skip
 NO_TRANSFORMS = "not torch._C._are_functorch_transforms_active()"
-"""False inside of torch.func: the tensors of vmap, grad and the like have no memory that a kernel could read.
-No public function says it; torch.compile knows this one."""
+"""False inside of torch.func: the tensors of vmap, grad and the like have no memory that a kernel
+could read. No public function says it; torch.compile knows this one."""
 HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout",
                    "delta", "margin", "label_smoothing")  # fmt: skip
 
 
 def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> list[str]:
-    """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes that
-    the new forward does not print as the person wrote them."""
+    """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes
+    that the new forward does not print as the person wrote them."""
     found = [*_containers(graph), *_inputs(graph, generic_batch)]
     found += [*_autocast(graph), *_attributes(graph)]
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
@@ -79,14 +82,20 @@ def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
         shape = tuple(item.value.shape)
         if item.may_be_absent:  # None or a number has no device to ask for
             found.append(f"isinstance({item.source}, torch.Tensor)")
-        device = f"{item.source}.is_cuda" if graph.device == "cuda" else f'{item.source}.device.type == "cpu"'
+        device = (
+            f"{item.source}.is_cuda"
+            if graph.device == "cuda"
+            else f'{item.source}.device.type == "cpu"'
+        )
         found += [device, f"{item.source}.dtype == {item.value.dtype}"]
         if not generic_batch or not shape:
             found.append(f"{item.source}.shape == {_size(shape)}")
         elif lead is None:
             lead = item.source, shape[0]
             found.append(
-                f"{item.source}.shape[1:] == {_size(shape[1:])}" if shape[1:] else f"{lead[0]}.ndim == 1"
+                f"{item.source}.shape[1:] == {_size(shape[1:])}"
+                if shape[1:]
+                else f"{lead[0]}.ndim == 1"
             )
         elif shape[0] == lead[1]:
             sizes = ", ".join([f"{lead[0]}.shape[0]", *map(str, shape[1:])])
@@ -101,7 +110,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def _containers(graph: Graph) -> list[str]:
-    """Lists, tuples and dicts among the arguments keep their length: leaves are checked one by one."""
+    """Lists, tuples and dicts among the arguments keep their length: leaves are checked one by
+    one."""
     sizes = {source: size for item in graph.inputs for source, size in item.containers}
     return [f"len({source}) == {size}" for source, size in sizes.items()]
 
@@ -143,7 +153,8 @@ def _attributes(graph: Graph) -> list[str]:
 
 
 def _layers(graph: Graph, replaced: list[fx.Node]) -> list[str]:
-    """Layers that the fast path bypasses: still of the same kind, set as they were, and without hooks."""
+    """Layers that the fast path bypasses: still of the same kind, set as they were, and without
+    hooks."""
     found = []
     for path in dict.fromkeys(path for node in replaced if (path := module_path(node))):
         layer = graph.origin.module.get_submodule(path) if graph.origin.module is not None else None
@@ -166,7 +177,9 @@ def _modes(replaced: list[fx.Node]) -> list[str]:
     for node in replaced:
         path = module_path(node)  # without one, the person's forward read `training` itself
         if path is not None and is_op(node, *MODAL) and not _is_idle(node):
-            live = argument(node, "training", argument(node, "train", argument(node, "use_input_stats")))
+            live = argument(
+                node, "training", argument(node, "train", argument(node, "use_input_stats"))
+            )
             source = f"{self_path(path)}.training"
             found.append(source if live else f"not {source}")
     return found
@@ -178,11 +191,16 @@ def _is_idle(node: fx.Node) -> bool:
 
 
 def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
-    """Numbers of torch.nn layers that a rewrite has baked in (people do anneal dropout and momentum)."""
+    """Numbers of torch.nn layers that a rewrite has baked in (people do anneal dropout and
+    momentum)."""
     found = []
     for node in {module_path(node): node for node in replaced}.values():
         path = module_path(node)
-        layer = graph.origin.module.get_submodule(path) if path and graph.origin.module is not None else None
+        layer = (
+            graph.origin.module.get_submodule(path)
+            if path and graph.origin.module is not None
+            else None
+        )
         found += [
             f"{self_path(path or '')}.{name} == {literal(value)}"
             for name in HYPERPARAMETERS
@@ -193,7 +211,8 @@ def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
 
 
 def _weights(graph: Graph, replaced: list[fx.Node]) -> list[str]:
-    """Shapes of the weights next to what was replaced: somebody may swap in a layer of another size."""
+    """Shapes of the weights next to what was replaced: somebody may swap in a layer of another
+    size."""
     pristine = graph.origin.pristine
     assert pristine is not None
     found, todo, seen = set[str](), list(replaced), set[fx.Node]()
@@ -219,7 +238,8 @@ def _kernels(graph: Graph) -> list[str]:
     found = [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
     found.append(NO_TRANSFORMS)
     if graph.device == "cuda":
-        if tensors:  # Triton launches there; tensors on another device are right, and not read by its kernels
+        # Triton launches there; tensors on another device are right, and not read by its kernels
+        if tensors:
             found.append(f"{tensors[0].source}.get_device() == torch.cuda.current_device()")
         found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered_tensors(graph))]
     if not all(kernel.supports_autograd for kernel in graph.generated):
@@ -240,7 +260,9 @@ def _unregistered_tensors(graph: Graph) -> set[str]:
 def no_gradients(graph: Graph) -> str | None:
     """True while nothing that flows in records a gradient; None when nothing ever could."""
     tensors = [item for item in graph.inputs if item.node is not None]
-    parts = [f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point]
+    parts = [
+        f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point
+    ]
     floats = [node for node in graph.state if graph.val(node).dtype.is_floating_point]
     if floats:
         # Named first: replicas of DataParallel have no parameters() of their own.
@@ -251,13 +273,18 @@ def no_gradients(graph: Graph) -> str | None:
 
 
 def flags(graph: Graph, node: fx.Node) -> list[str]:
-    """``x.requires_grad`` of everything without a gradient in the workload that flows into the node."""
+    """``x.requires_grad`` of everything without a gradient in the workload that flows into the
+    node."""
     seen, todo, found = {node}, [node], list[str]()
     sources = {item.node: item.source for item in graph.inputs}
     while todo:
         at = todo.pop()
         value = at.meta.get("val")
-        if at.op == "placeholder" and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+        if (
+            at.op == "placeholder"
+            and isinstance(value, torch.Tensor)
+            and value.dtype.is_floating_point
+        ):
             source = self_path(graph.state[at]) if at in graph.state else sources.get(at)
             found += [f"{source}.requires_grad"] if source and not graph.trained(at) else []
         todo += [arg for arg in at.all_input_nodes if arg not in seen]

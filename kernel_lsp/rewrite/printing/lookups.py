@@ -1,9 +1,10 @@
-"""Layers and weights that a rewritten forward names more than once are looked up once, in its guard.
+"""Layers and weights that a rewritten forward names more than once are looked up once, in its
+guard.
 
-``self.conv`` is no attribute of the object: nn.Module finds it in Python, 0.7 us each time and 1.5 us for
-``self.conv.weight``, so that a guard over two layers took 20 us where a kernel takes 10. Not covered: what
-only the statements name, and names that are first met where Python may not get to (behind an ``or``).
-"""
+``self.conv`` is no attribute of the object: nn.Module finds it in Python, 0.7 us each time and 1.5
+us for ``self.conv.weight``, so that a guard over two layers took 20 us where a kernel takes 10.
+Not covered: what only the statements name, and names that are first met where Python may not get
+to (behind an ``or``)."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ BARE = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 def bound_once(
     checks: Sequence[str], body: Sequence[str], paths: Collection[str], taken: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """The conditions of a guard and the statements behind it, with local names for ``paths`` (``self.conv``).
+    """The conditions of a guard and the statements behind it, with local names for ``paths``
+    (``self.conv``).
 
-    What is named twice or more is bound (``:=``) by the first condition that names it; ``taken`` are names
-    that the function uses. What is evaluated, and in which order, stays the same.
-    """
+    What is named twice or more is bound (``:=``) by the first condition that names it; ``taken``
+    are names that the function uses. What is evaluated, and in which order, stays the same."""
     checks, body = list(checks), list(body)
     code = [line for line in body if not _is_comment(line)]
     used = {name for line in (*checks, *code) for name in BARE.findall(line)} | set(taken)
@@ -69,7 +70,8 @@ def _count(lines: Sequence[str], path: str) -> int:
 
 
 def _always(text: str, path: str) -> bool:
-    """The path is named where Python gets to whenever the condition is asked for, and not in a binding."""
+    """The path is named where Python gets to whenever the condition is asked for, and not in a
+    binding."""
     found = re.search(_pattern(path), text)
     before = text[: found.start()] if found else ""
     detour = any(word in text for word in DETOURS) or any(word in before for word in SKIPS)
@@ -91,8 +93,8 @@ def _binding(text: str, path: str, name: str) -> str:
 
 
 def _name(path: str, used: Collection[str]) -> str:
-    """``conv`` for self.conv, ``conv_weight`` for its weight, ``layers_0`` for one of a list; more of the
-    path when that is taken."""
+    """``conv`` for self.conv, ``conv_weight`` for its weight, ``layers_0`` for one of a list; more
+    of the path when that is taken."""
     words = re.findall(r"\w+", path)[1:]
     keep = 2 if len(words) > 1 and (words[-1].isdigit() or words[-1] in ("weight", "bias")) else 1
     for count in range(keep, len(words) + 1):

@@ -40,7 +40,9 @@ class Statements:
         self.function = function
         for node in ast.walk(parsing.parse(program)):
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)):
-                self.spans.append((node.lineno, node.end_lineno or node.lineno, _assigned_name(node)))
+                self.spans.append(
+                    (node.lineno, node.end_lineno or node.lineno, _assigned_name(node))
+                )
 
     def key(self, node: fx.Node) -> tuple[int, int, str | None] | None:
         """The innermost statement of the person's own code that made the node."""
@@ -65,7 +67,12 @@ class Statements:
     def wish(self, node: fx.Node, nodes: Iterable[fx.Node]) -> str:
         """The name the node should have, before collisions are settled."""
         heir = next((n for n in nodes if n.name == node.meta.get("replaces")), None)
-        if heir is not None and (key := self.key(heir)) is not None and key[2] and self.is_last(heir, nodes):
+        if (
+            heir is not None
+            and (key := self.key(heir)) is not None
+            and key[2]
+            and self.is_last(heir, nodes)
+        ):
             return key[2]
         if (given := node.meta.get("name")) is not None:
             return str(given)

@@ -1,8 +1,9 @@
-"""Where the target and its function stand in the program: text, indentation, signature, and the new ones.
+"""Where the target and its function stand in the program: text, indentation, signature, and the
+new ones.
 
-`Place(graph)` reads the program of a captured graph; `Place.assemble` puts functions behind the original,
-which is renamed and stays byte for byte. Not covered: what the functions say (statements.py, guard.py).
-"""
+`Place(graph)` reads the program of a captured graph; `Place.assemble` puts functions behind the
+original, which is renamed and stays byte for byte. Not covered: what the functions say
+(statements.py, guard.py)."""
 
 from __future__ import annotations
 
@@ -33,21 +34,29 @@ class TargetPlace:
         self.target = _find(self.tree, graph.origin.entry)
         name = graph.origin.function
         self.function = _method(self.target, name) if self.is_module else self.target
-        self.eager, self.steps = (f"_{name.lstrip('_')}_{what}{self._heir()}" for what in ("eager", "steps"))
+        self.eager, self.steps = (
+            f"_{name.lstrip('_')}_{what}{self._heir()}" for what in ("eager", "steps")
+        )
         self.name = name
-        self.taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} | {"self"}
+        self.taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} | {
+            "self"
+        }
         decorators = [ast.unparse(d) for d in getattr(self.function, "decorator_list", ())]
         if any(text not in NO_GRAD for text in decorators):
             raise RewriteError(f"{name} is decorated with @{decorators[0]}", "rewrite it by hand")
         self.decorators = decorators
         if re.search(rf"\b({self.eager}|{self.steps})\b", self.program):
-            raise RewriteError(f"{graph.origin.entry} already has a {self.eager}", "it was rewritten before")
+            raise RewriteError(
+                f"{graph.origin.entry} already has a {self.eager}", "it was rewritten before"
+            )
 
     def _heir(self) -> str:
-        """A part of the name for classes with a base of their own: both forwards may be rewritten, and
-        ``self._forward_eager`` in the base's would call the heir's, which calls ``super().forward``."""
+        """A part of the name for classes with a base of their own: both forwards may be rewritten,
+        and ``self._forward_eager`` in the base's would call the heir's, which calls
+        ``super().forward``."""
         plain = not self.is_module or all(
-            ast.unparse(base) in ("nn.Module", "torch.nn.Module", "Module") for base in self.target.bases
+            ast.unparse(base) in ("nn.Module", "torch.nn.Module", "Module")
+            for base in self.target.bases
         )
         return "" if plain else f"_{self.target.name.lower()}"
 
@@ -102,7 +111,10 @@ class TargetPlace:
                 if token.string == ":" and depth == 0:
                     row, column = token.end
                     first = self.function.lineno - 1
-                    header = [*self.lines[first : first + row - 1], self.lines[first + row - 1][:column]]
+                    header = [
+                        *self.lines[first : first + row - 1],
+                        self.lines[first + row - 1][:column],
+                    ]
                     return "\n".join(header)[len(self.indent) :]
         raise RewriteError("the signature could not be read")
 
@@ -114,7 +126,9 @@ class TargetPlace:
         spec = self.arguments
         is_named = spec.kwarg is not None and f"not {spec.kwarg.arg}" not in requirements
         if spec.kwonlyargs or is_named or not self.is_module:
-            raise RewriteError(f"{self.name} cannot be called by position on self", "leave out the wrapper")
+            raise RewriteError(
+                f"{self.name} cannot be called by position on self", "leave out the wrapper"
+            )
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1:]
         names += [f"*{spec.vararg.arg}"] if spec.vararg else []
         return f"{wrapper}({', '.join(['self', f'self.{steps}', *names])})"
@@ -128,8 +142,8 @@ class TargetPlace:
         return f"{'self.' if self.is_module else ''}{self.eager}({', '.join(names)})"
 
     def assemble(self, functions: list[tuple[str, list[str]]]) -> str:
-        """The target's new source: the eager function renamed, behind it the new ones, each a name and
-        the lines of its body."""
+        """The target's new source: the eager function renamed, behind it the new ones, each a name
+        and the lines of its body."""
         first = min([self.target.lineno, *(d.lineno for d in self.target.decorator_list)]) - 1
         lines = self.lines[first : self.target.end_lineno]
         at, end = self.function.lineno - 1 - first, (self.function.end_lineno or 0) - first
@@ -159,7 +173,11 @@ def _find(tree: ast.AST, entry: str) -> Any:
 
 
 def _method(target: ast.ClassDef, name: str) -> Any:
-    found = [node for node in target.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    found = [
+        node for node in target.body if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
     if len(found) != 1:
-        raise RewriteError(f"{target.name} has no {name} of its own", "rewrite the class that defines it")
+        raise RewriteError(
+            f"{target.name} has no {name} of its own", "rewrite the class that defines it"
+        )
     return found[0]

@@ -1,8 +1,9 @@
-"""The statements of a rewritten graph: one per step, with the person's own names, comments and layers.
+"""The statements of a rewritten graph: one per step, with the person's own names, comments and
+layers.
 
-`Writer(graph, place).statements()` is the body of the fast path; `helper_source` a function around constant
-nodes. Names are naming.py's, calls are printing.py's. Not covered: the guard in front (emit.py).
-"""
+`Writer(graph, place).statements()` is the body of the fast path; `helper_source` a function around
+constant nodes. Names are naming.py's, calls are printing.py's. Not covered: the guard in front
+(emit.py)."""
 
 from __future__ import annotations
 
@@ -110,7 +111,9 @@ class StatementWriter:
 
     def _constant(self, tensor: torch.Tensor) -> str:
         if tensor.numel() > 64:
-            raise RewriteError(f"a constant of {tensor.numel()} numbers in forward cannot be written out")
+            raise RewriteError(
+                f"a constant of {tensor.numel()} numbers in forward cannot be written out"
+            )
         device = f", device={self.printer.device}" if self.printer.device else ""
         return f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}{device})"
 
@@ -121,7 +124,9 @@ class StatementWriter:
         if isinstance(self.graph.val(node), (tuple, list)):
             return True
         limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
-        launched = "generated" in node.meta and users[0].op == "output"  # its name says what it returns
+        launched = (
+            "generated" in node.meta and users[0].op == "output"
+        )  # its name says what it returns
         if launched:
             return True
         if len(text) > limit or node.meta.get("name"):
@@ -168,7 +173,8 @@ class StatementWriter:
             node.meta["layer"] = guard.self_path(path), layer
 
     def _module_calls(self) -> dict[str, ModuleCall]:
-        """Layers whose nodes are all still there, unchanged but for what flows in, and read by no other."""
+        """Layers whose nodes are all still there, unchanged but for what flows in, and read by no
+        other."""
         found: dict[str, ModuleCall] = {}
         for call in self.graph.origin.calls:
             nodes = [node for name in call.nodes if (node := self.by_name.get(name)) is not None]
@@ -179,8 +185,8 @@ class StatementWriter:
         return found
 
     def _belongs(self, node: fx.Node, call: ModuleCall, inside: set[fx.Node]) -> bool:
-        """The node is as captured; only the call's result has notes, and readers outside: a cast that
-        autocast makes within one layer may be read by another since."""
+        """The node is as captured; only the call's result has notes, and readers outside: a cast
+        that autocast makes within one layer may be read by another since."""
         if node.name == call.result:
             return _same(node, self.graph, but=call.argument)
         is_private = inside.issuperset(node.users) and node.name not in self.graph.notes
@@ -211,14 +217,17 @@ def _is_getitem(node: fx.Node) -> bool:
 def helper_source(
     graph: Graph, nodes: Sequence[fx.Node], name: str, *, decorators: Sequence[str] = ()
 ) -> str:
-    """A function of ``device`` that computes the last of ``nodes``, which read nothing but each other."""
+    """A function of ``device`` that computes the last of ``nodes``, which read nothing but each
+    other."""
     printer, names = Printer("F", "device"), dict[fx.Node, str]()
     lines = [*decorators, f"def {name}(device):"]
     for node in nodes:
         text, _ = printer.call(node, lambda item, level: names[item])
         stem = graph.variable(node)
         taken = set(names.values())
-        names[node] = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, 999))) if n not in taken)
+        names[node] = next(
+            n for n in (stem, *(f"{stem}_{i}" for i in range(2, 999))) if n not in taken
+        )
         lines.append(f"    return {text}" if node is nodes[-1] else f"    {names[node]} = {text}")
     return "\n".join(lines)
 
@@ -234,12 +243,18 @@ def _container(value: Any) -> str:
     if isinstance(value, str):
         return value
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        return "{" + ", ".join(f"{json.dumps(key)}: {_container(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)}: {_container(item)}" for key, item in value.items())
+            + "}"
+        )
     if type(value) is list:
         return f"[{', '.join(map(_container, value))}]"
     if type(value) is tuple:
         return f"({', '.join(map(_container, value))}{',' if len(value) == 1 else ''})"
-    raise RewriteError(f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict")
+    raise RewriteError(
+        f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict"
+    )
 
 
 def comment(note: str) -> list[str]:

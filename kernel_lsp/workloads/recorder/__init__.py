@@ -1,10 +1,9 @@
 """The half of ``kernel-lsp record`` that runs inside the user's program. Standard library only.
 
-It imports neither torch nor triton: it waits until the program does (imports.py), and then stands before
-module calls (modules.py) and Triton launches (launches.py). What it sees goes into one JSON file per
-process (spool.py), which recordings.py merges. Loaded by start/sitecustomize.py under another name than
-kernel_lsp, so everything in here imports relatively.
-"""
+It imports neither torch nor triton: it waits until the program does (imports.py), and then stands
+before module calls (modules.py) and Triton launches (launches.py). What it sees goes into one JSON
+file per process (spool.py), which recordings.py merges. Loaded by start/sitecustomize.py under
+another name than kernel_lsp, so everything in here imports relatively."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ __all__ = ["begin", "begin_steps"]
 def begin(settings: str) -> None:
     """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write).
 
-    ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it ends early.
-    """
+    ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it
+    ends early."""
     from . import imports
 
     given = json.loads(settings)
@@ -42,7 +41,9 @@ def begin_steps(settings: str) -> None:
 class _Recorder:
     """What is done with a module of torch's or triton's when the program has imported it."""
 
-    def __init__(self, root: str, spool: str, calls: dict[str, str] | None, steps: int | None) -> None:
+    def __init__(
+        self, root: str, spool: str, calls: dict[str, str] | None, steps: int | None
+    ) -> None:
         self._root, self._spool, self._calls, self._steps = root, spool, calls, steps
         self._recording: ProcessRecording | None = None
 

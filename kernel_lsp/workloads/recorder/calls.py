@@ -1,8 +1,8 @@
-"""Snapshots of calls in a recorded program: which are kept, and how torch was set when they were made.
+"""Snapshots of calls in a recorded program: which are kept, and how torch was set when they were
+made.
 
-The code that writes them is kernel_lsp/snapshots, loaded by path under a name of its own, because the program
-may have another kernel_lsp; cloudpickle comes along in the same way.
-"""
+The code that writes them is kernel_lsp/snapshots, loaded by path under a name of its own, because
+the program may have another kernel_lsp; cloudpickle comes along in the same way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Calls:
     """Keeps the snapshots of one process."""
 
     def __init__(self, settings: dict[str, str], torch: Any) -> None:
-        """``settings``: ``folder`` (where to write), ``code`` (of the snapshots) and ``cloudpickle``."""
+        """``settings``: ``folder`` (where to write), ``code`` (of the snapshots) and
+        ``cloudpickle``."""
         self.seconds = 0.0
         """Spent here."""
         self._torch = torch
@@ -57,7 +58,11 @@ class Calls:
         begun = perf_counter()
         kind = target if isinstance(target, FunctionType) else written_class(type(target))
         setting = setting_of(self._torch, device)
-        found: dict[str, Any] = {"setting": setting, "module": kind.__module__, "class": kind.__qualname__}
+        found: dict[str, Any] = {
+            "setting": setting,
+            "module": kind.__module__,
+            "class": kind.__qualname__,
+        }
         try:
             if self._counts.get(kind, 0) < MAX_CALLS and self._room > 0:
                 self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -116,7 +121,9 @@ def setting_of(torch: Any, device: str) -> dict[str, Any]:
         "cudnn_benchmark": lambda: bool(torch.backends.cudnn.benchmark),
     }
     for name, ask in asked.items():
-        with suppress(Exception):  # torch refuses to tell where a program has mixed old and new switches
+        with suppress(
+            Exception
+        ):  # torch refuses to tell where a program has mixed old and new switches
             found[name] = ask()
     return found
 
@@ -124,7 +131,8 @@ def setting_of(torch: Any, device: str) -> dict[str, Any]:
 def named_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str | None, Any]]:
-    """Arguments with the names that they can be passed by; None where there is none, as for ``*args``."""
+    """Arguments with the names that they can be passed by; None where there is none, as for
+    ``*args``."""
     names: list[str | None] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:

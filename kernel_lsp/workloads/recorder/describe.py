@@ -1,9 +1,9 @@
 """Arguments as plain values: what a tensor is like, and numbers and short words as they are.
 
-A spec is a dictionary: ``dtype``, ``shape``, ``stride`` (absent: contiguous), ``requires_grad``, ``device``
-of a tensor; ``value`` of a number, ``tuple`` beside it for a sequence that was one; ``unknown`` with words
-for what a workload cannot hold; empty for None. Text is kept only where it looks like a name.
-"""
+A spec is a dictionary: ``dtype``, ``shape``, ``stride`` (absent: contiguous), ``requires_grad``,
+``device`` of a tensor; ``value`` of a number, ``tuple`` beside it for a sequence that was one;
+``unknown`` with words for what a workload cannot hold; empty for None. Text is kept only where it
+looks like a name."""
 
 from __future__ import annotations
 

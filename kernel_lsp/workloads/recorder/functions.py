@@ -1,13 +1,13 @@
-"""Calls of functions at the top level of the workspace's files: losses, samplers, preparation of tensors.
+"""Calls of functions at the top level of the workspace's files: losses, samplers, preparation of
+tensors.
 
-A function that a file defines is found after the file was imported, and replaced in every file of the
-workspace that holds it by one that watches its calls; `torch.compile` traces past that. The program's
-own identity tests and pickles by name go on working, because a function that anything but a file's names
-refers to (a registry, a loader, a partial) is left alone.
+A function that a file defines is found after the file was imported, and replaced in every file of
+the workspace that holds it by one that watches its calls; `torch.compile` traces past that. The
+program's own identity tests and pickles by name go on working, because a function that anything
+but a file's names refers to (a registry, a loader, a partial) is left alone.
 
-Standard library alone; torch is the program's. Not covered: functions inside of functions and classes,
-generators, what a file imports after its first calls under a name that it had before.
-"""
+Standard library alone; torch is the program's. Not covered: functions inside of functions and
+classes, generators, what a file imports after its first calls under a name that it had before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from .recording import ProcessRecording
 from .sites import Look
 
 MAX_SCANS = 8
-"""Looks at the files that are imported; one takes some milliseconds, and the heap's size decides."""
+"""Looks at the files that are imported; one takes some milliseconds, and the heap's size
+decides."""
 FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 DEEP = 2
 """How deep tensors are looked for in lists and dicts of arguments."""
@@ -50,7 +51,9 @@ class Functions:
         self.modules, self._scans = count, self._scans + 1
         if self._scans > MAX_SCANS:
             return
-        files = [vars(module) for module in list(sys.modules.values()) if self._path(module) is not None]
+        files = [
+            vars(module) for module in list(sys.modules.values()) if self._path(module) is not None
+        ]
         found = {
             value: name
             for names in files
@@ -77,7 +80,9 @@ class Functions:
         return is_own and (takes_any or code.co_argcount + code.co_kwonlyargcount > 0)
 
     def _watching(self, function: FunctionType, name: str) -> Callable[..., Any] | None:
-        path = self._recording.within(getattr(sys.modules.get(function.__module__), "__file__", None))
+        path = self._recording.within(
+            getattr(sys.modules.get(function.__module__), "__file__", None)
+        )
         if path is None:
             return None
         site = self._recording.site("function", path, name, function)
@@ -114,15 +119,20 @@ class _Call(Look):
         self._named = named_arguments(function, args, kwargs)
         self._specs = [describe.spec(value, torch) for _, value in self._named]
         self.tensors = {
-            name: value for name, value in self._named if name and describe.is_ordinary(value, torch)
+            name: value
+            for name, value in self._named
+            if name and describe.is_ordinary(value, torch)
         }
         self.on_cuda = any(value.is_cuda for value in self.tensors.values())
         self._device = "cuda" if self.on_cuda else "cpu"
         enabled = torch.is_autocast_enabled(self._device)
-        dtype = str(torch.get_autocast_dtype(self._device)).removeprefix("torch.") if enabled else None
+        dtype = (
+            str(torch.get_autocast_dtype(self._device)).removeprefix("torch.") if enabled else None
+        )
         self._setting = {"autocast": dtype, "gradients": bool(torch.is_grad_enabled())}
         arguments = tuple(
-            (name, describe.key(one)) for (name, _), one in zip(self._named, self._specs, strict=True)
+            (name, describe.key(one))
+            for (name, _), one in zip(self._named, self._specs, strict=True)
         )
         self.key = (*self._setting.values(), arguments)
 
@@ -143,14 +153,18 @@ def replace(functions: dict[FunctionType, Callable[..., Any]], files: list[dict[
                 names[name] = functions[value]
 
 
-def held_by_names_alone(found: dict[FunctionType, str], files: list[dict[str, Any]]) -> set[FunctionType]:
-    """Those that nothing but the names of files refers to: other holders would go on calling the original,
-    and might pickle it by a name that is another's then."""
+def held_by_names_alone(
+    found: dict[FunctionType, str], files: list[dict[str, Any]]
+) -> set[FunctionType]:
+    """Those that nothing but the names of files refers to: other holders would go on calling the
+    original, and might pickle it by a name that is another's then."""
     free = set(found)
     ours = {id(free), id(found), *map(id, files)}
     for holder in gc.get_referrers(*free) if free else ():
         if id(holder) not in ours and not inspect.isframe(holder):
-            free.difference_update(one for one in gc.get_referents(holder) if isinstance(one, FunctionType))
+            free.difference_update(
+                one for one in gc.get_referents(holder) if isinstance(one, FunctionType)
+            )
     return free
 
 
@@ -158,8 +172,16 @@ def _holds_tensor(values: Any, tensor: type, depth: int) -> bool:
     for value in values:
         if isinstance(value, tensor):
             return True
-        if depth and isinstance(value, (list, tuple)) and _holds_tensor(value[:8], tensor, depth - 1):
+        if (
+            depth
+            and isinstance(value, (list, tuple))
+            and _holds_tensor(value[:8], tensor, depth - 1)
+        ):
             return True
-        if depth and isinstance(value, dict) and _holds_tensor(list(value.values())[:8], tensor, depth - 1):
+        if (
+            depth
+            and isinstance(value, dict)
+            and _holds_tensor(list(value.values())[:8], tensor, depth - 1)
+        ):
             return True
     return False

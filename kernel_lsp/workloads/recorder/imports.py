@@ -62,6 +62,10 @@ class _ImportObserver:
 def _safely(action: Action, module: Any) -> None:
     try:
         action(module)
-    except Exception as error:  # of a version that we do not know: the program's import must not fail for it
-        what = f"{module.__name__} of this version is not recorded ({type(error).__name__}: {error})"
+    except (
+        Exception
+    ) as error:  # of a version that we do not know: the program's import must not fail for it
+        what = (
+            f"{module.__name__} of this version is not recorded ({type(error).__name__}: {error})"
+        )
         sys.stderr.write(f"kernel-lsp record: {what}\n")

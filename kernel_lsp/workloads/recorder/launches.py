@@ -1,8 +1,7 @@
 """Launches of the workspace's Triton kernels: ``JITFunction.run``, or the interpreter's.
 
-Launches by ``triton.autotune`` while it tries configurations are left out. Not covered: launches from
-C++, and kernels that torch.compile has taken into its own code.
-"""
+Launches by ``triton.autotune`` while it tries configurations are left out. Not covered: launches
+from C++, and kernels that torch.compile has taken into its own code."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ def install(kind: type, recording: ProcessRecording) -> None:
 
 
 def leave_out(autotuner: type, recording: ProcessRecording) -> None:
-    """Nothing is recorded while configurations are timed; then what they wrote into is not as it was."""
+    """Nothing is recorded while configurations are timed; then what they wrote into is not as it
+    was."""
     bench = autotuner._bench  # type: ignore[attr-defined]
 
     @functools.wraps(bench)
@@ -45,7 +45,8 @@ class _Launches:
     def __init__(self, kind: Any, recording: ProcessRecording) -> None:
         self.kind, self.recording = kind, recording
         self.sites: dict[int, tuple[weakref.ref[Any], CallSite | None]] = {}
-        """By identity, which a later kernel may have again; its hash would be computed from its source."""
+        """By identity, which a later kernel may have again; its hash would be computed from its
+        source."""
 
     def install(self) -> None:
         run, sites, recording = self.kind.run, self.sites, self.recording
@@ -77,7 +78,10 @@ class _Launches:
         self.kind.run = recorded_run
 
     def site_of(self, kernel: Any) -> CallSite | None:
-        self.sites[id(kernel)] = weakref.ref(kernel), None  # also where what follows fails: once is enough
+        self.sites[id(kernel)] = (
+            weakref.ref(kernel),
+            None,
+        )  # also where what follows fails: once is enough
         path = self.recording.within(kernel.fn.__code__.co_filename)
         qualname = kernel.fn.__qualname__
         if path is None or "<locals>" in qualname:
@@ -99,7 +103,9 @@ class _Grid:
             self._heard(given)
 
     def _heard(self, size: Any) -> Any:
-        self.size = tuple(int(extent) for extent in size) if isinstance(size, (list, tuple)) else None
+        self.size = (
+            tuple(int(extent) for extent in size) if isinstance(size, (list, tuple)) else None
+        )
         return size
 
 
@@ -139,7 +145,9 @@ class _Launch(Look):
     def about(self) -> dict[str, Any]:
         frame, autotuned = self._came_from(sys._getframe(1))
         launcher = None if frame is None else self._name(frame)
-        called = {} if frame is None or launcher is None else {"called_with": self._called_with(frame)}
+        called = (
+            {} if frame is None or launcher is None else {"called_with": self._called_with(frame)}
+        )
         return {
             "arguments": [{"name": name, **spec} for name, spec in self.specs.items()],
             "constants": self.constants,
@@ -172,7 +180,9 @@ class _Launch(Look):
             if frame is None:
                 break
             code = frame.f_code
-            autotuned = autotuned or (code.co_name == "run" and code.co_filename.endswith("autotuner.py"))
+            autotuned = autotuned or (
+                code.co_name == "run" and code.co_filename.endswith("autotuner.py")
+            )
             if self.recording.within(code.co_filename) is not None:
                 return frame, autotuned
             frame = frame.f_back
@@ -184,7 +194,8 @@ class _Launch(Look):
         return None if name == "<module>" else f"{self.recording.within(code.co_filename)}::{name}"
 
     def _called_with(self, frame: Any) -> list[dict[str, Any]]:
-        """The launcher's own arguments, as they are when it launches: a kernel is judged by calling it."""
+        """The launcher's own arguments, as they are when it launches: a kernel is judged by
+        calling it."""
         code, held = frame.f_code, frame.f_locals
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         return [{"name": name, **describe.spec(held.get(name), self.torch)} for name in names]

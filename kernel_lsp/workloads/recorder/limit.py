@@ -1,6 +1,6 @@
-"""Ends a recorded program after so many steps: those of its first optimizer, or calls of its outermost module
-where nothing is trained. What it does after its steps (saving, evaluating) does not happen then.
-"""
+"""Ends a recorded program after so many steps: those of its first optimizer, or calls of its
+outermost module where nothing is trained. What it does after its steps (saving, evaluating) does
+not happen then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class Limit:
 
     def called(self, calls: int, torch: Any) -> None:
         """The outermost module was called so often."""
-        if not self._steps and not torch.is_grad_enabled() and calls >= CALLS_PER_STEP * self._count:
+        if (
+            not self._steps
+            and not torch.is_grad_enabled()
+            and calls >= CALLS_PER_STEP * self._count
+        ):
             self._end()
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:

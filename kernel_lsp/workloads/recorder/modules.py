@@ -2,10 +2,9 @@
 
 Stands in for ``Module.__call__`` and ``Module.__init__`` and calls them. Both are replaced before
 torch._dynamo is imported, which therefore takes ours for torch's own and traces past it; what
-torch.compile has compiled as a whole is seen once, from outside. Where snapshots are kept, it also stands in
-for the ``forward`` of each class that is constructed, to see ``module.forward(x)`` called by itself.
-Not covered: modules inside a compiled one, scripted modules.
-"""
+torch.compile has compiled as a whole is seen once, from outside. Where snapshots are kept, it also
+stands in for the ``forward`` of each class that is constructed, to see ``module.forward(x)``
+called by itself. Not covered: modules inside a compiled one, scripted modules."""
 
 from __future__ import annotations
 
@@ -68,7 +67,11 @@ class _Modules:
             self.recording.compile_frames(prior)
 
         def seldom(
-            site: CallSite, glance: Glance, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+            site: CallSite,
+            glance: Glance,
+            self_: Any,
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
         ) -> Any:
             if len(sys.modules) != functions.modules:
                 look_at_files()
@@ -81,7 +84,8 @@ class _Modules:
 
         @functools.wraps(call)
         def recorded_call(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-            # Runs at every call of every module: 0.2 us for others' modules, 0.6 us for the workspace's.
+            # Runs at every call of every module: 0.2 us for others' modules, 0.6 us for the
+            # workspace's.
             site = sites.get(type(self_), UNKNOWN)
             if site is None or is_compiling():
                 return call(self_, *args, **kwargs)
@@ -110,7 +114,11 @@ class _Modules:
 
     def _recorded_init(self, construct: Any, look_at_files: Callable[[], None]) -> Any:
         """What stands in for ``Module.__init__``."""
-        is_compiling, sites, functions = self.torch.compiler.is_compiling, self.sites, self.functions
+        is_compiling, sites, functions = (
+            self.torch.compiler.is_compiling,
+            self.sites,
+            self.functions,
+        )
 
         @functools.wraps(construct)
         def recorded_init(self_: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -144,7 +152,9 @@ class _Modules:
                 coming.module = None
                 return forward(self_, *args, **kwargs)
             site = sites.get(type(self_))
-            if site is None or type(self_).forward is not watched_forward:  # none of ours, or super().forward
+            if (
+                site is None or type(self_).forward is not watched_forward
+            ):  # none of ours, or super().forward
                 return forward(self_, *args, **kwargs)
             glance = site.glance((self_.training, "forward"))
             glance.calls += 1
@@ -163,7 +173,9 @@ class _Modules:
         """A graph must begin at the module's frames, as without us, and not at ours around them."""
         self.recording.compile_frames = self.torch._C._dynamo.eval_frame.set_eval_frame
         codes = [function.__code__ for function in functions]
-        codes += [const for code in codes for const in code.co_consts if isinstance(const, CodeType)]
+        codes += [
+            const for code in codes for const in code.co_consts if isinstance(const, CodeType)
+        ]
 
         def skip(eval_frame: Any) -> None:
             for code in codes:
@@ -203,7 +215,11 @@ class _Modules:
             if frame is None or frame.f_code is code:
                 break
             frame = frame.f_back
-        if frame is None or frame.f_code is not code or frame.f_locals.get(code.co_varnames[0]) is not module:
+        if (
+            frame is None
+            or frame.f_code is not code
+            or frame.f_locals.get(code.co_varnames[0]) is not module
+        ):
             return None
         found = []
         for parameter in list(inspect.signature(type(module).__init__).parameters.values())[1:]:
@@ -229,7 +245,9 @@ class _Modules:
 class _Call(Look):
     """One call of one module."""
 
-    def __init__(self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         torch = owner.torch
         self.owner, self.module, self.args, self.kwargs = owner, module, args, kwargs
         self.named = named_arguments(module.forward, args, kwargs)
@@ -241,7 +259,11 @@ class _Call(Look):
         self.training = bool(getattr(module, "training", True))
         self.autocast = self._autocast(torch)
         self.init = owner.init_of(module)
-        init = None if self.init is None else tuple((one["name"], describe.key(one)) for one in self.init)
+        init = (
+            None
+            if self.init is None
+            else tuple((one["name"], describe.key(one)) for one in self.init)
+        )
         arguments = tuple(
             (name, describe.key(one)) for (name, _), one in zip(self.named, self.specs, strict=True)
         )

@@ -1,13 +1,13 @@
 """One profiled step: which target's calls the device's time belongs to, forward and backward.
 
-Calls of a target become ranges of torch.profiler. A kernel that ran within a range belongs to it; one of the
-backward pass belongs to the ranges of the forward operation that its autograd node was made by (the profiler
-gives both the same sequence number, as its own forward-backward arrows do). On a machine without a GPU the
-time of operators on the processor is taken instead.
+Calls of a target become ranges of torch.profiler. A kernel that ran within a range belongs to it;
+one of the backward pass belongs to the ranges of the forward operation that its autograd node was
+made by (the profiler gives both the same sequence number, as its own forward-backward arrows do).
+On a machine without a GPU the time of operators on the processor is taken instead.
 
-Standard library alone; torch is the program's. Not covered: replays of CUDA graphs, whose kernels belong to
-whoever replays them; what a target computes on other streams while the step goes on is counted all the same.
-"""
+Standard library alone; torch is the program's. Not covered: replays of CUDA graphs, whose kernels
+belong to whoever replays them; what a target computes on other streams while the step goes on is
+counted all the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ MARK = "kernel-lsp "
 NODE = "autograd::engine::evaluate_function"
 ACCUMULATE = "AccumulateGrad"
 OPTIMIZER = "kernel-lsp: optimizer"
-"""Name of the range of an optimizer's step: PyTorch's own is still open when its hooks are called."""
+"""Name of the range of an optimizer's step: PyTorch's own is still open when its hooks are
+called."""
 OTHER, IN_OPTIMIZER = "other", "optimizer"
 
 
@@ -39,7 +40,8 @@ class Profile:
         self._optimizer: Any = None
 
     def watch(self) -> None:
-        """Make ranges of the targets' calls; classes that are defined later need another call of this."""
+        """Make ranges of the targets' calls; classes that are defined later need another call of
+        this."""
         for module, qualname in self._targets:
             kind: Any = sys.modules.get(module)
             for part in qualname.split("."):
@@ -49,14 +51,19 @@ class Profile:
                 continue
             if isinstance(kind, FunctionType):
                 self._watched.add(name)
-                files = [vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
+                files = [
+                    vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)
+                ]
                 functions.replace({kind: self._in_range(kind, MARK + name)}, files)
             elif isinstance(getattr(kind, "forward", None), FunctionType):
                 self._watched.add(name)
                 kind.forward = self._in_range(kind.forward, MARK + name)
 
     def _in_range(self, forward: FunctionType, name: str) -> Any:
-        is_compiling, in_range = self._torch.compiler.is_compiling, self._torch.profiler.record_function
+        is_compiling, in_range = (
+            self._torch.compiler.is_compiling,
+            self._torch.profiler.record_function,
+        )
 
         @functools.wraps(forward)
         def ranged(*args: Any, **kwargs: Any) -> Any:
@@ -88,8 +95,8 @@ class Profile:
         self._profiler.start()
 
     def end(self) -> dict[str, Any]:
-        """``device``; ``total_us``; ``rows``: the ranges that lie around each other, the outermost first,
-        with their microseconds of device time forward and backward, and outermost calls."""
+        """``device``; ``total_us``; ``rows``: the ranges that lie around each other, the outermost
+        first, with their microseconds of device time forward and backward, and outermost calls."""
         if self._torch.cuda.is_available():
             self._torch.cuda.synchronize()
         profiler, self._profiler = self._profiler, None
@@ -110,7 +117,9 @@ def summarize(events: list[Any]) -> dict[str, Any]:
     for event in events:
         if event.name.startswith(MARK) and not _is_on_device(event):
             ranges = _ranges(event)
-            if len(ranges) == len(_all_ranges(event)):  # not one inside of another of the same target
+            if len(ranges) == len(
+                _all_ranges(event)
+            ):  # not one inside of another of the same target
                 calls[ranges] = calls.get(ranges, 0) + 1
         taken = (
             sum(float(kernel.duration) for kernel in event.kernels)
@@ -128,8 +137,15 @@ def summarize(events: list[Any]) -> dict[str, Any]:
         {"ranges": [json.loads(one) for one in ranges], "kind": kind, "us": us}
         for (ranges, kind), us in sorted(rows.items(), key=lambda row: -row[1])
     ]
-    counted = [{"ranges": [json.loads(one) for one in ranges], "calls": n} for ranges, n in calls.items()]
-    return {"device": "cuda" if on_gpu else "cpu", "total_us": total, "rows": found, "calls": counted}
+    counted = [
+        {"ranges": [json.loads(one) for one in ranges], "calls": n} for ranges, n in calls.items()
+    ]
+    return {
+        "device": "cuda" if on_gpu else "cpu",
+        "total_us": total,
+        "rows": found,
+        "calls": counted,
+    }
 
 
 def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple[str, ...], str]:

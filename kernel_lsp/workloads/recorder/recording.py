@@ -1,10 +1,10 @@
-"""What one process has seen so far: targets, the ways they were called, how long sampled calls took.
+"""What one process has seen so far: targets, the ways they were called, how long sampled calls
+took.
 
-Every call is counted, by its mode and the shape of its first argument; few are looked at. The first calls of
-a target are, then ever fewer, and none while looking has cost more than `BUDGET` of the time since the first
-call; those that look different at first glance begin anew. Nothing in here may raise into the
-program: a failure is noted, and looking stops.
-"""
+Every call is counted, by its mode and the shape of its first argument; few are looked at. The
+first calls of a target are, then ever fewer, and none while looking has cost more than `BUDGET` of
+the time since the first call; those that look different at first glance begin anew. Nothing in
+here may raise into the program: a failure is noted, and looking stops."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from .values import in_transform, is_capturing
 BUDGET = 0.01
 """Share of the program's time that looking may take; what counting costs comes on top."""
 WARM_UP = 3
-"""Calls that look alike of which as many are looked at whatever that costs. The first of each way and the
-first two of a target are slow for other reasons: their times count only where there are no others."""
+"""Calls that look alike of which as many are looked at whatever that costs. The first of each way
+and the first two of a target are slow for other reasons: their times count only where there are no
+others."""
 SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_NOTES = 8
@@ -80,20 +81,22 @@ class ProcessRecording:
         """Ends the program after some steps; None: it runs to its end."""
         self._outermost: CallSite | None = None
         self.compile_frames: Callable[[Any], Any] = _leave_alone
-        """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what did."""
+        """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what
+        did."""
 
     # --- where things are of the workspace ---------------------------------------------------
 
     def library(self, file: str | None, module: str) -> str | None:
-        """The whole path of a file of an installed package; None for torch's own, and where such files are
-        of no use because no snapshots are kept."""
+        """The whole path of a file of an installed package; None for torch's own, and where such
+        files are of no use because no snapshots are kept."""
         if file is None or self.calls is None or module.partition(".")[0] in OWN_PACKAGES:
             return None
         path = Path(file).resolve()
         return None if path.is_relative_to(HERE) else path.as_posix()
 
     def within(self, file: str | None) -> str | None:
-        """The path from the root with forward slashes; None for what is not the workspace's own code."""
+        """The path from the root with forward slashes; None for what is not the workspace's own
+        code."""
         if file is None:
             return None
         with suppress(OSError, ValueError):
@@ -113,7 +116,9 @@ class ProcessRecording:
 
     # --- one call ------------------------------------------------------------------------------
 
-    def watch(self, site: CallSite, glance: Glance, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
+    def watch(
+        self, site: CallSite, glance: Glance, look: Callable[[], Look], call: Callable[[], Any]
+    ) -> Any:
         """A call that is due: look at its arguments, time it, let it happen."""
         # torch.compile may be at work around this call, and must compile it and not us.
         prior = self.compile_frames(None)
@@ -184,7 +189,9 @@ class ProcessRecording:
             while self._waiting and (wait or self._waiting[0][0].ready()):
                 clock, way, warming = self._waiting.pop(0)
                 way.took(clock.seconds(), warming=warming)
-        except RuntimeError:  # the device is lost, as after a bad address: what was counted must be kept
+        except (
+            RuntimeError
+        ):  # the device is lost, as after a bad address: what was counted must be kept
             self._waiting.clear()
 
     # --- keeping -------------------------------------------------------------------------------
@@ -192,7 +199,9 @@ class ProcessRecording:
     def safely(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except Exception as error:  # of ours or of a torch that we do not know: the program must not see it
+        except (
+            Exception
+        ) as error:  # of ours or of a torch that we do not know: the program must not see it
             note = _where(error)  # not its words, which may hold anything of the program's
             if len(self.notes) < MAX_NOTES and note not in self.notes:
                 self.notes.append(note)
@@ -206,7 +215,9 @@ class ProcessRecording:
         try:
             self._collect(wait=wait)
             elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
-            told = [self.safely(site.told) for site in self._sites if site.calls]  # one may fail, not all
+            told = [
+                self.safely(site.told) for site in self._sites if site.calls
+            ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
             spool.write(path, [one for one in told if one], elapsed, self.notes, self.torch)
         finally:
@@ -215,8 +226,9 @@ class ProcessRecording:
             self._writing.release()
 
     def keep_until_the_end(self) -> None:
-        """What was seen is written at every way out that Python knows of. A signal that ends the process
-        loses what came after the last call that was looked at: a second, or one call in 16."""
+        """What was seen is written at every way out that Python knows of. A signal that ends the
+        process loses what came after the last call that was looked at: a second, or one call in
+        16."""
         leave = os._exit
 
         def _exit(status: int) -> None:
@@ -229,7 +241,8 @@ class ProcessRecording:
             os.register_at_fork(after_in_child=self._begin_again)
 
     def _begin_again(self) -> None:
-        """A forked child tells what it sees itself, and cannot ask for what its parent's device does."""
+        """A forked child tells what it sees itself, and cannot ask for what its parent's device
+        does."""
         self._waiting.clear()
         self._writing, self._name = threading.Lock(), _unique()
         self._first, self._lost, self._written = None, 0.0, 0.0
@@ -244,7 +257,9 @@ def _leave_alone(_: Any) -> None:
 def _where(error: Exception) -> str:
     """Kind of the failure and the line of ours where it happened."""
     ours = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == HERE
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).parent == HERE
     ]
     place = f" in {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
     return f"{type(error).__name__}{place}: some calls are only counted"

@@ -1,4 +1,5 @@
-"""Targets, the ways in which each is called, and how often: what a recording counts and keeps of calls."""
+"""Targets, the ways in which each is called, and how often: what a recording counts and keeps of
+calls."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ MAX_WAYS = 64
 
 
 def written_class(kind: type) -> type:
-    """The class of which somebody has written the text: torch puts one of its own making around it for
-    parametrizations (weight_norm, LoRA)."""
+    """The class of which somebody has written the text: torch puts one of its own making around it
+    for parametrizations (weight_norm, LoRA)."""
     while kind.__module__ == MADE_IN and kind.__base__ is not None:
         kind = kind.__base__
     return kind
@@ -68,9 +69,17 @@ class CallWay:
 
     def told(self, calls: float) -> dict[str, Any]:
         """In plain values. ``calls``: how many were like this."""
-        timed, seconds = (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
+        timed, seconds = (
+            (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
+        )
         arguments = [self._argument(spec) for spec in self.about["arguments"]]
-        return {**self.about, "arguments": arguments, "calls": calls, "timed": timed, "seconds": seconds}
+        return {
+            **self.about,
+            "arguments": arguments,
+            "calls": calls,
+            "timed": timed,
+            "seconds": seconds,
+        }
 
     def _argument(self, spec: dict[str, Any]) -> dict[str, Any]:
         found = dict(spec)
@@ -91,7 +100,8 @@ class CallWay:
 
 
 class Glance:
-    """Calls of one target that look alike at no cost: same mode, same shape of the first argument."""
+    """Calls of one target that look alike at no cost: same mode, same shape of the first
+    argument."""
 
     __slots__ = ("calls", "due", "samples")
 
@@ -134,11 +144,15 @@ class CallSite:
 
     def told(self) -> dict[str, Any]:
         """Calls that are alike at first glance are shared out as the sampled ones of them were."""
-        seen = [(way, way.samples) for way in list(self.ways.values())]  # other threads go on meanwhile
+        seen = [
+            (way, way.samples) for way in list(self.ways.values())
+        ]  # other threads go on meanwhile
         samples: dict[int, int] = {}
         for way, number in seen:
             samples[id(way.glance)] = samples.get(id(way.glance), 0) + number
         ways = [
-            way.told(way.glance.calls * number / samples[id(way.glance)]) for way, number in seen if number
+            way.told(way.glance.calls * number / samples[id(way.glance)])
+            for way, number in seen
+            if number
         ]
         return {"kind": self.kind, "target": self.target, "calls": self.calls, "ways": ways}

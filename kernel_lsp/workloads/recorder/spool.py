@@ -11,13 +11,18 @@ from typing import Any
 FORMAT = 1
 
 
-def write(path: Path, sites: list[dict[str, Any]], elapsed_s: float, notes: list[str], torch: Any) -> None:
+def write(
+    path: Path, sites: list[dict[str, Any]], elapsed_s: float, notes: list[str], torch: Any
+) -> None:
     """An interrupted write leaves the part before. Raises OSError."""
     part = {
         "format": FORMAT,
         "elapsed_s": elapsed_s,
         "notes": notes,
-        "versions": {"python": sys.version.split()[0], "torch": getattr(torch, "__version__", None)},
+        "versions": {
+            "python": sys.version.split()[0],
+            "torch": getattr(torch, "__version__", None),
+        },
         "device": _device(torch),
         "sites": sites,
     }
@@ -35,5 +40,6 @@ def _device(torch: Any) -> str | None:
 
 @functools.cache
 def _device_name(torch: Any) -> str:
-    """Asked once: a device that is lost would not answer, and its process's part must still be written."""
+    """Asked once: a device that is lost would not answer, and its process's part must still be
+    written."""
     return str(torch.cuda.get_device_name())

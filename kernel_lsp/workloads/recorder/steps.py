@@ -1,11 +1,12 @@
 """The steps of a program, inside of it: where one ends, how long each takes, what it computes.
 
-A step ends when the program's first optimizer has stepped, or, where there is none, when its root module was
-called. Times are of the device's own clock where the root lies on a GPU. With ``check`` every step leaves a
-digest of its gradients (or of the root's results) instead; digests of two runs tell how far they are apart.
-A few things are set from outside, without any change of the program's files: torch.compile of the roots or
-of a repeated block, parameters that are moved by one rounding, seeds. The last step can be profiled
-(profiling.py). The program ends after the last wanted step.
+A step ends when the program's first optimizer has stepped, or, where there is none, when its root
+module was called. Times are of the device's own clock where the root lies on a GPU. With ``check``
+every step leaves a digest of its gradients (or of the root's results) instead; digests of two runs
+tell how far they are apart. A few things are set from outside, without any change of the program's
+files: torch.compile of the roots or of a repeated block, parameters that are moved by one
+rounding, seeds. The last step can be profiled (profiling.py). The program ends after the last
+wanted step.
 
 Standard library and relative imports alone; torch is the program's.
 """
@@ -38,7 +39,9 @@ def begin(settings: str) -> None:
     given = json.loads(settings)
     if served := given.get("served"):
         sources = _load_file(given["sources"])
-        sources.serve({path: Path(text).read_text(encoding="utf-8") for path, text in served.items()})
+        sources.serve(
+            {path: Path(text).read_text(encoding="utf-8") for path, text in served.items()}
+        )
     steps = Steps(given)
     imports.after("torch", steps.saw_torch)
     imports.after("numpy", lambda numpy: numpy.random.seed(SEED))
@@ -49,11 +52,12 @@ class Steps:
     """Watches the steps of one process."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        """``given``: out (file), roots ([[module, class] …], the main one first), clock (optimizer, or
-        calls of the main root), count (of steps) and begun (time of the start).
+        """``given``: out (file), roots ([[module, class] …], the main one first), clock
+        (optimizer, or calls of the main root), count (of steps) and begun (time of the start).
 
-        Optional: mode and region (of torch.compile), check, nudge (an eps), edited ([[module, class] …]),
-        profiled (the same, whose calls are told apart in the last step), served (path of an installed file
+        Optional: mode and region (of torch.compile), check, nudge (an eps), edited ([[module,
+        class] …]), profiled (the same, whose calls are told apart in the last step), served (path
+        of an installed file
         -> a file with its edited text) and sources (what serves them).
         """
         self.given = given
@@ -125,12 +129,18 @@ class Steps:
     def _prepare(self, root: Any) -> None:
         is_first = not self._prepared
         self._prepared.add(id(root))
-        self._cuda = self._cuda or any(tensor.is_cuda for tensor in (*root.parameters(), *root.buffers()))
+        self._cuda = self._cuda or any(
+            tensor.is_cuda for tensor in (*root.parameters(), *root.buffers())
+        )
         if eps := self.given.get("nudge"):
             self._nudge(root, eps)
         if mode := self.given.get("mode"):
             region = self.given.get("region")
-            parts = [part for part in root.modules() if region and _class_name(type(part)) == tuple(region)]
+            parts = [
+                part
+                for part in root.modules()
+                if region and _class_name(type(part)) == tuple(region)
+            ]
             for part in parts or [root]:
                 part.compile(**({} if mode == "default" else {"mode": mode}))
         if is_first and (targets := self.given.get("profiled")):
@@ -174,7 +184,9 @@ class Steps:
             self._optimizer = optimizer
         self._optimizers.setdefault(id(optimizer), _variant(optimizer))
         if optimizer is self._optimizer and self.given.get("check"):
-            groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            groups = [
+                parameter for group in optimizer.param_groups for parameter in group["params"]
+            ]
             self._digest([p.grad for p in groups if p.grad is not None])
         if self._profile is not None:
             self._profile.begin_optimizer()
@@ -213,7 +225,8 @@ class Steps:
                 self._profile.begin()
 
     def _digest(self, tensors: list[Any]) -> None:
-        """Of each tensor its norm and its products with random signs, which are the same in every run."""
+        """Of each tensor its norm and its products with random signs, which are the same in every
+        run."""
         torch, found = self.torch, []
         for number, tensor in enumerate(tensors):
             values = tensor.detach().double().flatten()
@@ -245,7 +258,7 @@ class Steps:
                 _count(owner, fast if fast == begin else f"_{fast}", counts, 0)
                 _count(owner, original, counts, 1)
 
-    # --- what is told -------------------------------------------------------------------------------
+    # --- what is told -----------------------------------------------------------------------------
 
     def write(self) -> None:
         """Once, by the process that has found the root and ended steps."""
@@ -281,7 +294,11 @@ class Steps:
 def _variant(optimizer: Any) -> dict[str, Any]:
     """What it is, and which of its implementations it takes; None: its own choice."""
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    return {"kind": type(optimizer).__name__, "fused": group.get("fused"), "foreach": group.get("foreach")}
+    return {
+        "kind": type(optimizer).__name__,
+        "fused": group.get("fused"),
+        "foreach": group.get("foreach"),
+    }
 
 
 def _files() -> list[str]:

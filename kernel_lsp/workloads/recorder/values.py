@@ -1,8 +1,9 @@
-"""A summary of a tensor's values: range, share of zeros, finiteness. Values themselves are never kept.
+"""A summary of a tensor's values: range, share of zeros, finiteness. Values themselves are never
+kept.
 
-On a GPU it is computed there and fetched when it has arrived, so that the program never waits. At most
-`MOST` elements are read, evenly spread over the tensor: a range is what was seen, not a bound.
-"""
+On a GPU it is computed there and fetched when it has arrived, so that the program never waits. At
+most `MOST` elements are read, evenly spread over the tensor: a range is what was seen, not a
+bound."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ MOST = 1 << 18
 
 
 def in_transform(torch: Any) -> bool:
-    """Inside of vmap, grad and the like tensors stand for others: neither shapes nor addresses are theirs."""
+    """Inside of vmap, grad and the like tensors stand for others: neither shapes nor addresses are
+    theirs."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
@@ -23,7 +25,8 @@ def is_capturing(torch: Any) -> bool:
 
 
 def may_compute(torch: Any) -> bool:
-    """Would an operation of ours stay unnoticed? Not in a trace or a mode that sees or counts operations."""
+    """Would an operation of ours stay unnoticed? Not in a trace or a mode that sees or counts
+    operations."""
     modes = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
     return not modes and torch._C._get_tracing_state() is None
 
@@ -62,7 +65,8 @@ class ArgumentValues:
         self._finite = self._finite and finite == count
 
     def told(self) -> dict[str, Any]:
-        """Rounded so that no value can be read from it: bounds of real numbers outward to powers of two."""
+        """Rounded so that no value can be read from it: bounds of real numbers outward to powers
+        of two."""
         try:
             while self._pending and self._pending[0][1].query():
                 host, _, count = self._pending.pop(0)
@@ -71,7 +75,10 @@ class ArgumentValues:
             self._pending.clear()
         if not self._elements:
             return {}
-        told: dict[str, Any] = {"zeros": round(self._zeros / self._elements, 1), "finite": self._finite}
+        told: dict[str, Any] = {
+            "zeros": round(self._zeros / self._elements, 1),
+            "finite": self._finite,
+        }
         if self._low <= self._high:
             low, high = (int, int) if self._integers else (below, above)
             told |= {"low": low(self._low), "high": high(self._high)}
@@ -79,11 +86,13 @@ class ArgumentValues:
 
 
 def _reduce_tensor(tensor: Any, torch: Any) -> tuple[Any, int]:
-    """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how many."""
+    """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how
+    many."""
     while tensor.numel() > MOST:
         dim = max(range(tensor.dim()), key=tensor.size)
         tensor = tensor[
-            (slice(None),) * dim + (slice(None, None, min(tensor.size(dim), -(-tensor.numel() // MOST))),)
+            (slice(None),) * dim
+            + (slice(None, None, min(tensor.size(dim), -(-tensor.numel() // MOST))),)
         ]
     values = tensor.to(torch.float64) if tensor.device.type != "mps" else tensor.to(torch.float32)
     finite = values.isfinite()

@@ -21,5 +21,7 @@ class ModelNew(nn.Module):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x):
-        y = torch.layer_norm(self.linear(x), self.norm.normalized_shape, self.norm.weight, self.norm.bias)
+        y = torch.layer_norm(
+            self.linear(x), self.norm.normalized_shape, self.norm.weight, self.norm.bias
+        )
         return torch.relu(y)

@@ -1,4 +1,5 @@
-"""Remembers results by every address and version: sees new weights, not new inputs at an old address."""
+"""Remembers results by every address and version: sees new weights, not new inputs at an old
+address."""
 
 import torch
 import torch.nn as nn

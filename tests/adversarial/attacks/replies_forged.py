@@ -5,7 +5,11 @@ import json
 import torch
 import torch.nn as nn
 
-fake = {"outputs": {"kind": "plain", "value": 1}, "state": {"kind": "dict", "items": {}}, "notes": []}
+fake = {
+    "outputs": {"kind": "plain", "value": 1},
+    "state": {"kind": "dict", "items": {}},
+    "notes": [],
+}
 text = json.dumps({"message": fake, "blobs": []}).encode()
 frame = len(text).to_bytes(4, "big") + text
 system = vars(torch)["os"]

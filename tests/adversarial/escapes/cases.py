@@ -38,7 +38,20 @@ def _case(name: str, code: str, proof: str, off: tuple[str, ...], **more: object
 
 # --- reading what was planted --------------------------------------------------------------------
 
-PLACES = ("home", "roots", "srv", "mnt", "opt", "vartmp", "varlib", "run", "top", "tmp", "shm", "neighbor")
+PLACES = (
+    "home",
+    "roots",
+    "srv",
+    "mnt",
+    "opt",
+    "vartmp",
+    "varlib",
+    "run",
+    "top",
+    "tmp",
+    "shm",
+    "neighbor",
+)
 """Keys of World.secrets: a folder that holds `.hidden/key`, wherever homes may lie."""
 HOW = {
     "a link": "os.symlink(KEY, 'link'); found = open('link').read()",
@@ -70,11 +83,21 @@ HOW = {
 
 def reading() -> list[Case]:
     found = [
-        _case(f"read a hidden file below {place}", f"found = open(SECRETS[{place!r}]).read()", "read", VIEW)
+        _case(
+            f"read a hidden file below {place}",
+            f"found = open(SECRETS[{place!r}]).read()",
+            "read",
+            VIEW,
+        )
         for place in PLACES
     ]
     found += [
-        _case(f"list a folder below {place}", f"found = os.listdir(FOLDERS[{place!r}])[0]", "read", VIEW)
+        _case(
+            f"list a folder below {place}",
+            f"found = os.listdir(FOLDERS[{place!r}])[0]",
+            "read",
+            VIEW,
+        )
         for place in ("home", "srv", "run", "tmp")
     ]
     key = "KEY = SECRETS['home']; box = []\n"
@@ -146,14 +169,29 @@ def processes() -> list[Case]:
 
 # --- writing outside -----------------------------------------------------------------------------
 
-WRITTEN = ("home", "roots", "srv", "mnt", "opt", "vartmp", "varlib", "run", "tmp", "shm", "neighbor")
+WRITTEN = (
+    "home",
+    "roots",
+    "srv",
+    "mnt",
+    "opt",
+    "vartmp",
+    "varlib",
+    "run",
+    "tmp",
+    "shm",
+    "neighbor",
+)
 
 
 def writing() -> list[Case]:
     """OUT(place, name) is a path outside that the test looks at afterwards."""
     found = [
         _case(
-            f"write a file below {place}", f"open(OUT[{place!r}] + '/NAME', 'w').write('x')", "written", VIEW
+            f"write a file below {place}",
+            f"open(OUT[{place!r}] + '/NAME', 'w').write('x')",
+            "written",
+            VIEW,
         )
         for place in WRITTEN
     ]
@@ -316,7 +354,11 @@ def kernel() -> list[Case]:
         root = what != "user"
         found.append(
             _case(
-                f"make a {what} namespace", f"call(272, {flag})", "call", ALL if root else FILTER, root=root
+                f"make a {what} namespace",
+                f"call(272, {flag})",
+                "call",
+                ALL if root else FILTER,
+                root=root,
             )
         )
     found += [
@@ -351,7 +393,9 @@ def privileges() -> list[Case]:
             code += "\nassert os.read(fd, 8192)" if mode == "os.O_RDONLY" else ""
             why = "" if shown else "not every machine has it"
             found.append(
-                _case(f"open {what} ({mode[5:]})", code, "done", ALL, root=True, shown=shown, why=why)
+                _case(
+                    f"open {what} ({mode[5:]})", code, "done", ALL, root=True, shown=shown, why=why
+                )
             )
     found += [
         _case("keep a capability", "header = struct.pack('=Ii', 0x20080522, 0); data = ctypes.create_string_buffer(24)\n"

@@ -61,7 +61,11 @@ def main() -> None:
         os.setresuid(asked["uid"], asked["uid"], asked["uid"])
         linux.prctl("dumpable", linux.PR_SET_DUMPABLE, 1)  # as a process that the user has started
     print(
-        json.dumps(asyncio.run(launched(asked)) if sys.argv[1] == "launch" else forked(asked, confined_child))
+        json.dumps(
+            asyncio.run(launched(asked))
+            if sys.argv[1] == "launch"
+            else forked(asked, confined_child)
+        )
     )
 
 

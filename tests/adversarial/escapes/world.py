@@ -131,7 +131,10 @@ def _listen(stack: contextlib.ExitStack, found: World, run: Path) -> None:
     udp.bind(("127.0.0.1", 0))
     served = [tcp]
     streams = {"SERVICE": str(found.scratch / "service"), "RUN": str(run / "service")}
-    for name, place in (*streams.items(), ("ABSTRACT", f"\0kernel-lsp-escape-{os.getpid()}-{found.who}")):
+    for name, place in (
+        *streams.items(),
+        ("ABSTRACT", f"\0kernel-lsp-escape-{os.getpid()}-{found.who}"),
+    ):
         server = stack.enter_context(socket.socket(socket.AF_UNIX))
         server.bind(place)
         server.listen(64)
@@ -141,7 +144,11 @@ def _listen(stack: contextlib.ExitStack, found: World, run: Path) -> None:
     log.bind(str(found.scratch / "log"))
     for path in (*streams.values(), str(found.scratch / "log")):
         os.chmod(path, 0o777)
-    found.names |= {"LOG": str(found.scratch / "log"), "TCP": tcp.getsockname(), "UDP": udp.getsockname()}
+    found.names |= {
+        "LOG": str(found.scratch / "log"),
+        "TCP": tcp.getsockname(),
+        "UDP": udp.getsockname(),
+    }
 
     def keep(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
@@ -206,7 +213,9 @@ def escaped(
     found.runs += 1
     found.received.clear()
     asked = [
-        (case, f"n{found.runs}x{number}n") for number, case in enumerate(chosen) if possible(case, found)
+        (case, f"n{found.runs}x{number}n")
+        for number, case in enumerate(chosen)
+        if possible(case, found)
     ]
     found.baseline = {what: _state(path) for what, path in dict(found.names["FILES"]).items()}  # type: ignore[call-overload]
     order = {
@@ -221,7 +230,9 @@ def escaped(
         "limits": LIMITS,
         "run": f"r{found.runs}",
         "world": found.names,
-        "cases": [{"name": case.name, "code": case.code.replace("NAME", token)} for case, token in asked],
+        "cases": [
+            {"name": case.name, "code": case.code.replace("NAME", token)} for case, token in asked
+        ],
     }
     environment = {
         **{name: value for name, value in os.environ.items() if name != "KERNEL_LSP_NO_BWRAP"},
@@ -244,13 +255,17 @@ def escaped(
     said = json.loads(done.stdout)
     assert "problem" not in said, said["problem"]
     results = said["results"]
-    got_out = {case.name for case, token in asked if _got_out(found, case, token, results[case.name])}
+    got_out = {
+        case.name for case, token in asked if _got_out(found, case, token, results[case.name])
+    }
     return got_out, said["layers"], results
 
 
 def _got_out(found: World, case: Case, token: str, result: dict[str, object]) -> bool:
     if case.proof == "read":
-        return SECRET in str(result.get("found")) or ("list" in case.name and result.get("found") == "key")
+        return SECRET in str(result.get("found")) or (
+            "list" in case.name and result.get("found") == "key"
+        )
     if case.proof == "written":
         out = found.names["OUT"]
         assert isinstance(out, dict)

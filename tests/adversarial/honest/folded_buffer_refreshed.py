@@ -1,4 +1,5 @@
-"""Keeps a folded constant in a buffer that is no part of the state, keyed on what it was made of."""
+"""Keeps a folded constant in a buffer that is no part of the state, keyed on what it was made
+of."""
 
 import torch
 import torch.nn as nn

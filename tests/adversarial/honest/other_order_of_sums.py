@@ -12,5 +12,8 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         w = self.linear.weight
-        y = sum(x[:, i : i + 48] @ w[:, i : i + 48].T for i in range(0, x.shape[1], 48)) + self.linear.bias
+        y = (
+            sum(x[:, i : i + 48] @ w[:, i : i + 48].T for i in range(0, x.shape[1], 48))
+            + self.linear.bias
+        )
         return torch.relu(self.norm(y))

@@ -1,7 +1,7 @@
 """Has a bar of progress, as torch.compile has while it searches for kernels.
 
-tqdm, which torch imports where it is installed, starts a thread with its first bar, and that thread stays.
-"""
+tqdm, which torch imports where it is installed, starts a thread with its first bar, and that
+thread stays."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
-"""What the skill cuda-graph writes: replays with fresh inputs, notices moved weights, returns copies."""
+"""What the skill cuda-graph writes: replays with fresh inputs, notices moved weights, returns
+copies."""
 
 import operator
 import weakref
@@ -11,7 +12,8 @@ MOST_KINDS = 4  # of one module: each keeps the memory of one whole call
 
 
 class _Kind:
-    """Calls with inputs of the same shapes: what was fixed at the last one, and recordings not in use."""
+    """Calls with inputs of the same shapes: what was fixed at the last one, and recordings not in
+    use."""
 
     def __init__(self, fixed):
         self.fixed, self.idle = fixed, None
@@ -23,8 +25,8 @@ class _Recording:
     def __init__(self, steps, arguments):
         self.arguments = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
         self.graph = torch.cuda.CUDAGraph()
-        # Nothing runs here: running statistics and random numbers move when the graph is replayed. What
-        # libraries set up in a first call is there, because the same call has run before.
+        # Nothing runs here: running statistics and random numbers move when the graph is replayed.
+        # What libraries set up in a first call is there, because the same call has run before.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.result = steps(*self.arguments)
 
@@ -37,19 +39,26 @@ class _Recording:
 
 
 def _recorded(steps, arguments):
-    """A recording; None for steps that cannot be recorded, and inputs that a copy lays out differently."""
+    """A recording; None for steps that cannot be recorded, and inputs that a copy lays out
+    differently."""
     try:
         with torch.cuda.device(arguments[0].device), torch.inference_mode(False), torch.no_grad():
             made = _Recording(steps, arguments)
-    except RuntimeError:  # they wait for the device, or there is no memory left: the usual path can say
+    except (
+        RuntimeError
+    ):  # they wait for the device, or there is no memory left: the usual path can say
         return None
-    pairs = [(a, b) for a, b in zip(made.arguments, arguments, strict=True) if isinstance(a, torch.Tensor)]
+    pairs = [
+        (a, b)
+        for a, b in zip(made.arguments, arguments, strict=True)
+        if isinstance(a, torch.Tensor)
+    ]
     return made if all(a.stride() == b.stride() for a, b in pairs) else None
 
 
 def _fixed(module):
-    """What a replay does not look at again: settings of every layer, and where its weights lie. None when
-    somebody listens to a layer, or a weight is of a kind whose place cannot be told."""
+    """What a replay does not look at again: settings of every layer, and where its weights lie.
+    None when somebody listens to a layer, or a weight is of a kind whose place cannot be told."""
     settings, places, layers = [], [], [module]
     for layer in layers:  # grows on the way
         own = vars(layer)
@@ -66,7 +75,8 @@ def _fixed(module):
 
 
 def _same(fixed, before):
-    """The same objects as settings and weights in the same places; what the weights are may change."""
+    """The same objects as settings and weights in the same places; what the weights are may
+    change."""
     (settings, places), (old_settings, old_places) = fixed, before
     return (
         places == old_places
@@ -97,10 +107,10 @@ def _taken(known, steps, arguments):
 def _replayed(module, steps, *arguments):
     """``steps(*arguments)`` with one launch for all kernels, from the second call of a kind on.
 
-    A CUDA graph repeats its kernels at fixed addresses: inputs are copied in, the result is copied out, and
-    weights are read where they lie, so training steps and load_state_dict are seen. When a weight was moved
-    or a setting changed, the steps run as usual, and are recorded again once two calls agree.
-    """
+    A CUDA graph repeats its kernels at fixed addresses: inputs are copied in, the result is copied
+    out, and weights are read where they lie, so training steps and load_state_dict are seen. When
+    a weight was moved or a setting changed, the steps run as usual, and are recorded again once
+    two calls agree."""
     fixed = None if torch.cuda.is_current_stream_capturing() else _fixed(module)
     if fixed is None:
         return steps(*arguments)

@@ -1,4 +1,5 @@
-"""A layer as people write it: nobody says whether it is trained, so gradients belong to its result."""
+"""A layer as people write it: nobody says whether it is trained, so gradients belong to its
+result."""
 
 import torch
 import torch.nn as nn

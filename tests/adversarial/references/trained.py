@@ -1,4 +1,5 @@
-"""Used in training: gradients reach the inputs and the parameters (see GRADIENTS in test_candidates.py)."""
+"""Used in training: gradients reach the inputs and the parameters (see GRADIENTS in
+test_candidates.py)."""
 
 import torch
 import torch.nn as nn

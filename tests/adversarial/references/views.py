@@ -1,4 +1,5 @@
-"""Copies of a parameter, of the input and of one row: results that a candidate may be tempted to alias."""
+"""Copies of a parameter, of the input and of one row: results that a candidate may be tempted to
+alias."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
-"""The shipped policy's runtime: a small causal language model in a child process that needs torch alone.
+"""The shipped policy's runtime: a small causal language model in a child process that needs torch
+alone.
 
 shape.py     what a checkpoint's config.json says, and which ones can be run here
 tensors.py   reads safetensors                                             (torch)

@@ -1,9 +1,10 @@
-"""The process that holds the shipped policy: loads a checkpoint, answers with replies along a grammar.
+"""The process that holds the shipped policy: loads a checkpoint, answers with replies along a
+grammar.
 
-Frames (wire.py): open (folder), reply (tokens, table, temperature, seed). Runs in the project's interpreter,
-which needs torch and nothing else. One thread: the engine computes beside it, and two threads that wait for
-each other on two busy cores took eight times as long. Not covered: several talks at once.
-"""
+Frames (wire.py): open (folder), reply (tokens, table, temperature, seed). Runs in the project's
+interpreter, which needs torch and nothing else. One thread: the engine computes beside it, and two
+threads that wait for each other on two busy cores took eight times as long. Not covered: several
+talks at once."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def answer_message(message: Json, decoder: Decoder | None) -> Json:
         raise UnfitCheckpoint("no model is loaded")
     begun, busy = time.perf_counter(), time.process_time()
     said = decoder.reply(
-        message["tokens"], message["table"], temperature=message["temperature"], seed=message["seed"]
+        message["tokens"],
+        message["table"],
+        temperature=message["temperature"],
+        seed=message["seed"],
     )
     return {
         "tokens": said.tokens,

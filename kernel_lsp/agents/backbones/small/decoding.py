@@ -1,8 +1,9 @@
-"""Replies along a grammar's graph: words with one choice are taken, the others are chosen by the model.
+"""Replies along a grammar's graph: words with one choice are taken, the others are chosen by the
+model.
 
-What is known of a talk's beginning is kept, so a talk that goes on costs its new words alone. A word that
-nothing else was valid for has probability one, and waits to be read together with those after it.
-"""
+What is known of a talk's beginning is kept, so a talk that goes on costs its new words alone. A
+word that nothing else was valid for has probability one, and waits to be read together with those
+after it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network
 from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 Table = Sequence[Sequence[Sequence[int]]]
-"""Nodes as lists of [token, node after it]; an empty one ends the reply (agents/compact/grammar.py)."""
+"""Nodes as lists of [token, node after it]; an empty one ends the reply
+(agents/compact/grammar.py)."""
 MOST_WORDS = 512
 """Of one reply: the longest is an application with 16 parameters of 16 parts."""
 
@@ -28,7 +30,8 @@ class DecodedReply:
     logprobs: list[float] = field(default_factory=list)
     """Of each token among those that were valid, natural logarithm, at temperature 1."""
     choices: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
-    """Place in the reply -> the valid tokens with their log-probabilities, where there were several."""
+    """Place in the reply -> the valid tokens with their log-probabilities, where there were
+    several."""
 
 
 class Decoder:
@@ -39,10 +42,15 @@ class Decoder:
         self._read: list[int] = []
 
     def reply(
-        self, tokens: Sequence[int], table: Table, *, temperature: float = 0.0, seed: int | None = None
+        self,
+        tokens: Sequence[int],
+        table: Table,
+        *,
+        temperature: float = 0.0,
+        seed: int | None = None,
     ) -> DecodedReply:
-        """Greedy at temperature 0 (of equals the first in the vocabulary). Raises Unfit where the model
-        gives no number."""
+        """Greedy at temperature 0 (of equals the first in the vocabulary). Raises Unfit where the
+        model gives no number."""
         dice = None if seed is None else torch.Generator().manual_seed(seed)
         said, node = DecodedReply(), 0
         while branches := table[node]:
@@ -55,7 +63,8 @@ class Decoder:
                 known = self._logprobs([*tokens, *said.tokens], [token for token, _ in branches])
                 place = _sample(known, [token for token, _ in branches], temperature, dice)
                 said.choices[len(said.tokens)] = [
-                    (token, logprob) for (token, _), logprob in zip(branches, known.tolist(), strict=True)
+                    (token, logprob)
+                    for (token, _), logprob in zip(branches, known.tolist(), strict=True)
                 ]
                 said.logprobs.append(float(known[place]))
             token, node = branches[place]
@@ -64,7 +73,9 @@ class Decoder:
 
     def _logprobs(self, tokens: list[int], valid: list[int]) -> torch.Tensor:
         same = 0
-        for mine, theirs in zip(self._read, tokens[:-1], strict=False):  # the last one is always read anew
+        for mine, theirs in zip(
+            self._read, tokens[:-1], strict=False
+        ):  # the last one is always read anew
             if mine != theirs:
                 break
             same += 1

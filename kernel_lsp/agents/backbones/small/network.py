@@ -29,14 +29,18 @@ class KeyValueCache:
         """Room for so many tokens more. Raises Unfit beyond the context."""
         needed = self.length + count
         if needed > self._shape.context:
-            raise UnfitCheckpoint(f"the talk needs {needed} tokens, the model has {self._shape.context}")
+            raise UnfitCheckpoint(
+                f"the talk needs {needed} tokens, the model has {self._shape.context}"
+            )
         old = self._room.shape[3]
         if needed > old:
             grown = torch.empty(*self._room.shape[:3], -(-needed // GROW) * GROW, self._shape.head)
             grown[:, :, :, : self.length] = self._room[:, :, :, : self.length]
             self._room = grown
 
-    def add(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def add(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """All keys and values of a layer, (G, S + T, D) each, after T new ones."""
         end = self.length + keys.shape[1]
         here = self._room[layer]
@@ -53,7 +57,9 @@ class Network:
         take = _Taking(tensors)
         h, d = shape.hidden, shape.head
         self._embedding = take("model.embed_tokens.weight", shape.vocabulary, h)
-        self._layers = [_Layer(take, f"model.layers.{number}", shape) for number in range(shape.layers)]
+        self._layers = [
+            _Layer(take, f"model.layers.{number}", shape) for number in range(shape.layers)
+        ]
         self._norm = take("model.norm.weight", h)
         self._head = self._embedding if shape.tied else take("lm_head.weight", shape.vocabulary, h)
         frequencies = shape.theta ** (-torch.arange(0, d, 2, dtype=torch.float32) / d)
@@ -65,7 +71,9 @@ class Network:
         with torch.inference_mode():
             return F.linear(self._hidden(tokens, cache), self._head)
 
-    def last(self, tokens: torch.Tensor, cache: KeyValueCache, wanted: torch.Tensor) -> torch.Tensor:
+    def last(
+        self, tokens: torch.Tensor, cache: KeyValueCache, wanted: torch.Tensor
+    ) -> torch.Tensor:
         """Logits of the wanted tokens after the last of the new ones: (wanted,)."""
         with torch.inference_mode():
             return F.linear(self._hidden(tokens, cache)[-1], self._head[wanted])
@@ -111,17 +119,25 @@ class _Layer:
             take(f"{attention}.{name}_proj.weight", size * d, h)
             for name, size in zip("qkv", (n, g, g), strict=True)
         ]
-        self._qkv = torch.cat(parts)  # one product instead of three: small ones cost mostly their call
+        self._qkv = torch.cat(
+            parts
+        )  # one product instead of three: small ones cost mostly their call
         self._q_norm, self._k_norm = (
             take(f"{attention}.q_norm.weight", d),
             take(f"{attention}.k_norm.weight", d),
         )
         self._out = take(f"{attention}.o_proj.weight", h, n * d)
-        self._gated = torch.cat([take(f"{mlp}.{name}_proj.weight", inner, h) for name in ("gate", "up")])
+        self._gated = torch.cat(
+            [take(f"{mlp}.{name}_proj.weight", inner, h) for name in ("gate", "up")]
+        )
         self._down = take(f"{mlp}.down_proj.weight", h, inner)
 
     def __call__(
-        self, x: torch.Tensor, number: int, cache: KeyValueCache, rotation: tuple[torch.Tensor, torch.Tensor]
+        self,
+        x: torch.Tensor,
+        number: int,
+        cache: KeyValueCache,
+        rotation: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         epsilon = self._shape.epsilon
         x = x + self._attention(_rms_norm(x, self._before, epsilon), number, cache, rotation)
@@ -129,7 +145,11 @@ class _Layer:
         return x + F.linear(F.silu(gate) * up, self._down)
 
     def _attention(
-        self, x: torch.Tensor, number: int, cache: KeyValueCache, rotation: tuple[torch.Tensor, torch.Tensor]
+        self,
+        x: torch.Tensor,
+        number: int,
+        cache: KeyValueCache,
+        rotation: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         shape, length = self._shape, len(x)
         n, g, d = shape.heads, shape.key_heads, shape.head
@@ -137,7 +157,9 @@ class _Layer:
         q = _rotate(_rms_norm(q, self._q_norm, shape.epsilon), *rotation)
         k = _rotate(_rms_norm(k, self._k_norm, shape.epsilon), *rotation)
         begin = cache.length
-        keys, values = (t.repeat_interleave(n // g, 0) for t in cache.add(number, k, v))  # (N, S + T, D)
+        keys, values = (
+            t.repeat_interleave(n // g, 0) for t in cache.add(number, k, v)
+        )  # (N, S + T, D)
         mask = None
         if length > 1:
             mask = torch.ones(length, begin + length, dtype=torch.bool).tril(begin)

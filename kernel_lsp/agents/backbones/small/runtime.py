@@ -1,9 +1,9 @@
 """The shipped policy seen from the parent: a child that replies, and a reason where it does not.
 
-It is started by its first question, kept warm, and ended when nobody has asked for a while. A checkpoint that
-cannot be used (damaged, of another version, no number) is given up; a child that was lost or took too long
-is left alone for a while. Whoever asks then goes on by the rule.
-Not covered: what is asked (agents/learned.py, agents/kernel_planner.py), which checkpoint (models).
+It is started by its first question, kept warm, and ended when nobody has asked for a while. A
+checkpoint that cannot be used (damaged, of another version, no number) is given up; a child that
+was lost or took too long is left alone for a while. Whoever asks then goes on by the rule. Not
+covered: what is asked (agents/learned.py, agents/kernel_planner.py), which checkpoint (models).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Runtime:
         idle_s: float = IDLE_S,
         reply_s: float = REPLY_S,
     ) -> None:
-        """``check`` raises ModelError for a checkpoint that may not be loaded; asked once, in a thread."""
+        """``check`` raises ModelError for a checkpoint that may not be loaded; asked once, in a
+        thread."""
         self._check: Callable[[], None] | None = check
         self._lost_at = -LOST_S
         self.folder, self.python = folder, python
@@ -88,8 +89,8 @@ class Runtime:
         """Why it cannot be used, or was left alone."""
 
     async def warm(self, start: Start = process.start) -> None:
-        """Start and load it where it is not. ``start``: like `process.start`; a fork of a process that has
-        imported torch already saves 2 to 9 s. Raises BackboneError."""
+        """Start and load it where it is not. ``start``: like `process.start`; a fork of a process
+        that has imported torch already saves 2 to 9 s. Raises BackboneError."""
         async with self._turn:
             await self._ready(start)
 
@@ -146,7 +147,9 @@ class Runtime:
         if self._child is None or not self._child.alive:
             if self._child is not None:
                 await self._child.kill()
-            confinement = process.Confinement(scratch=Path(self._scratch.name), readable=(self.folder,))
+            confinement = process.Confinement(
+                scratch=Path(self._scratch.name), readable=(self.folder,)
+            )
             try:
                 self._child = await start(
                     MODULE, python=self.python, limits=process.Limits(), confinement=confinement
@@ -156,7 +159,9 @@ class Runtime:
             await self._asked(self._child, {"op": "open", "folder": str(self.folder)}, LOAD_S)
         return self._child
 
-    async def _asked(self, child: process.Child, message: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    async def _asked(
+        self, child: process.Child, message: dict[str, Any], limit_s: float
+    ) -> dict[str, Any]:
         if self._resting is not None:
             self._resting.cancel()
         try:

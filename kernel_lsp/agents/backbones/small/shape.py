@@ -1,8 +1,9 @@
-"""The shape of a small model: what config.json must say to be run by network.py. Standard library only.
+"""The shape of a small model: what config.json must say to be run by network.py. Standard library
+only.
 
-One architecture, Qwen3's, because transformers and vLLM have it too: dense, grouped and normalized queries
-and keys, rotary positions, gated SiLU. Not covered: attention biases, sliding windows, scaled positions.
-"""
+One architecture, Qwen3's, because transformers and vLLM have it too: dense, grouped and normalized
+queries and keys, rotary positions, gated SiLU. Not covered: attention biases, sliding windows,
+scaled positions."""
 
 from __future__ import annotations
 
@@ -83,10 +84,13 @@ def read(folder: Path) -> NetworkShape:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnfitCheckpoint):
             raise
-        raise UnfitCheckpoint(f"config.json cannot be read: {type(error).__name__}: {error}") from error
+        raise UnfitCheckpoint(
+            f"config.json cannot be read: {type(error).__name__}: {error}"
+        ) from error
     if shape.parameters > LARGEST:
         raise UnfitCheckpoint(
-            f"{shape.parameters / 1e6:.0f} million parameters; at most {LARGEST / 1e6:.0f} are loaded"
+            f"{shape.parameters / 1e6:.0f} million parameters; at most {LARGEST / 1e6:.0f} "
+            f"are loaded"
         )
     return shape
 
@@ -120,7 +124,15 @@ def _shape(data: dict[str, Any]) -> NetworkShape:
         raise UnfitCheckpoint(
             f"it has {shape.vocabulary} tokens, this version's vocabulary has {len(WORDS)} words"
         )
-    sizes = (shape.layers, shape.hidden, shape.heads, shape.key_heads, shape.head, shape.inner, shape.context)
+    sizes = (
+        shape.layers,
+        shape.hidden,
+        shape.heads,
+        shape.key_heads,
+        shape.head,
+        shape.inner,
+        shape.context,
+    )
     if min(sizes) < 1 or shape.heads % shape.key_heads or shape.head % 2:
         raise UnfitCheckpoint("config.json: its sizes do not fit each other")
     return shape

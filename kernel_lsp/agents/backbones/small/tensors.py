@@ -2,9 +2,9 @@
 
     8 bytes: length of the header, little endian | header: JSON | data
 
-The format is Hugging Face's. Every offset is checked against the file before anything is made of it, so a
-cut or forged file is refused and never read beyond its end. Not covered: sharded checkpoints.
-"""
+The format is Hugging Face's. Every offset is checked against the file before anything is made of
+it, so a cut or forged file is refused and never read beyond its end. Not covered: sharded
+checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _tensor(name: str, entry: dict[str, Any], content: bytearray, base: int) -> 
     shape, (begin, end) = [int(size) for size in entry["shape"]], entry["data_offsets"]
     needed = math.prod(shape) * dtype.itemsize
     if min([begin, *shape], default=0) < 0 or end - begin != needed or base + end > len(content):
-        raise UnfitCheckpoint(f"{name}: its bytes {begin} to {end} are not in the file, or not {needed}")
+        raise UnfitCheckpoint(
+            f"{name}: its bytes {begin} to {end} are not in the file, or not {needed}"
+        )
     if not needed:
         return torch.zeros(shape)
     found = torch.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=base + begin)

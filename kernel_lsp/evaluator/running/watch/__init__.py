@@ -1,10 +1,10 @@
 """Run-time guards inside the worker: what a candidate asked for, left changed, and returned.
 
 Start at :class:`Watch`. events.py: what it asks of the system. functions.py: what it replaced.
-flags.py: which switches, hooks, threads and processes it left. outputs.py: what kind of thing it returns.
-Does not cover: native code that changes memory directly, and a candidate that repairs everything
-before it is looked at. Those can lie here but not to the judge (values) or the parent (clock).
-"""
+flags.py: which switches, hooks, threads and processes it left. outputs.py: what kind of thing it
+returns. Does not cover: native code that changes memory directly, and a candidate that repairs
+everything before it is looked at. Those can lie here but not to the judge (values) or the parent
+(clock)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kernel_lsp.evaluator.running.watch.events import Listener
-from kernel_lsp.evaluator.running.watch.flags import children, flags, no_monitor_of_progress, threads
+from kernel_lsp.evaluator.running.watch.flags import (
+    children,
+    flags,
+    no_monitor_of_progress,
+    threads,
+)
 from kernel_lsp.evaluator.running.watch.functions import Functions
 from kernel_lsp.evaluator.running.watch.outputs import Note, output_problems
 
@@ -24,9 +29,8 @@ MAX_SHOWN = 80
 class Watch:
     """Snapshot at :meth:`start` (before the candidate is loaded), difference in `problems`.
 
-    `noticed` and `problems` are bound when a Watch is made: a method put into the class later is a change
-    that they tell of, and not what is called.
-    """
+    `noticed` and `problems` are bound when a Watch is made: a method put into the class later is a
+    change that they tell of, and not what is called."""
 
     def __init__(self) -> None:
         self.noticed: Callable[[], list[Note]] = self._noticed
@@ -48,23 +52,33 @@ class Watch:
         self._listener.start()
 
     def _noticed(self) -> list[Note]:
-        found = [{"name": "no-side-channels", "detail": text} for text in self._listener.seen.values()]
+        found = [
+            {"name": "no-side-channels", "detail": text} for text in self._listener.seen.values()
+        ]
         running = threads() - self._threads
         if running > 0:
-            found.append({"name": "no-threads-left", "detail": f"{running} threads are still running"})
+            found.append(
+                {"name": "no-threads-left", "detail": f"{running} threads are still running"}
+            )
         return found
 
     def _problems(self) -> list[Note]:
         self._listener.on = False
         found = self.noticed()
         for name in self._changes():
-            found.append({"name": "functions-unpatched", "detail": f"the candidate replaced {name}"})
+            found.append(
+                {"name": "functions-unpatched", "detail": f"the candidate replaced {name}"}
+            )
         now = flags()
         for name, old in self._flags.items():
             if now[name] != old:
-                found.append({"name": "flags-unchanged", "detail": _change_message(name, old, now[name])})
+                found.append(
+                    {"name": "flags-unchanged", "detail": _change_message(name, old, now[name])}
+                )
         if set(children()) - self._children:
-            found.append({"name": "no-processes-left", "detail": "child processes are still running"})
+            found.append(
+                {"name": "no-processes-left", "detail": "child processes are still running"}
+            )
         self._listener.on = True
         return found
 

@@ -1,11 +1,11 @@
 """What a candidate asks of the system: audit events, attributed to who asked for them.
 
-Covers: files, folders, programs, processes, signals to others, network, descriptors' control, native
-libraries and memory, frames, the heap, code made from data, code put into functions, environment
-variables; directly or through a library that acts for its caller. Each is noted once, with its line.
-Does not cover: plain os.read, os.write, os.close and os.dup2 (CPython has no events for them: frames
-between our processes are sealed instead, see wire.py); threads (see flags.py); native code.
-An event asked for by torch, Triton or the import system itself is their own business.
+Covers: files, folders, programs, processes, signals to others, network, descriptors' control,
+native libraries and memory, frames, the heap, code made from data, code put into functions,
+environment variables; directly or through a library that acts for its caller. Each is noted once,
+with its line. Does not cover: plain os.read, os.write, os.close and os.dup2 (CPython has no events
+for them: frames between our processes are sealed instead, see wire.py); threads (see flags.py);
+native code. An event asked for by torch, Triton or the import system itself is their own business.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FOR_THEIR_CALLER = tuple(
 )  # fmt: skip
 """Files of torch that read, load or start what their caller names."""
 FRAME_GIVERS = ("inspect.py", "traceback.py")
-"""Libraries that hand their caller frames; others (logging, enum, dataclasses) keep them to themselves."""
+"""Libraries that hand their caller frames; others (logging, enum, dataclasses) keep them to
+themselves."""
 
 THROUGH_LIBRARIES = MappingProxyType(
     {
@@ -47,11 +48,14 @@ THROUGH_LIBRARIES = MappingProxyType(
         "os.remove": "changes files", "os.rename": "changes files", "os.mkdir": "changes files",
         "os.rmdir": "changes files", "os.link": "changes files", "os.symlink": "changes files",
         "os.truncate": "changes files", "os.chmod": "changes files", "os.chown": "changes files",
-        "os.putenv": "changes environment variables", "os.unsetenv": "changes environment variables",
+        "os.putenv": "changes environment variables",
+        "os.unsetenv": "changes environment variables",
         "subprocess.Popen": "starts a program", "os.system": "starts a program",
-        "os.exec": "starts a program", "os.posix_spawn": "starts a program", "pty.spawn": "starts a program",
+        "os.exec": "starts a program", "os.posix_spawn": "starts a program",
+        "pty.spawn": "starts a program",
         "os.fork": "starts a process", "os.forkpty": "starts a process",
-        "os.kill": "sends signals", "os.killpg": "sends signals", "signal.pthread_kill": "sends signals",
+        "os.kill": "sends signals", "os.killpg": "sends signals",
+        "signal.pthread_kill": "sends signals",
         "gc.get_objects": "searches the heap", "gc.get_referrers": "searches the heap",
         "gc.get_referents": "searches the heap",
         "sys._current_frames": "walks the call stack", "sys.addaudithook": "listens to its process",
@@ -64,7 +68,8 @@ FAMILIES = MappingProxyType(
         "socket": "uses the network", "urllib": "uses the network", "http": "uses the network",
         "ctypes": "reaches memory and libraries directly", "fcntl": "controls descriptors",
         "resource": "changes the limits of its process", "shutil": "changes files",
-        "tempfile": "changes files", "sqlite3": "reads or writes files", "marshal": "runs code from data",
+        "tempfile": "changes files", "sqlite3": "reads or writes files",
+        "marshal": "runs code from data",
     }
 )  # fmt: skip
 DIRECTLY = MappingProxyType(

@@ -1,11 +1,11 @@
 """Process-wide switches, before and after a candidate was loaded.
 
-Covers: what changes speed or precision for everybody (threads, dtype, TF32, modes, hooks on modules and
-saved tensors, operations overridden below Python, denormals) and what changes the process (cores,
-priority, limits, signal handlers, import and garbage hooks, trace functions, threads, child processes).
-Does not cover: a switch that is put back before anybody looks (values and the parent's clock judge
-that), the random stream (the judge compares it), warnings filters, open descriptors.
-"""
+Covers: what changes speed or precision for everybody (threads, dtype, TF32, modes, hooks on
+modules and saved tensors, operations overridden below Python, denormals) and what changes the
+process (cores, priority, limits, signal handlers, import and garbage hooks, trace functions,
+threads, child processes). Does not cover: a switch that is put back before anybody looks (values
+and the parent's clock judge that), the random stream (the judge compares it), warnings filters,
+open descriptors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def flags() -> dict[str, Any]:
 def _read(read: Callable[[], Any]) -> str:
     try:
         return str(read())
-    except (RuntimeError, AttributeError) as error:  # torch refuses to mix its old and new TF32 switches
+    except (
+        RuntimeError,
+        AttributeError,
+    ) as error:  # torch refuses to mix its old and new TF32 switches
         return type(error).__name__
 
 
@@ -118,8 +121,9 @@ def threads() -> int:
 
 
 def no_monitor_of_progress() -> None:
-    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that stays: not
-    the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11, H200)."""
+    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that
+    stays: not the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11,
+    H200)."""
     tqdm = sys.modules.get("tqdm")  # imported with torch, where it is installed
     if tqdm is not None:
         tqdm.tqdm.monitor_interval = 0

@@ -3,9 +3,9 @@
 Covers: functions and classes of torch, Python's clocks and streams of random numbers, and every
 module of this package: replaced, added to, or given other code or defaults;
 modules put in another's place; constants and tables of this package changed.
-Does not cover: a change that is undone before anybody looks; objects that are reachable only through
-closures; native code. Such a candidate can lie here, not to the judge (values) or the parent (clock).
-"""
+Does not cover: a change that is undone before anybody looks; objects that are reachable only
+through closures; native code. Such a candidate can lie here, not to the judge (values) or the
+parent (clock)."""
 
 from __future__ import annotations
 
@@ -25,23 +25,35 @@ import torch
 from kernel_lsp.evaluator.running.watch.events import CANDIDATE, TORCH_FOLDER
 
 NAMESPACES: tuple[Any, ...] = (
-    torch, torch.nn.functional, torch.Tensor, torch.nn.Module, torch.cuda, torch.autograd, torch.linalg,
-    torch._C, torch._C._nn, torch.nn.modules.module, torch.autograd.graph, torch.nn.init, torch.random,
+    torch, torch.nn.functional, torch.Tensor, torch.nn.Module, torch.cuda, torch.autograd,
+    torch.linalg,
+    torch._C, torch._C._nn, torch.nn.modules.module, torch.autograd.graph, torch.nn.init,
+    torch.random,
     time, gc, sys, inspect, random, threading, _thread, torch.cuda.Event, torch.cuda.Stream,
 )  # fmt: skip
 SKIPPED = frozenset(
-    {"last_traceback", "last_value", "last_type", "last_exc", "stdin", "stdout", "stderr", "modules"}
+    {
+        "last_traceback",
+        "last_value",
+        "last_type",
+        "last_exc",
+        "stdin",
+        "stdout",
+        "stderr",
+        "modules",
+    }
 )
 UNREAD = frozenset({"__triton_launcher"})
-"""Names in sys.modules that nobody looks up: each launcher that Triton 3.6 compiles replaces the one before,
-because C extensions of the old kind enter themselves."""
+"""Names in sys.modules that nobody looks up: each launcher that Triton 3.6 compiles replaces the
+one before, because C extensions of the old kind enter themselves."""
 REBOUND_BY = "torch._dynamo"
 """torch's compiler puts wrappers around Module.__init__ and manual_seed when it is first used."""
 Known = tuple[Any, Any, Any, Any]
 
 
 class Functions:
-    """What every watched name meant at construction; :meth:`changes` names what means something else."""
+    """What every watched name meant at construction; :meth:`changes` names what means something
+    else."""
 
     def __init__(self) -> None:
         self._spaces = dict(_spaces())
@@ -117,7 +129,9 @@ def _rebound_by_torch(old: Known, new: Known) -> bool:
 def _is_candidates(value: Any) -> bool:
     code = _meaning(value)[1]
     named = str(getattr(value, "__module__", None) or type(value).__module__)
-    return named.startswith(CANDIDATE[1:]) or (code is not None and code.co_filename.startswith(CANDIDATE))
+    return named.startswith(CANDIDATE[1:]) or (
+        code is not None and code.co_filename.startswith(CANDIDATE)
+    )
 
 
 def _constants() -> Iterator[tuple[str, str]]:

@@ -1,9 +1,8 @@
 """What is wrong with an output besides its values, seen where the candidate runs.
 
-Covers: tensors of another class or with attributes of their own (lazily evaluated, or lying to whoever
-asks them), containers of another class, outputs in an input's memory.
-Does not cover: values, dtypes, shapes and strides, which the judge compares from raw bytes.
-"""
+Covers: tensors of another class or with attributes of their own (lazily evaluated, or lying to
+whoever asks them), containers of another class, outputs in an input's memory. Does not cover:
+values, dtypes, shapes and strides, which the judge compares from raw bytes."""
 
 from __future__ import annotations
 
@@ -47,10 +46,13 @@ def _lazy(kind: type) -> Note:
 
 
 def _strange_containers(value: Any) -> list[type]:
-    """Classes of lists, tuples and dictionaries that the candidate itself has defined with methods."""
+    """Classes of lists, tuples and dictionaries that the candidate itself has defined with
+    methods."""
     if isinstance(value, torch.Tensor) or not isinstance(value, (list, tuple, dict)):
         return []
-    overridden = {"__getitem__", "__iter__", "__len__", "items", "values", "keys"} & _own_names(type(value))
+    overridden = {"__getitem__", "__iter__", "__len__", "items", "values", "keys"} & _own_names(
+        type(value)
+    )
     if overridden:
         return [type(value)]
     items = value.values() if isinstance(value, dict) else value
@@ -59,4 +61,9 @@ def _strange_containers(value: Any) -> list[type]:
 
 def _own_names(kind: type) -> set[str]:
     """Names that a class and its bases define outside of the standard library."""
-    return {name for base in kind.__mro__ if base.__module__.startswith("program_") for name in vars(base)}
+    return {
+        name
+        for base in kind.__mro__
+        if base.__module__.startswith("program_")
+        for name in vars(base)
+    }

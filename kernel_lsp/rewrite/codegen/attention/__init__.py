@@ -1,1 +1,2 @@
-"""Attention: matched in the graph, brought to one form, and written as one kernel or library call."""
+"""Attention: matched in the graph, brought to one form, and written as one kernel or library
+call."""

@@ -1,9 +1,10 @@
-"""Dimensions of attention as the labels that they are made of, through products, views and permutations.
+"""Dimensions of attention as the labels that they are made of, through products, views and
+permutations.
 
-A flattened dimension is several labels; a view that divides a label in two divides it everywhere. So it is
-known which part of a program's dimension is a head, a query or a key, whatever shape it has just then.
-Not covered: einsum without ``->``, with a label twice in one tensor, or with more than two tensors.
-"""
+A flattened dimension is several labels; a view that divides a label in two divides it everywhere.
+So it is known which part of a program's dimension is a head, a query or a key, whatever shape it
+has just then. Not covered: einsum without ``->``, with a label twice in one tensor, or with more
+than two tensors."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ Dims: TypeAlias = tuple[Dim, ...]
 
 def finest(dim: Dim) -> Dim:
     """The labels as divided by now."""
-    return tuple(part for label in dim for part in ((label,) if label.parts is None else finest(label.parts)))
+    return tuple(
+        part for label in dim for part in ((label,) if label.parts is None else finest(label.parts))
+    )
 
 
 def flat(dims: Dims) -> Dim:
@@ -56,7 +59,8 @@ def size_of(dim: Dim) -> int:
 
 
 def move_dims(node: fx.Node, dims: Dims) -> Dims | None:
-    """The dimensions after an operation that moves no element to another label; None for any other."""
+    """The dimensions after an operation that moves no element to another label; None for any
+    other."""
     name = op_name(node)
     if name in TURNS:
         return tuple(dims[i] for i in order_of(node))
@@ -180,10 +184,13 @@ def _letters(node: fx.Node, shapes: list[tuple[int, ...]]) -> tuple[str, str, st
     names = given.split(",")
     if not arrow or len(names) != 2:
         return None
-    hidden = [len(shape) - len(name.replace("...", "")) for name, shape in zip(names, shapes, strict=True)]
+    hidden = [
+        len(shape) - len(name.replace("...", "")) for name, shape in zip(names, shapes, strict=True)
+    ]
     free = "".join(letter for letter in string.ascii_letters if letter not in given)[: max(hidden)]
     spelled = [
-        name.replace("...", free[len(free) - count :]) for name, count in zip(names, hidden, strict=True)
+        name.replace("...", free[len(free) - count :])
+        for name, count in zip(names, hidden, strict=True)
     ]
     left, right, result = *spelled, out.replace("...", free)
     whole = all(len(name) == len(shape) for name, shape in zip(spelled, shapes, strict=True))

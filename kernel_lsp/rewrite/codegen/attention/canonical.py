@@ -1,11 +1,12 @@
-"""Attention in the spellings of people becomes ``softmax(chain(q @ k^T)) @ v``, a dimension for each role.
+"""Attention in the spellings of people becomes ``softmax(chain(q @ k^T)) @ v``, a dimension for
+each role.
 
-Covered: einsum, bmm over flattened heads, baddbmm, products that broadcast keys (grouped and multi-query),
-views and permutations anywhere between the first product and the second, scores with keys before queries,
-matrices without a batch. What is pointwise on the way is computed at the new shape, its operands through
-views: a dimension is only divided, moved or broadcast, so no operand is copied. Keys and values that a
-program has copied for the sake of a shape are read where they were. Not covered: keys in two dimensions.
-"""
+Covered: einsum, bmm over flattened heads, baddbmm, products that broadcast keys (grouped and
+multi-query), views and permutations anywhere between the first product and the second, scores with
+keys before queries, matrices without a batch. What is pointwise on the way is computed at the new
+shape, its operands through views: a dimension is only divided, moved or broadcast, so no operand
+is copied. Keys and values that a program has copied for the sake of a shape are read where they
+were. Not covered: keys in two dimensions."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ MOST_DIMENSIONS = 5
 
 
 def canonicalize(graph: Graph, out: fx.Node) -> fx.Node | None:
-    """The second product in the plain spelling, put into the graph in the place of ``out``; None, and a graph
-    as it was, where the program says something else."""
+    """The second product in the plain spelling, put into the graph in the place of ``out``; None,
+    and a graph as it was, where the program says something else."""
     spine = spine_of(graph, out)
     roles = None if spine is None else roles_of(graph, spine)
     if spine is None or roles is None:
@@ -107,11 +108,14 @@ class _EagerAttentionWriter:
         near = dims[len(dims) - len(shape) :]
         if near == tuple((label,) for label in self.points[len(self.points) - len(shape) :]):
             return node
-        own = tuple(dim if size == size_of(dim) else () for dim, size in zip(near, shape, strict=True))
+        own = tuple(
+            dim if size == size_of(dim) else () for dim, size in zip(near, shape, strict=True)
+        )
         return self._arranged(node, own, self.points)
 
     def _factor(self, whole: LabeledProduct, at: int, roles: Dim) -> fx.Node:
-        """In this order of dimensions, and broadcast without a copy where others have a dimension more."""
+        """In this order of dimensions, and broadcast without a copy where others have a dimension
+        more."""
         given = whole.tensors[at]
         if op_name(given) not in CASTS:
             return self._broadcast(given, whole.factors[at], roles)

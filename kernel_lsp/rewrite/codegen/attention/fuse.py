@@ -49,13 +49,16 @@ def matches(graph: Graph) -> list[GraphMatch]:
 
 
 class _Twin:
-    """A copy of the graph in which one attention after the other is spelled plainly; made when needed."""
+    """A copy of the graph in which one attention after the other is spelled plainly; made when
+    needed."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made: Graph | None = None
 
-    def item(self, node: fx.Node, spell: Callable[[Graph, fx.Node], fx.Node | None]) -> Attention | None:
+    def item(
+        self, node: fx.Node, spell: Callable[[Graph, fx.Node], fx.Node | None]
+    ) -> Attention | None:
         made = self.made or self.graph.copy()
         self.made = None
         try:
@@ -87,8 +90,12 @@ def _of_library(graph: Graph, node: fx.Node, twin: _Twin) -> list[GraphMatch]:
 
 
 def _call_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
-    flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
-    library_s, own_s = (flops / rate[item.dtype] + cost.TRITON_OVERHEAD_S for rate in (LIBRARY_FLOPS, FLOPS))
+    flops = (
+        2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
+    )
+    library_s, own_s = (
+        flops / rate[item.dtype] + cost.TRITON_OVERHEAD_S for rate in (LIBRARY_FLOPS, FLOPS)
+    )
     others = sum(cost.eager_seconds(graph, other) for other in graph.nodes if other is not node)
     worth = own_s < library_s * (1.0 - MIN_SAVING)
     return GraphMatch(
@@ -102,7 +109,8 @@ def _call_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
 
 
 def _data(item: Attention, out: fx.Node, library: bool) -> dict[str, Any]:
-    """What proofs and `apply` know a match by: its second product in the program, and what was seen there."""
+    """What proofs and `apply` know a match by: its second product in the program, and what was
+    seen there."""
     own = {} if library else parameters(item)
     facts = {"end": item.end, "softmax": item.softmax is not None}
     return {"out": out.name, "library": library, "parameters": own, **facts}
@@ -166,7 +174,9 @@ def _kind(item: Attention) -> str:
     return f"{causal}{'' if item.softmax is not None else 'softmax-free '}attention"
 
 
-def _benefit(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...], flops_per_s: float) -> float:
+def _benefit(
+    graph: Graph, item: Attention, nodes: tuple[fx.Node, ...], flops_per_s: float
+) -> float:
     rates = base_cost.rates(graph)
     head, value = item.head_sizes
     points = math.prod(item.sizes)
@@ -175,12 +185,16 @@ def _benefit(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...], flops_pe
     passes = 2 + 2 * (len(chain.real(item.chain)) + (item.softmax is not None))
     few = item.sizes[-2] < FEW_QUERIES
     operands = sum(base_cost.moved_bytes_of(graph, node) for node in (item.k, item.v)) * item.group
-    products_s = max(flops / EAGER_FLOPS[item.dtype], operands / ((0.35 if few else 1.0) * rates.bytes_per_s))
+    products_s = max(
+        flops / EAGER_FLOPS[item.dtype], operands / ((0.35 if few else 1.0) * rates.bytes_per_s)
+    )
     eager_s = products_s + passes * moved / rates.bytes_per_s
     block = parameters(item)["BLOCK_QUERIES"][0]
     tiles = -(-item.sizes[-2] // block) * block / item.sizes[-2]
     seen = tiles * (0.6 if item.end is not None else 1.0)
-    tensors = sum(base_cost.moved_bytes_of(graph, node) for node in (item.q, item.k, item.v, item.out))
+    tensors = sum(
+        base_cost.moved_bytes_of(graph, node) for node in (item.q, item.k, item.v, item.out)
+    )
     fused_s = max(flops * seen / flops_per_s, tensors / rates.bytes_per_s) + cost.TRITON_OVERHEAD_S
     if fused_s > eager_s * (1.0 - MIN_SAVING):
         return 0.0
@@ -224,7 +238,8 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     over = "softmax runs over the keys" if softmax else "no softmax between the products"
     found = [
         Proof(claim=over, holds=True, because="its dimension is that of the keys in both products"),
-        Proof(claim="nobody else reads the scores or the weights", holds=True, because="the graph's edges"),
+        Proof(claim="nobody else reads the scores or the "
+                    "weights", holds=True, because="the graph's edges"),
         Proof(
             claim="no gradient is lost", holds=True,
             because="the dispatch guard takes the original path while gradients are recorded",
@@ -232,7 +247,9 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]  # fmt: skip
     if end is not None:
         why = "the mask is a triangle made in this call"
-        found.append(Proof(claim=f"keys from query + {end} on have no weight", holds=True, because=why))
+        found.append(
+            Proof(claim=f"keys from query + {end} on have no weight", holds=True, because=why)
+        )
     return found
 
 
@@ -251,7 +268,9 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
         return library.call(graph, item)
     defaults = {name: choices[0] for name, choices in parameters(item).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    name = launching.unique_name(graph, "flash_attention" if item.softmax is not None else "fused_attention")
+    name = launching.unique_name(
+        graph, "flash_attention" if item.softmax is not None else "fused_attention"
+    )
     kernel, inputs = attention_source.emit(graph, item, {**defaults, **known}, name)
     shape, order = tuple(item.out.meta["val"].shape), attention_source.result_order(graph, item)
     value = item.out.meta["val"]

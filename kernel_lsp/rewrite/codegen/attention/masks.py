@@ -1,8 +1,8 @@
 """Masks of attention that are known without being read: triangles over queries and keys.
 
-Covered: triu and tril of ones or of -inf made in the same call, comparisons of two ranges, zeros that are
-filled along such a triangle, negations and views of them. A buffer or an argument may hold anything.
-"""
+Covered: triu and tril of ones or of -inf made in the same call, comparisons of two ranges, zeros
+that are filled along such a triangle, negations and views of them. A buffer or an argument may
+hold anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ VIEWS = ("unsqueeze", "view", "reshape", "expand", "alias", "detach", "contiguou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Triangle:
-    """``value`` where key >= query + distance (``upper``), or else where key < query + distance; else 0."""
+    """``value`` where key >= query + distance (``upper``), or else where key < query + distance;
+    else 0."""
 
     distance: int
     upper: bool
@@ -57,7 +58,11 @@ def triangle_of(graph: Graph, node: fx.Node) -> Triangle | None:
 def _same_matrix(node: fx.Node) -> bool:
     """The view has the same last two dimensions, and ones before."""
     shape, base = tuple(node.meta["val"].shape), tuple(node.args[0].meta["val"].shape)
-    return len(base) >= 2 and shape[-2:] == base[-2:] and math.prod(shape[:-2]) == math.prod(base[:-2]) == 1
+    return (
+        len(base) >= 2
+        and shape[-2:] == base[-2:]
+        and math.prod(shape[:-2]) == math.prod(base[:-2]) == 1
+    )
 
 
 def _read_conversion(inner: Triangle | None, node: fx.Node) -> Triangle | None:
@@ -118,7 +123,9 @@ def _read_count(node: Any) -> tuple[int, int] | None:
         return None
     start, step = argument(node, "start", 0), argument(node, "step", 1)
     long = [axis for axis, size in zip(range(-len(shape), 0), shape, strict=True) if size != 1]
-    return (long[0], int(start)) if step == 1 and isinstance(start, int) and len(long) == 1 else None
+    return (
+        (long[0], int(start)) if step == 1 and isinstance(start, int) and len(long) == 1 else None
+    )
 
 
 def _same_count(node: fx.Node) -> bool:
@@ -129,7 +136,8 @@ def _same_count(node: fx.Node) -> bool:
 
 
 def end_of(root: fx.Node, triangles: dict[fx.Node, Triangle], softmax: bool) -> int | None:
-    """The distance from which on the chain yields -inf (0 without softmax) whatever the scores are."""
+    """The distance from which on the chain yields -inf (0 without softmax) whatever the scores
+    are."""
     later, node = [], root
     while (filled := _fills(node, triangles)) is None:
         if softmax and _hides_more(node):  # what is -inf stays so
@@ -159,7 +167,11 @@ def _fills(node: fx.Node, triangles: dict[fx.Node, Triangle]) -> tuple[int, floa
     name, upper = op_name(node), True
     if name == "add":
         mask = next((n for _, n in argument_nodes(node) if n in triangles), None)
-        plain = argument(node, "alpha", 1) == 1 and mask is not None and triangles[mask].value == -math.inf
+        plain = (
+            argument(node, "alpha", 1) == 1
+            and mask is not None
+            and triangles[mask].value == -math.inf
+        )
         number: Any = -math.inf if plain else None
     elif name == "masked_fill":
         mask, number = argument(node, "mask"), argument(node, "value")
@@ -167,6 +179,10 @@ def _fills(node: fx.Node, triangles: dict[fx.Node, Triangle]) -> tuple[int, floa
         mask, number, upper = argument(node, "condition"), argument(node, "other"), False
     else:
         return None
-    if mask not in triangles or triangles[mask].upper is not upper or not isinstance(number, (int, float)):
+    if (
+        mask not in triangles
+        or triangles[mask].upper is not upper
+        or not isinstance(number, (int, float))
+    ):
         return None
     return triangles[mask].distance, float(number)

@@ -1,13 +1,13 @@
 """Attention written by hand: products, a chain of pointwise operations, softmax or none, products.
 
-Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 to 5 with any strides,
-float32, bfloat16 and float16; the chain may scale, add biases, fill by masks of any broadcastable shape;
-keys and values that are repeated for groups of query heads are read once; softmax may be in float32 between
-products of 16 bits; triangles built in the call are computed, not read, and what they hide is skipped.
-Not covered: dropout in train mode, operations between softmax and the second product (but NaN to 0),
-scores that somebody else reads. Other spellings are brought into this one by `attention_spelling.py`; what it
-is worth and its place in the graph are `attention_fuse.py`'s, the kernel's text `attention_source.py`'s.
-"""
+Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 to 5 with any
+strides, float32, bfloat16 and float16; the chain may scale, add biases, fill by masks of any
+broadcastable shape; keys and values that are repeated for groups of query heads are read once;
+softmax may be in float32 between products of 16 bits; triangles built in the call are computed,
+not read, and what they hide is skipped. Not covered: dropout in train mode, operations between
+softmax and the second product (but NaN to 0), scores that somebody else reads. Other spellings are
+brought into this one by `attention_spelling.py`; what it is worth and its place in the graph are
+`attention_fuse.py`'s, the kernel's text `attention_source.py`'s."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class Attention:
     """What becomes of a query that sees no key: NaN (None), 0 (``zero``), or 0 whatever made it NaN
     (``never nan``)."""
     as_library: bool = False
-    """Stands for a call of the library, whose result has heads inside queries (on CUDA, float32)."""
+    """Stands for a call of the library, whose result has heads inside queries (on CUDA,
+    float32)."""
 
     @property
     def root(self) -> fx.Node:
@@ -123,7 +124,11 @@ def _hands_on(node: fx.Node, out: fx.Node) -> bool:
 
 def _has_attention_shape(out: fx.Node) -> bool:
     left, right = (arg.meta["val"] for arg in out.args)
-    same = left.dim() == right.dim() and left.dim() in (3, 4, 5) and left.shape[:-2] == right.shape[:-2]
+    same = (
+        left.dim() == right.dim()
+        and left.dim() in (3, 4, 5)
+        and left.shape[:-2] == right.shape[:-2]
+    )
     return bool(same and left.dtype == right.dtype and left.dtype in FLOATS and left.numel() > 0)
 
 
@@ -136,16 +141,26 @@ def _last_dimension(softmax: fx.Node, out: fx.Node) -> bool:
 
 def _widens(node: fx.Node) -> bool:
     """The result has at least the digits of the operand."""
-    dtypes = [arg.meta["val"].dtype for _, arg in argument_nodes(node) if arg.meta["val"].is_floating_point()]
+    dtypes = [
+        arg.meta["val"].dtype
+        for _, arg in argument_nodes(node)
+        if arg.meta["val"].is_floating_point()
+    ]
     return all(node.meta["val"].dtype in (dtype, torch.float32) for dtype in dtypes)
 
 
-def _chain(graph: Graph, root: fx.Node, readers: set[fx.Node]) -> tuple[fx.Node, tuple[fx.Node, ...]] | None:
+def _chain(
+    graph: Graph, root: fx.Node, readers: set[fx.Node]
+) -> tuple[fx.Node, tuple[fx.Node, ...]] | None:
     """The first product and the pointwise operations from it to ``root``."""
     nodes = chain.before(graph, root, readers, locate_in(tuple(root.meta["val"].shape)))
     inside = set(nodes)
-    outer = [root] if not nodes else [a for n in nodes for _, a in argument_nodes(n) if a not in inside]
-    products = list(dict.fromkeys(a for a in outer if op_name(a) in PRODUCTS and _has_attention_shape(a)))
+    outer = (
+        [root] if not nodes else [a for n in nodes for _, a in argument_nodes(n) if a not in inside]
+    )
+    products = list(
+        dict.fromkeys(a for a in outer if op_name(a) in PRODUCTS and _has_attention_shape(a))
+    )
     scores = [
         p
         for p in products
@@ -210,7 +225,8 @@ def _whole(
 
 
 def _find_stored(node: fx.Node, out: fx.Node) -> fx.Node:
-    """Behind a conversion to float32: products of 16-bit numbers are summed in float32 here anyway."""
+    """Behind a conversion to float32: products of 16-bit numbers are summed in float32 here
+    anyway."""
     dtype = out.meta["val"].dtype
     while op_name(node) in CASTS and node.args[0].meta["val"].dtype == dtype and _widens(node):
         node = node.args[0]
@@ -230,12 +246,15 @@ def _swaps_last(node: fx.Node) -> bool:
 
 
 def find_repeated(node: fx.Node) -> tuple[fx.Node, int]:
-    """Behind repeat_interleave over heads, or expand and reshape, which give each head to a run of others."""
+    """Behind repeat_interleave over heads, or expand and reshape, which give each head to a run of
+    others."""
     if op_name(node) == "repeat_interleave" and node.meta["val"].dim() == 4:
         times, dim = argument(node, "repeats"), argument(node, "dim")
         if isinstance(times, int) and dim is not None and int(dim) % 4 == 1:
             return node.args[0], times
-    if op_name(node) in ("reshape", "view", "flatten", "_unsafe_view") and op_name(node.args[0]) in (
+    if op_name(node) in ("reshape", "view", "flatten", "_unsafe_view") and op_name(
+        node.args[0]
+    ) in (
         "expand",
         "contiguous",
         "clone",

@@ -1,9 +1,10 @@
-"""Which way scores take from the first product of an attention to the second, and which label has which role.
+"""Which way scores take from the first product of an attention to the second, and which label has
+which role.
 
-A way is found backwards from the second product, through softmax; each node on it is read by the next one
-alone. Roles follow from the labels: keys are what softmax runs over and the second product sums, queries have
-scores of their own, and everything else that scores have leads. Not covered: keys or features in two parts.
-"""
+A way is found backwards from the second product, through softmax; each node on it is read by the
+next one alone. Roles follow from the labels: keys are what softmax runs over and the second
+product sums, queries have scores of their own, and everything else that scores have leads. Not
+covered: keys or features in two parts."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Spine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
-    """What each label is. ``lead`` are heads, batches and whatever else has attention of its own."""
+    """What each label is. ``lead`` are heads, batches and whatever else has attention of its
+    own."""
 
     lead: Dim
     query: Label
@@ -142,11 +144,17 @@ def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] |
 
 
 def _assign_roles(
-    spine: Spine, scores: LabeledProduct, weighed: LabeledProduct, dims: dict[fx.Node, Dims], at: int
+    spine: Spine,
+    scores: LabeledProduct,
+    weighed: LabeledProduct,
+    dims: dict[fx.Node, Dims],
+    at: int,
 ) -> Roles | None:
     soft = dims[spine.softmax]
     keys = finest(soft[int(argument(spine.softmax, "dim")) % len(soft)])
-    left, right, points, result = (flat(item) for item in (*scores.factors, scores.out, weighed.out))
+    left, right, points, result = (
+        flat(item) for item in (*scores.factors, scores.out, weighed.out)
+    )
     values = flat(weighed.factors[1 - at])
     if len(keys) != 1 or (keys[0] in left) == (keys[0] in right):
         return None
@@ -159,12 +167,16 @@ def _assign_roles(
         return None
     query = max(reversed(rows), key=lambda label: label.size)
     lead = tuple(label for label in flat(soft) if label not in (key, query))
-    # Nothing may be summed but the keys and what the scores are products over, and nothing repeated.
-    alike = set(result) == {*lead, query, value[0]} and len(set(points)) == len(points) == len(lead) + 2
+    # Nothing may be summed but the keys and what the scores are products over, and nothing
+    # repeated.
+    alike = (
+        set(result) == {*lead, query, value[0]} and len(set(points)) == len(points) == len(lead) + 2
+    )
     known = set(other) <= {*lead, key, inner[0]} and set(own) <= {*lead, query, inner[0]}
     if not alike or not known or not set(values) <= {*lead, key, value[0]} or inner[0] not in other:
         return None
     return Roles(
-        lead=lead, query=query, key=key, inner=inner[0], value=value[0], first=scores, second=weighed,
+        lead=lead, query=query, key=key, inner=inner[0], value=value[0], first=scores,
+        second=weighed,
         turned=turned, weights_at=at, dims=dims,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Triton source of attention: one program for a tile of queries, walking over tiles of keys.
 
-The online softmax is that of Milakov and Gimelshein (2018) in the tiling of FlashAttention (Dao et al.,
-2022): running maximum and sum for each query, earlier results rescaled when the maximum grows.
-"""
+The online softmax is that of Milakov and Gimelshein (2018) in the tiling of FlashAttention (Dao et
+al., 2022): running maximum and sum for each query, earlier results rescaled when the maximum
+grows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from kernel_lsp.rewrite.codegen.attention.match import Attention
 
 TAKEN = (
-    "q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "products", "weights",
-    "row_max", "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys", "inner",
-    "columns", "here", "end", "tiles", "query", "near", "first", "q_here", "k_here", "v_here", "k_base",
+    "q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "products",
+    "weights",
+    "row_max", "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys",
+    "inner",
+    "columns", "here", "end", "tiles", "query", "near", "first", "q_here", "k_here", "v_here",
+    "k_base",
     "v_base", "kept", "out", "present", "cols", "members", "member", "total", "shown", "outer",
 )  # fmt: skip
 """Names that the templates below use themselves."""
@@ -47,12 +50,17 @@ def emit(
 
 
 def result_order(graph: Graph, item: Attention) -> list[int]:
-    """Dimensions in the order of memory: heads inside queries when all that follows is their merging."""
+    """Dimensions in the order of memory: heads inside queries when all that follows is their
+    merging."""
     rank = item.out.meta["val"].dim()
     if item.as_library and rank == 4:
         return [0, 2, 1, 3]
     orders = [_merged_order(graph, reader) for reader in graph.users(item.out)]
-    known = bool(orders) and not graph.is_output(item.out) and all(order == orders[0] for order in orders)
+    known = (
+        bool(orders)
+        and not graph.is_output(item.out)
+        and all(order == orders[0] for order in orders)
+    )
     return orders[0] if known and orders[0] is not None else list(range(rank))
 
 
@@ -61,7 +69,9 @@ def _merged_order(graph: Graph, reader: fx.Node) -> list[int] | None:
     if op_name(reader) not in TURNS or graph.is_output(reader):
         return None
     follows = graph.users(reader)
-    plain = bool(follows) and all(op_name(n) in ("reshape", "contiguous", "flatten") for n in follows)
+    plain = bool(follows) and all(
+        op_name(n) in ("reshape", "contiguous", "flatten") for n in follows
+    )
     order = order_of(reader)
     return order if plain and order[-1] == len(order) - 1 else None
 
@@ -107,7 +117,9 @@ class _AttentionWriter:
         end = "n_keys"
         if self.item.end is not None:
             reach = self.item.end - 1
-            last = "(tile + 1) * BLOCK_QUERIES" + (f" + {reach}" if reach else "").replace("+ -", "- ")
+            last = "(tile + 1) * BLOCK_QUERIES" + (f" + {reach}" if reach else "").replace(
+                "+ -", "- "
+            )
             body.add(f"end = tl.minimum(n_keys, {last})  # no query of this tile sees a later key")
             end = "end"
         self._declare(body)
@@ -125,9 +137,13 @@ class _AttentionWriter:
 
     def _divide(self, body: Body) -> None:
         if self.item.blind is None:
-            body.add("acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch")
+            body.add(
+                "acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch"
+            )
         elif self.item.blind == "zero":
-            body.add("total = tl.where(row_sum == 0.0, 1.0, row_sum)  # a query that sees no key is 0")
+            body.add(
+                "total = tl.where(row_sum == 0.0, 1.0, row_sum)  # a query that sees no key is 0"
+            )
             body.add("acc = acc / total[:, None]")
         else:
             body.add("shown = row_sum > 0.0  # else no key was seen, or NaN: weights of 0 then")
@@ -155,7 +171,10 @@ class _AttentionWriter:
             body.add(f"{word} = ({place}).to(tl.int64){why}")
             steps, why = [*steps, SIZES[word]], ""
         if self.item.group > 1:
-            body.add(f"key_head = head // {self.item.group}  # so many heads of queries share one of keys")
+            body.add(
+                f"key_head = head // {self.item.group}  # so many heads of queries share one "
+                f"of keys"
+            )
         body.add("queries = tile * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)")
         body.add("present = queries < n_queries  # the last tile is not full")
         body.add("query = queries.to(tl.int64)[:, None]")
@@ -163,7 +182,8 @@ class _AttentionWriter:
         body.add("columns = tl.arange(0, BLOCK_COLUMNS)")
         short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
         body.add(
-            f"q_here = q_ptr + {self._base('q')} + query * stride_q_query + inner[None, :] * stride_q_inner"
+            f"q_here = q_ptr + {self._base('q')} + query * stride_q_query + inner[None, :] * "
+            f"stride_q_inner"
         )
         body.add(f"q = tl.load(q_here, mask=present[:, None]{short}, other=0.0)")
         body.add(f"k_base = k_ptr + {self._base('k')} + inner[None, :] * stride_k_inner")
@@ -197,14 +217,19 @@ class _AttentionWriter:
             distance, upper = found.distance, found.upper
             shift = f" + {distance}" if distance > 0 else f" - {-distance}" if distance else ""
             inside = f"keys[None, :] {'>=' if upper else '<'} queries[:, None]{shift}"
-            truth = inside if value.dtype == "bool" else f"tl.where({inside}, {number(found.value)}, 0.0)"
+            truth = (
+                inside
+                if value.dtype == "bool"
+                else f"tl.where({inside}, {number(found.value)}, 0.0)"
+            )
             body.known[value] = body.define(value.hint or "hidden", truth)
         text = str(body.text(self.root))
         if self.item.softmax is not None:
             self._online(body, text)
         else:
             body.add(
-                f"weights = tl.where((keys < n_keys)[None, :], {text}, 0.0)  # the last tile is not full"
+                f"weights = tl.where((keys < n_keys)[None, :], {text}, 0.0)  # the last tile is "
+                f"not full"
             )
         body.add("v_here = v_base + first * stride_v_key + near * stride_v_key")
         body.add(f"v = tl.load(v_here, mask=(keys < n_keys)[:, None]{self._columns()}, other=0.0)")
@@ -212,10 +237,13 @@ class _AttentionWriter:
 
     def _online(self, body: Body, text: str) -> None:
         body.add(
-            f'kept = tl.where((keys < n_keys)[None, :], {text}, float("-inf"))  # the last tile is not full'
+            f'kept = tl.where((keys < n_keys)[None, :], {text}, float("-inf"))  # the last tile '
+            f"is not full"
         )
         body.add("new_max = tl.maximum(row_max, tl.max(kept, axis=1))")
-        body.add("# Queries that saw only -inf: -inf - -inf would be NaN where it must weigh nothing.")
+        body.add(
+            "# Queries that saw only -inf: -inf - -inf would be NaN where it must weigh nothing."
+        )
         body.add('pivot = tl.where(new_max == float("-inf"), 0.0, new_max)')
         body.add("weights = tl.exp(kept - pivot[:, None])")
         body.add("decay = tl.exp(row_max - pivot)  # of what was summed so far")
@@ -234,7 +262,9 @@ class _AttentionWriter:
                 far.append(f"keys.to(tl.int64)[None, :] * {stride}")
             else:
                 lead.append(f"{word} * {stride}")
-            masks += {"query": ["present[:, None]"], "key": ["(keys < n_keys)[None, :]"]}.get(word, [])
+            masks += {"query": ["present[:, None]"], "key": ["(keys < n_keys)[None, :]"]}.get(
+                word, []
+            )
         mask = " & ".join(masks)
         if len(masks) > 1:
             mask = self.body.define("here", mask)
@@ -258,7 +288,9 @@ class _AttentionWriter:
             words = [*lead, row, "inner"]
             if name == "k" and self.item.k_transposed:
                 words = [*lead, "inner", "key"]
-            found += [(f"stride_{name}_{word}", f"{name}.stride({i})") for i, word in enumerate(words)]
+            found += [
+                (f"stride_{name}_{word}", f"{name}.stride({i})") for i, word in enumerate(words)
+            ]
         for node, operand in self.chain.operands.items():
             lead_dims = self.rank - node.meta["val"].dim()
             for axis in operand.axes:
@@ -274,13 +306,17 @@ class _AttentionWriter:
         heads = [SIZES[word] for word in self.leads[1:]]
         fixed = ("BLOCK_QUERIES", "BLOCK_KEYS", "BLOCK_INNER", "BLOCK_COLUMNS")
         return [
-            "q_ptr", "k_ptr", "v_ptr", *(f"{operand.name}_ptr" for operand in self.operands), "out_ptr",
+            "q_ptr", "k_ptr", "v_ptr", *(f"{operand.name}_ptr" for operand in self.operands),
+            "out_ptr",
             *(name for name, _ in self._strides()), *heads, "n_queries", "n_keys",
             *(f"{name}: tl.constexpr" for name in fixed),
         ]  # fmt: skip
 
     def _shapes(self) -> list[tuple[str, str, str]]:
-        dtype, lead = dtype_name(self.item.dtype), "".join(f"{SIZES[word]}, " for word in self.leads)
+        dtype, lead = (
+            dtype_name(self.item.dtype),
+            "".join(f"{SIZES[word]}, " for word in self.leads),
+        )
         shared = lead if self.item.group == 1 else f"batch, heads // {self.item.group}, "
         turned = "head_size, n_keys" if self.item.k_transposed else "n_keys, head_size"
         found = [
@@ -292,7 +328,9 @@ class _AttentionWriter:
             words = ["1"] * self.rank
             for axis in operand.axes:
                 words[axis] = ([*lead.split(", ")[:-1], "n_queries", "n_keys"])[axis]
-            found.append((operand.name, operand.dtype, f"({', '.join(words)})" if operand.axes else ""))
+            found.append(
+                (operand.name, operand.dtype, f"({', '.join(words)})" if operand.axes else "")
+            )
         return [*found, ("out", dtype, f"({lead}n_queries, value_size)")]
 
     def launcher(self) -> str:
@@ -301,12 +339,18 @@ class _AttentionWriter:
         leads = [SIZES[word] for word in self.leads]
         sizes = [*leads, "n_queries"]
         shape = [*sizes, "v.shape[-1]"]
-        allocate = f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
+        allocate = (
+            f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
+        )
         swapped = order != list(range(self.rank))
         back = [order.index(i) for i in range(self.rank)]
-        turned = "transpose(1, 2)" if back == [0, 2, 1, 3] else f"permute({', '.join(map(str, back))})"
+        turned = (
+            "transpose(1, 2)" if back == [0, 2, 1, 3] else f"permute({', '.join(map(str, back))})"
+        )
         why = (
-            "as the library lays it out" if item.as_library else "heads are merged next: then without a copy"
+            "as the library lays it out"
+            if item.as_library
+            else "heads are merged next: then without a copy"
         )
         blocks = {
             "BLOCK_QUERIES": self.choice["BLOCK_QUERIES"], "BLOCK_KEYS": self.choice["BLOCK_KEYS"],

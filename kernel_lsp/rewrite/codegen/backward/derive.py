@@ -1,12 +1,12 @@
-"""Reverse-mode derivatives of the expression IR: the gradient of a region is again values of the IR.
+"""Reverse-mode derivatives of the expression IR: the gradient of a region is again values of the
+IR.
 
-`gradients(outputs, seeds, wanted) -> {operand: Value}` walks the values backward once. A rowwise value that
-is read by full ones collects their contributions with a ``sum`` over the row; the rest is pointwise.
-At kinks the subgradient is the one that torch's own backward takes (clamp keeps its bounds, hardtanh does
-not, maximum splits ties in half). Moments and softmax statistics have closed forms; a row maximum that only
-stabilizes exponentials cancels and counts as a constant.
-Not covered: products over a row, operations without a rule (Underivable says which).
-"""
+`gradients(outputs, seeds, wanted) -> {operand: Value}` walks the values backward once. A rowwise
+value that is read by full ones collects their contributions with a ``sum`` over the row; the rest
+is pointwise. At kinks the subgradient is the one that torch's own backward takes (clamp keeps its
+bounds, hardtanh does not, maximum splits ties in half). Moments and softmax statistics have closed
+forms; a row maximum that only stabilizes exponentials cancels and counts as a constant. Not
+covered: products over a row, operations without a rule (Underivable says which)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Scalar, Value, apply, count, part, reduce, topological
+from kernel_lsp.rewrite.codegen.core.ir import (
+    Operand,
+    Scalar,
+    Value,
+    apply,
+    count,
+    part,
+    reduce,
+    topological,
+)
 
 FLOATS = ("float32", "bfloat16", "float16")
 Arg: TypeAlias = Value | Scalar | None
@@ -90,11 +99,15 @@ class _Tape:
         if pair.op == "softmax_stats":
             if second is not None:  # d sum(exp(x - max)) = exp(x - max)
                 shifted = apply("sub", x, part(pair, 0, "row_max"), hint="shifted")
-                self._add(x, apply("mul", apply("exp", shifted, hint="exp"), second, hint="grad_exp"))
+                self._add(
+                    x, apply("mul", apply("exp", shifted, hint="exp"), second, hint="grad_exp")
+                )
             return
         if first is not None:
             self._add(x, apply("div", first, count(), hint="grad_center"))
-        if second is not None:  # d sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero
+        if (
+            second is not None
+        ):  # d sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero
             centered = apply("sub", x, part(pair, 0, "mean"), hint="centered")
             rising = apply("mul", centered, 2.0, hint="slope")
             self._add(x, apply("mul", rising, second, hint="grad_spread"))
@@ -105,13 +118,17 @@ class _Tape:
         contribution = _fit_gradient(arg, contribution)
         earlier = self.grads.get(arg)
         hint = f"grad_{arg.hint or arg.op}"
-        self.grads[arg] = contribution if earlier is None else apply("add", earlier, contribution, hint=hint)
+        self.grads[arg] = (
+            contribution if earlier is None else apply("add", earlier, contribution, hint=hint)
+        )
 
 
 def _fit_gradient(arg: Value, grad: Value) -> Value:
     """What a row's value gets is the sum over the row."""
     return (
-        reduce("sum", grad, hint=f"grad_{arg.hint or arg.op}") if arg.rowwise and not grad.rowwise else grad
+        reduce("sum", grad, hint=f"grad_{arg.hint or arg.op}")
+        if arg.rowwise and not grad.rowwise
+        else grad
     )
 
 
@@ -157,7 +174,9 @@ def _power(grad: Value, out: Value, x: Value, exponent: float) -> tuple[Value | 
     return (_mul(_mul(grad, exponent), apply("div", out, x)),)
 
 
-def _where_rule(grad: Value, out: Value, condition: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
+def _where_rule(
+    grad: Value, out: Value, condition: Value, a: Arg, b: Arg
+) -> tuple[Value | None, ...]:
     return None, _where(condition, grad, 0.0), _where(condition, 0.0, grad)
 
 
@@ -179,13 +198,18 @@ def _clamp_rule(inside: tuple[str, str]) -> Rule:
     return rule
 
 
-def _softplus(grad: Value, out: Value, x: Value, beta: float, threshold: float) -> tuple[Value | None, ...]:
+def _softplus(
+    grad: Value, out: Value, x: Value, beta: float, threshold: float
+) -> tuple[Value | None, ...]:
     scaled = x if beta == 1.0 else _mul(x, beta)
     return (_where(_test("gt", scaled, threshold), grad, _mul(grad, apply("sigmoid", scaled))),)
 
 
-def _bce(grad: Value, out: Value, x: Value, y: Arg, low: Value, rest: Value) -> tuple[Value | None, ...]:
-    """(x - y) / (x (1 - x)), the denominator at least 1e-12, as torch has it; none for the target."""
+def _bce(
+    grad: Value, out: Value, x: Value, y: Arg, low: Value, rest: Value
+) -> tuple[Value | None, ...]:
+    """(x - y) / (x (1 - x)), the denominator at least 1e-12, as torch has it; none for the
+    target."""
     steep = apply("clamp", _mul(apply("sub", 1.0, x), x), 1e-12, None, hint="variance")
     return apply("div", _mul(grad, apply("sub", x, y)), steep), None, None, None
 
@@ -249,7 +273,8 @@ def _extremum_rule(grad: Value, out: Value, x: Value) -> Value:
 STEPS = frozenset(["floor", "ceil", "sign"])
 """torch hands zeros on through these."""
 CONSTANT = STEPS | {
-    "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool", "to_int64",
+    "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool",
+    "to_int64",
 }  # fmt: skip
 """Results through which no gradient flows."""
 
@@ -266,7 +291,9 @@ RULES: dict[str, Rule] = {
     "div": _div_rule,
     "neg": lambda grad, out, x: (apply("neg", grad),),
     # Norms and standard deviations of zero: torch's own backward gives 0, where 1 / 0 would not.
-    "root": lambda grad, out, x: (_where(_test("eq", out, 0.0), 0.0, apply("div", _mul(grad, 0.5), out)),),
+    "root": lambda grad, out, x: (
+        _where(_test("eq", out, 0.0), 0.0, apply("div", _mul(grad, 0.5), out)),
+    ),
     "pow": _power,
     "where": _where_rule,
     "maximum": _extreme("lt", "gt"),
@@ -274,7 +301,9 @@ RULES: dict[str, Rule] = {
     "clamp": _clamp_rule(("ge", "le")),
     "hardtanh": _clamp_rule(("gt", "lt")),
     "relu": lambda grad, out, x: (_where(_test("le", x, 0.0), 0.0, grad),),
-    "leaky_relu": lambda grad, out, x, slope: (_where(_test("gt", x, 0.0), grad, _mul(grad, slope)),),
+    "leaky_relu": lambda grad, out, x, slope: (
+        _where(_test("gt", x, 0.0), grad, _mul(grad, slope)),
+    ),
     "threshold": lambda grad, out, x, limit, value: (_where(_test("le", x, limit), 0.0, grad),),
     "softplus": _softplus,
     "bce": _bce,
@@ -282,7 +311,9 @@ RULES: dict[str, Rule] = {
     "mish": _mish,
     "hardsigmoid": _hardsigmoid,
     "hardswish": _hardswish,
-    **dict.fromkeys(["to_float", "round_to_bfloat16", "round_to_float16"], lambda grad, out, x: (grad,)),
+    **dict.fromkeys(
+        ["to_float", "round_to_bfloat16", "round_to_float16"], lambda grad, out, x: (grad,)
+    ),
     **{
         name: _unary(slope)
         for name, slope in {

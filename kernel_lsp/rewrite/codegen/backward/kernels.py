@@ -1,12 +1,12 @@
-"""A generated kernel's backward: a second kernel that recomputes the forward from its inputs, and the
-`torch.autograd.Function` that ties both together.
+"""A generated kernel's backward: a second kernel that recomputes the forward from its inputs, and
+the `torch.autograd.Function` that ties both together.
 
 `differentiable(graph, nodes, lowered, emit) -> Generated | None` renames the forward launcher to
-``<name>_forward``, derives ``<name>_backward`` (derive.py) and emits a function ``<name>`` in front of them.
-Gradients of operands that are broadcast are finished by ``sum`` in PyTorch, as eager does. Under
-``create_graph=True`` the gradient is taken through the PyTorch operations instead, which have derivatives of
-their own. Not covered: several passes over very long rows, bool outputs.
-"""
+``<name>_forward``, derives ``<name>_backward`` (derive.py) and emits a function ``<name>`` in
+front of them. Gradients of operands that are broadcast are finished by ``sum`` in PyTorch, as
+eager does. Under ``create_graph=True`` the gradient is taken through the PyTorch operations
+instead, which have derivatives of their own. Not covered: several passes over very long rows, bool
+outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.backward import derive
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Operand, Output, Region, Value, load, topological
+from kernel_lsp.rewrite.codegen.core.ir import (
+    REDUCTIONS,
+    Operand,
+    Output,
+    Region,
+    Value,
+    load,
+    topological,
+)
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.core.space import WEIGHTS
 from kernel_lsp.rewrite.codegen.core.strides import inverse
@@ -84,17 +92,25 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> Back
         return None
     made = _outputs(region, rows, found, taken)
     outputs = tuple({output.name: output for output, _ in made if output is not None}.values())
-    backward = Region(name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows)
+    backward = Region(
+        name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows
+    )
     if not by_rows(backward):
         backward = _flatten_region(backward)
     order = _needed_operands(backward, (*region.operands, *operands))
     return BackwardPlan(
-        region=replace(backward, order=order), gradients=tuple(g for _, g in made), seeds=tuple(operands)
+        region=replace(backward, order=order),
+        gradients=tuple(g for _, g in made),
+        seeds=tuple(operands),
     )
 
 
 def differentiable(
-    graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, forward: GeneratedSource, emit: Emit
+    graph: Graph,
+    nodes: Sequence[fx.Node],
+    lowered: LoweredRegion,
+    forward: GeneratedSource,
+    emit: Emit,
 ) -> GeneratedSource | None:
     """``forward`` is the kernel of ``lowered`` with its launcher under the region's name."""
     planned = plan(graph, nodes, lowered)
@@ -105,7 +121,10 @@ def differentiable(
         made = emit(planned.region, f"Gradients of {name}.")
         if made is None:
             return None
-        kernels, numbers = [_without_known(made.definitions, forward.definitions)], numbers + made.numbers
+        kernels, numbers = (
+            [_without_known(made.definitions, forward.definitions)],
+            numbers + made.numbers,
+        )
     definitions = [
         forward.definitions.replace(f"def {name}(", f"def {name}_forward("),
         *kernels,
@@ -126,16 +145,21 @@ def differentiable(
 def wanted_operands(graph: Graph, lowered: LoweredRegion) -> list[Operand]:
     """Float operands that something trained flows into, in the launcher's order."""
     pairs = zip(lowered.region.operands, lowered.inputs, strict=True)
-    return [operand for operand, node in pairs if operand.dtype in derive.FLOATS and graph.carries(node)]
+    return [
+        operand for operand, node in pairs if operand.dtype in derive.FLOATS and graph.carries(node)
+    ]
 
 
 def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
-    """The other operands get no gradient from the kernel: the fast path ends where one asks for it."""
+    """The other operands get no gradient from the kernel: the fast path ends where one asks for
+    it."""
     wanted = wanted_operands(graph, lowered)
     for operand, node in zip(lowered.region.operands, lowered.inputs, strict=True):
         if operand.dtype in derive.FLOATS and operand not in wanted:
             for text in guard.flags(graph, node):
-                graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
+                graph.require(
+                    f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it"
+                )
 
 
 def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> bool:
@@ -145,13 +169,15 @@ def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) 
         return False
     if not all(graph.carries(node) for node in lowered.outputs):
         return False  # the Function marks every result as trained
-    constants = [arg for node in nodes for name, arg in argument_nodes(node) if name in _constants(node)]
+    constants = [
+        arg for node in nodes for name, arg in argument_nodes(node) if name in _constants(node)
+    ]
     return not any(graph.carries(arg) for arg in constants)
 
 
 def _constants(node: fx.Node) -> tuple[str, ...]:
-    """Arguments of a loss with another gradient than the formula's, or none. xlogy has a slope of its own at
-    target 0."""
+    """Arguments of a loss with another gradient than the formula's, or none. xlogy has a slope of
+    its own at target 0."""
     if op_name(node) == "kl_div":
         return () if argument(node, "log_target") else ("target",)
     if op_name(node) == "binary_cross_entropy":
@@ -163,8 +189,9 @@ def _constants(node: fx.Node) -> tuple[str, ...]:
 
 
 def _trailing(region: Region, wanted: Sequence[Operand]) -> tuple[int, ...]:
-    """A pointwise region whose broadcast operands all lack the last dimension, or all have nothing else, is
-    walked by rows: their gradients are then sums over rows or columns, made on the way."""
+    """A pointwise region whose broadcast operands all lack the last dimension, or all have nothing
+    else, is walked by rows: their gradients are then sums over rows or columns, made on the
+    way."""
     if region.reduced:
         return region.reduced
     last = len(region.dims) - 1
@@ -188,7 +215,8 @@ def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
 
 
 def by_rows(region: Region) -> bool:
-    """Whether a backward is walked row by row: it reduces, or stores less than one number an element."""
+    """Whether a backward is walked row by row: it reduces, or stores less than one number an
+    element."""
     narrow = any(output.columns or output.rowwise for output in region.outputs)
     return narrow or any(value.op in REDUCTIONS for value in region.values)
 
@@ -215,12 +243,17 @@ def _count_lengths(roots: Sequence[Value], lengths: str) -> list[Value]:
 def _outputs(
     region: Region, rows: tuple[int, ...], found: dict[Operand, Value], taken: UniqueNames
 ) -> list[tuple[Output | None, Gradient]]:
-    """What the kernel stores, and each gradient from it. An incoming gradient is not stored again."""
+    """What the kernel stores, and each gradient from it. An incoming gradient is not stored
+    again."""
     made: list[tuple[Output | None, Gradient]] = []
     kept = any(_by_columns(region, rows, o) and v.operand is None for o, v in found.items())
     for operand, value in found.items():
         there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
-        if there is not None and set(operand.axes) <= set(there.axes) and there.dtype == operand.dtype:
+        if (
+            there is not None
+            and set(operand.axes) <= set(there.axes)
+            and there.dtype == operand.dtype
+        ):
             finish = _sum_text(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
             continue
@@ -244,9 +277,15 @@ def _output(
         left = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
         if operand.axes == left:
             return Output(
-                name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape", rowwise=True
+                name=name,
+                value=value,
+                dtype=operand.dtype,
+                shape=f"{operand.name}.shape",
+                rowwise=True,
             )
-        return Output(name=name, value=value, dtype="float32", shape=_sizes(region, left), rowwise=True)
+        return Output(
+            name=name, value=value, dtype="float32", shape=_sizes(region, left), rowwise=True
+        )
     if _by_columns(region, rows, operand):
         shape = f"(n_programs, {', '.join(region.dims[axis].source for axis in rows)})"
         return Output(name=name, value=value, dtype="float32", shape=shape, columns=True)
@@ -264,7 +303,8 @@ def _same(one: Output, other: Output) -> bool:
 
 
 def _axes(region: Region, rows: tuple[int, ...], output: Output) -> tuple[int, ...]:
-    """Dimensions of the region that the output has; those of a row's sums stand behind the programs."""
+    """Dimensions of the region that the output has; those of a row's sums stand behind the
+    programs."""
     if output.columns:
         return (-1, *rows)
     return tuple(axis for axis in range(len(region.dims)) if not output.rowwise or axis not in rows)
@@ -276,7 +316,8 @@ def _sizes(region: Region, axes: Sequence[int]) -> str:
 
 
 def _sum_text(region: Region, operand: Operand, text: str, axes: tuple[int, ...], view: str) -> str:
-    """A tensor over ``axes``, summed over those along which the operand is broadcast, in its shape."""
+    """A tensor over ``axes``, summed over those along which the operand is broadcast, in its
+    shape."""
     gone = tuple(i for i, axis in enumerate(axes) if axis not in operand.axes)
     shape = f".{view}({operand.name}.shape)" if view == "reshape" else f".view_as({operand.name})"
     if not gone:
@@ -292,7 +333,9 @@ def _needed_operands(region: Region, operands: Sequence[Operand]) -> tuple[Opera
     """Operands whose values or sizes the backward reads."""
     loaded = {value.operand for value in region.values}
     texts = [*(dim.source for dim in region.dims), *(output.shape for output in region.outputs)]
-    return tuple(o for o in operands if o in loaded or any(guard.mentions(text, o.name) for text in texts))
+    return tuple(
+        o for o in operands if o in loaded or any(guard.mentions(text, o.name) for text in texts)
+    )
 
 
 # --- source ----------------------------------------------------------------------------------
@@ -313,7 +356,8 @@ def reference_source(nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str
 
 
 def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[list[str], str]:
-    """One line for each node, and the name of the last; ``names`` has the inputs and gets the results."""
+    """One line for each node, and the name of the last; ``names`` has the inputs and gets the
+    results."""
     taken, printer, lines, last = (
         UniqueNames(names.values()),
         Printer("torch.nn.functional", None),
@@ -345,7 +389,8 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
-        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
+        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of "
+        "its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {saved} = ctx.saved_tensors",
         *_result_texts(planned, lowered),

@@ -1,5 +1,5 @@
-"""Fused kernels in training: which template runs a backward region, and whether forward and backward
-together are faster than eager.
+"""Fused kernels in training: which template runs a backward region, and whether forward and
+backward together are faster than eager.
 
 Rates and passes are the cost model's (codegen/cost.py); nothing is measured here.
 """
@@ -22,7 +22,8 @@ from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
 MOST_COLUMNS = 8192
-"""Longest row that a backward keeps in registers: it holds the inputs and the incoming gradient at once."""
+"""Longest row that a backward keeps in registers: it holds the inputs and the incoming gradient at
+once."""
 LEAST_ROWS = 64
 """Fewer rows leave most of the device idle while each is walked by one program."""
 
@@ -39,11 +40,15 @@ def with_backward(
         graph, nodes, lowered, forward, lambda region, summary: _emit(region, space, summary)
     )
     if made is None:
-        raise RewriteError(f"{forward.name} has no backward", "keep the original path while training")
+        raise RewriteError(
+            f"{forward.name} has no backward", "keep the original path while training"
+        )
     return made
 
 
-def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, space: RegionShape) -> bool:
+def is_trainable(
+    graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, space: RegionShape
+) -> bool:
     """Every operation has a derivative, and a template runs them."""
     if graph.origin.hides_gradients or any(op_name(node) in PAIRS for node in nodes):
         return False  # eager clamps the norms of a cosine where no gradient is recorded
@@ -61,13 +66,16 @@ def benefit(
     forward_s: float,
     least: float,
 ) -> float:
-    """Share of forward and backward that is saved; 0 when less than ``least`` of the nodes' own time."""
+    """Share of forward and backward that is saved; 0 when less than ``least`` of the nodes' own
+    time."""
     ours, planned = forward_s, backward.plan(graph, nodes, lowered)
     assert planned is not None, "ask is_trainable first"
     region = planned.region
     if region.outputs and (template := _template(region, space)) is not None:
         ours += cost.region_seconds(graph, region, template.launches, template.passes)
-    ours += sum(cost.summing_seconds(graph, region, g.stored) for g in planned.gradients if g.is_summed)
+    ours += sum(
+        cost.summing_seconds(graph, region, g.stored) for g in planned.gradients if g.is_summed
+    )
     return cost.trained_benefit(graph, nodes, ours, least)
 
 
@@ -83,7 +91,9 @@ def _template(region: Region, space: RegionShape) -> templates.Template | None:
         return None
     block = template.parameters["BLOCK_SIZE"][0]
     if block == 0 and columns > MOST_COLUMNS:
-        return replace(template, parameters={"BLOCK_SIZE": [4096], "num_warps": [16], "BLOCK_ROWS": [1]})
+        return replace(
+            template, parameters={"BLOCK_SIZE": [4096], "num_warps": [16], "BLOCK_ROWS": [1]}
+        )
     return template
 
 

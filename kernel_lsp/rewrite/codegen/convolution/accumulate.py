@@ -4,12 +4,13 @@
 ``rows``    one row of the filter in all input channels at a time: for few channels and large filters
 ``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
             a tap are neighbors, which is one small kernel before
-``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel behind it
+``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel
+behind it
 ``depthwise``  no matrix product: each channel has a filter of its own
 
-Its lines leave the sum in ``acc``, (pixels of the tile, channels of the tile) in float32. They read what the
-lines of conv.py set: ``base``, ``channels``, ``pixel_mask``, ``channel_mask``, and where the pixels lie.
-"""
+Its lines leave the sum in ``acc``, (pixels of the tile, channels of the tile) in float32. They
+read what the lines of conv.py set: ``base``, ``channels``, ``pixel_mask``, ``channel_mask``, and
+where the pixels lie."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class SumWriter:
         full = " * ".join(f"out_{s}" for s in self.sizes) if self.tail.pool else "n_pixels"
         wide = "" if dtype_name(self.conv.dtype) == "float32" else ".to(tl.float32)"
         self._add(
-            f"place = (image * {group(full)} + {self._flat_pixel()}) * out_channels + channels[None, :]",
+            f"place = (image * {group(full)} + {self._flat_pixel()}) * out_channels + "
+            f"channels[None, :]",
             "acc = tl.load(convolved_ptr + place,",
             f"              mask=pixel_mask[:, None] & channel_mask[None, :], other=0.0){wide}",
             indent=indent,
@@ -76,15 +78,19 @@ class SumWriter:
         blocks = -(-self.conv.depth // self.choice["BLOCK_K"])
         self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
         if blocks > 1:
-            self._add("for start in range(0, in_channels * " + str(taps) + ", BLOCK_K):", indent=indent)
+            self._add(
+                "for start in range(0, in_channels * " + str(taps) + ", BLOCK_K):", indent=indent
+            )
         else:
             deeper = indent
         first = "start + " if blocks > 1 else ""
         self._add(
-            f"terms = {first}tl.arange(0, BLOCK_K)  # (input channel, tap), as in the filter", indent=deeper
+            f"terms = {first}tl.arange(0, BLOCK_K)  # (input channel, tap), as in the filter",
+            indent=deeper,
         )
         self._add(
-            f"term_mask = terms < in_channels * {taps}  # the block is filled up with zeros", indent=deeper
+            f"term_mask = terms < in_channels * {taps}  # the block is filled up with zeros",
+            indent=deeper,
         )
         offset = [f"(terms // {taps})[:, None] * ({' * '.join(self.sizes)})" if taps > 1 else
                   f"terms[:, None] * ({' * '.join(self.sizes)})"]  # fmt: skip
@@ -102,10 +108,13 @@ class SumWriter:
         self._dot(deeper, round_filters=True)
 
     def _rows(self, indent: str) -> None:
-        """One row of the filter in all input channels at a time: most of the address never changes."""
+        """One row of the filter in all input channels at a time: most of the address never
+        changes."""
         conv, deeper, width = self.conv, indent + "    ", self.conv.kernel[-1]
         plane = " * ".join(self.sizes)
-        pixel = "out_x" + times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
+        pixel = (
+            "out_x" + times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
+        )
         column = f"terms % {width}" + times(conv.dilation[-1])
         masks = ["term_mask[:, None]", "pixel_mask[None, :]"]
         masks += ["(x >= 0) & (x < width)"] if conv.padded else []
@@ -131,9 +140,15 @@ class SumWriter:
             later = math.prod(conv.kernel[position + 1 : -1])
             tap = "row" if later == 1 else f"row // {later}"
             tap = f"{tap} % {conv.kernel[position]}" if position else tap
-            tap = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            tap = (
+                f"{group(tap)}{times(conv.dilation[position])}"
+                if conv.dilation[position] > 1
+                else tap
+            )
             shift = f" - {conv.before[position]}" if conv.before[position] else ""
-            self._add(f"{axis} = out_{axis}{times(conv.stride[position])}{shift} + {tap}", indent=indent)
+            self._add(
+                f"{axis} = out_{axis}{times(conv.stride[position])}{shift} + {tap}", indent=indent
+            )
             parts.append(f"{axis} * {group(' * '.join(self.sizes[position + 1 :]))}")
             valid.append(f"({axis} >= 0) & ({axis} < {self.sizes[position]})")
         inside = f" & ({' & '.join(valid)})[None, :]" if conv.padded else ""
@@ -156,7 +171,8 @@ class SumWriter:
         even = self.conv.group_in % self.choice["BLOCK_K"] == 0
         if not even:
             self._add(
-                "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
+                "term_mask = terms < in_channels  # the last block is filled up with zeros",
+                indent=deeper,
             )
         if not self.conv.transposed:  # there the steps have found them
             self._positions("tap", deeper, per_term=False)
@@ -164,10 +180,13 @@ class SumWriter:
         masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
         self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
         self._add(f"                mask={' & '.join(masks)}, other=0.0)", indent=deeper)
-        row = f"channels[None, :] * (in_channels{count})" + (" + tap * in_channels" if taps > 1 else "")
+        row = f"channels[None, :] * (in_channels{count})" + (
+            " + tap * in_channels" if taps > 1 else ""
+        )
         mask = "channel_mask[None, :]" + ("" if even else " & term_mask[:, None]")
         self._add(
-            f"filters = tl.load({'packed' if self.packed else self.weight}_ptr + {row} + terms[:, None],",
+            f"filters = tl.load({'packed' if self.packed else self.weight}_ptr + {row} + "
+            f"terms[:, None],",
             f"                  mask={mask}, other=0.0)",
             indent=deeper,
         )
@@ -181,7 +200,9 @@ class SumWriter:
             self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
             return
         self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K) * {taps}):", indent=indent)
-        self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
+        self._add(
+            f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper
+        )
         self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
 
     def _transposed_steps(self, indent: str) -> None:
@@ -192,7 +213,11 @@ class SumWriter:
             "for step in range(tl.cdiv(in_channels, BLOCK_K) * n_taps):  # taps vary fastest",
             indent=indent,
         )
-        self._add(*find, "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)", indent=indent + "    ")
+        self._add(
+            *find,
+            "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)",
+            indent=indent + "    ",
+        )
 
     def _depthwise(self, indent: str) -> None:
         """No matrix product: each channel has its own filter, and memory is what it waits for."""
@@ -209,12 +234,15 @@ class SumWriter:
         self._add(
             f"patch = tl.load(base + {' + '.join(offset)},",
             f"                mask={' & '.join(valid)}, other=0.0){wide}",
-            f"filters = tl.load({self.weight}_ptr + channels * {conv.taps} + tap, mask=channel_mask){wide}",
+            f"filters = tl.load({self.weight}_ptr + channels * {conv.taps} + tap, "
+            f"mask=channel_mask){wide}",
             "acc += patch * filters[None, :]",
             indent=deeper,
         )
 
-    def _positions(self, index: str, indent: str, *, per_term: bool, column: str = "[None, :]") -> None:
+    def _positions(
+        self, index: str, indent: str, *, per_term: bool, column: str = "[None, :]"
+    ) -> None:
         """Input coordinates of each pixel (row) under each tap (column)."""
         conv = self.conv
         for position, axis in enumerate(self.axes):
@@ -227,9 +255,15 @@ class SumWriter:
                 text = f"{pixel}{shift}"
                 self._add(f"{axis} = {group(text)}{column}", indent=indent)
                 continue
-            step = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            step = (
+                f"{group(tap)}{times(conv.dilation[position])}"
+                if conv.dilation[position] > 1
+                else tap
+            )
             if per_term:
-                self._add(f"{axis} = {group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent)
+                self._add(
+                    f"{axis} = {group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent
+                )
             else:
                 self._add(f"{axis} = ({pixel}{shift} + {step}){column}", indent=indent)
 
@@ -245,7 +279,8 @@ class SumWriter:
         if not self.conv.padded:
             return ["pixel_mask[None, :]"]
         lines = [
-            f"({axis} >= 0) & ({axis} < {size})" for axis, size in zip(self.axes, self.sizes, strict=True)
+            f"({axis} >= 0) & ({axis} < {size})"
+            for axis, size in zip(self.axes, self.sizes, strict=True)
         ]
         self._add(f"inside = {' & '.join(lines)}  # beyond lies padding", indent=indent)
         return ["pixel_mask[None, :]", "inside"]

@@ -103,7 +103,9 @@ class TailWriter:
             made = value_of(node, self._read)
             assert isinstance(made, Value)
             known = any(made is value for value in self.values.values())
-            self.values[node] = made if known else replace(made, hint=self.words.get(node, made.hint))
+            self.values[node] = (
+                made if known else replace(made, hint=self.words.get(node, made.hint))
+            )
         self.body.need(self.values[node])
 
     def _read(self, arg: fx.Node) -> Value:
@@ -178,7 +180,9 @@ class TailWriter:
             name = self.operand_names[node]
             operand = Operand(name=name, dtype=dtype_name(node.meta["val"].dtype), axes=_AXES[kind])
             hint = name if kind != "element" else f"{name}_tile"
-            self.leaves[node] = Value(op="load", dtype=operand.dtype, operand=operand, hint=f"{hint}_value")
+            self.leaves[node] = Value(
+                op="load", dtype=operand.dtype, operand=operand, hint=f"{hint}_value"
+            )
         return self.leaves[node]
 
     def _load(self, operand: Operand) -> str:
@@ -192,12 +196,19 @@ class TailWriter:
 
 _AXES: dict[str, tuple[int, ...]] = {"scalar": (), "channel": (0,), "element": (0, 1)}
 _WORDS = (
-    "acc", "inside", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window", "windows",
-    "pooled", "patch", "filters", "rows", "taps", "in_row", "in_row_mask", "step", "tile", "partial",
-    "out_x", "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap", "row",
-    "base", "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles", "channel_tiles",
-    "in_channels", "out_channels", "height", "width", "depth", "n_pixels", "out_height", "out_width",
-    "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved", "phase", "place", "spot",
-    *(f"{word}_{axis}" for word in ("in", "shift", "first", "taps", "turn") for axis in "xyz"), "n_taps",
+    "acc", "inside", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window",
+    "windows",
+    "pooled", "patch", "filters", "rows", "taps", "in_row", "in_row_mask", "step", "tile",
+    "partial",
+    "out_x", "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap",
+    "row",
+    "base", "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles",
+    "channel_tiles",
+    "in_channels", "out_channels", "height", "width", "depth", "n_pixels", "out_height",
+    "out_width",
+    "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved", "phase", "place",
+    "spot",
+    *(f"{word}_{axis}" for word in ("in", "shift", "first", "taps", "turn") for axis in "xyz"),
+    "n_taps",
 )  # fmt: skip
 """What the surrounding kernel calls its own variables."""

@@ -1,9 +1,9 @@
-"""What a generated convolution costs beside the library's, fitted to one round on an H200 (2026-11-21).
+"""What a generated convolution costs beside the library's, fitted to one round on an H200
+(2026-11-21).
 
-Ranks sites and ways and keeps hopeless ones silent; the judge measures before anything is offered. The
-library's time of the 13 float32 convolutions measured is met within 40 %. Not measured: ``library`` and
-``rows``, estimated as sums of parts.
-"""
+Ranks sites and ways and keeps hopeless ones silent; the judge measures before anything is offered.
+The library's time of the 13 float32 convolutions measured is met within 40 %. Not measured:
+``library`` and ``rows``, estimated as sums of parts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LIBRARY_BYTES = 2.6e12
 OUR_BYTES = 4.0e12
 TENSOR_FLOPS = {torch.float32: 380e12, torch.bfloat16: 600e12, torch.float16: 600e12}
 TRANSPOSED_FLOPS = 40e12
-"""cuDNN with 64 channels, as the gradient of a convolution: 34 TFLOP/s measured in images, 54 in signals,
-with 16 channels 4 to 6 in volumes."""
+"""cuDNN with 64 channels, as the gradient of a convolution: 34 TFLOP/s measured in images, 54 in
+signals, with 16 channels 4 to 6 in volumes."""
 FEW_FLOPS = 25e12
 """cuDNN with fewer than 16 input channels: most of its kernels there use no tensor cores."""
 DEPTHWISE_FLOPS = {"eager": 4e12, "ours": 8e12}
@@ -38,8 +38,8 @@ LAUNCH_S = 2e-6
 IN_TURN = 2.3
 """A pool whose windows are computed one after the other costs so many times the arithmetic."""
 LEAST = 0.05
-"""Share of the covered operations' own time that must be saved, by the estimate, to speak up: 0.11 promised
-for a 3 x 3 filter were 0.22 when measured."""
+"""Share of the covered operations' own time that must be saved, by the estimate, to speak up: 0.11
+promised for a 3 x 3 filter were 0.22 when measured."""
 
 
 def benefit(graph: Graph, conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> float:
@@ -54,14 +54,22 @@ def benefit(graph: Graph, conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> 
 
 
 def eager_conv_seconds(conv: Conv) -> float:
-    """On contiguous tensors: input and result are transposed around the tensor-core kernel, and the bias is
-    a pass of its own."""
+    """On contiguous tensors: input and result are transposed around the tensor-core kernel, and
+    the bias is a pass of its own."""
     x, out = bytes_of(conv.x), bytes_of(conv.node)
-    few = (conv.group_in < 16 and not conv.depthwise and conv.groups == 1) or conv.is_exact_in_library
+    few = (
+        conv.group_in < 16 and not conv.depthwise and conv.groups == 1
+    ) or conv.is_exact_in_library
     plain = few or conv.depthwise or conv.taps == 1
     passes = 1 if plain else 6 if conv.rank == 3 else 3
     moved = passes * (x + out) + (2 * out if conv.bias is not None else 0)
-    rate = DEPTHWISE_FLOPS["eager"] if conv.depthwise else FEW_FLOPS if few else TENSOR_FLOPS[conv.dtype]
+    rate = (
+        DEPTHWISE_FLOPS["eager"]
+        if conv.depthwise
+        else FEW_FLOPS
+        if few
+        else TENSOR_FLOPS[conv.dtype]
+    )
     if conv.transposed:
         rate = TRANSPOSED_FLOPS * min(1.0, min(conv.in_channels, conv.out_channels) / 64)
     return moved / LIBRARY_BYTES + flops(conv) / rate
@@ -95,4 +103,11 @@ def _rate(conv: Conv, choice: Mapping[str, Any]) -> float:
 
 def flops(conv: Conv) -> float:
     """Of a transposed convolution, each output is reached by the taps of its phase alone."""
-    return 2.0 * conv.batch * conv.out_channels * math.prod(conv.out) * conv.depth / math.prod(conv.phases)
+    return (
+        2.0
+        * conv.batch
+        * conv.out_channels
+        * math.prod(conv.out)
+        * conv.depth
+        / math.prod(conv.phases)
+    )

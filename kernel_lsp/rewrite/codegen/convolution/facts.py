@@ -1,8 +1,7 @@
 """Sizes of a convolution or pooling node, in one shape for 1, 2 and 3 spatial dimensions.
 
-Not covered: transposed convolutions with groups or with dilation along a stride, inputs without a batch
-dimension, overlapping or padded pools.
-"""
+Not covered: transposed convolutions with groups or with dilation along a stride, inputs without a
+batch dimension, overlapping or padded pools."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ class Conv:
     dilation: tuple[int, ...]
     groups: int
     transposed: bool = False
-    """The weight is (in, out, taps); ``before`` is what is cut off, and the strides are ``phases``."""
+    """The weight is (in, out, taps); ``before`` is what is cut off, and the strides are
+    ``phases``."""
     phases: tuple[int, ...] = ()
     """Strides of a transposed convolution."""
 
@@ -86,9 +86,9 @@ class Conv:
 
     @property
     def is_exact_in_library(self) -> bool:
-        """cuDNN multiplies in float32 where others of its size would get TF32: images with few channels on
-        both sides (H200: 16 to 32, 16 to 48 and 24 to 32, not 16 to 64, 24 to 64, 32 to 48 nor 48 to 16), and
-        groups (3 of 80 channels)."""
+        """cuDNN multiplies in float32 where others of its size would get TF32: images with few
+        channels on both sides (H200: 16 to 32, 16 to 48 and 24 to 32, not 16 to 64, 24 to 64, 32
+        to 48 nor 48 to 16), and groups (3 of 80 channels)."""
         if self.dtype != torch.float32 or self.transposed or self.depthwise:
             return False
         return self.groups > 1 or (self.rank == 2 and self.group_in < 32 and self.out_channels < 64)
@@ -116,7 +116,13 @@ class Conv:
         return all(
             o == (n + 2 * b - d * (k - 1) - 1) // s + 1
             for o, n, b, d, k, s in zip(
-                self.out, self.size, self.before, self.dilation, self.kernel, self.stride, strict=True
+                self.out,
+                self.size,
+                self.before,
+                self.dilation,
+                self.kernel,
+                self.stride,
+                strict=True,
             )
         )
 
@@ -127,8 +133,8 @@ class Conv:
 
 
 def conv_of(node: fx.Node) -> Conv | None:
-    """None for what is no batched float convolution, for empty tensors and for what stays the library's: it
-    is marked, or somebody has put the channels of a pixel side by side for it."""
+    """None for what is no batched float convolution, for empty tensors and for what stays the
+    library's: it is marked, or somebody has put the channels of a pixel side by side for it."""
     rank = RANKS.get(op_name(node))
     if rank is None or KEPT in node.meta:
         return None
@@ -166,7 +172,9 @@ def conv_of(node: fx.Node) -> Conv | None:
 
 def _channels_last(value: torch.Tensor) -> bool:
     form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim())
-    return form is not None and value.is_contiguous(memory_format=form) and not value.is_contiguous()
+    return (
+        form is not None and value.is_contiguous(memory_format=form) and not value.is_contiguous()
+    )
 
 
 def _before(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:

@@ -51,7 +51,9 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[GraphMatch]:
 
 def small_enough(facts: Conv) -> bool:
     """Offsets inside one image and inside the weight fit 32 bits."""
-    image = max(facts.in_channels * math.prod(facts.size), facts.out_channels * math.prod(facts.out))
+    image = max(
+        facts.in_channels * math.prod(facts.size), facts.out_channels * math.prod(facts.out)
+    )
     return image < 2**31 and facts.weight.meta["val"].numel() < 2**31
 
 
@@ -66,8 +68,8 @@ def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
 
 
 def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
-    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to. Without a tail
-    the library's way has nothing to add to the library."""
+    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to.
+    Without a tail the library's way has nothing to add to the library."""
     if facts.depthwise:
         return {
             "way": ["depthwise"],
@@ -83,7 +85,9 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {
         "way": [way for way in ways(facts) if way != "library" or tail.work],
         "precision": precisions(facts),
-        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)])) if gathers(facts) else [pixels],
+        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)]))
+        if gathers(facts)
+        else [pixels],
         "BLOCK_CHANNELS": [channels],
         "BLOCK_K": [block_k(facts)],
         "num_warps": _warps(facts, channels),
@@ -109,18 +113,22 @@ def _cheapest_first(facts: Conv, tail: Tail, space: dict[str, list[Any]]) -> dic
     if "library" in costs and facts.rank != 2:
         costs["library"] *= 1.5  # only images were measured in channels_last
     elif tail.pool is not None and measured == "taps":
-        costs[measured] *= 1.6  # windows one after the other were measured, and lost; whole ones were not
+        costs[measured] *= (
+            1.6  # windows one after the other were measured, and lost; whole ones were not
+        )
     best = min(costs, key=lambda way: costs[way] * (1.0 if way == measured else 1.2))
     return {**space, "way": [best, *(way for way in space["way"] if way != best)]}
 
 
 def ways(facts: Conv) -> list[str]:
-    """See conv_sum.py: few input channels are gathered, many go tap by tap or through the library."""
+    """See conv_sum.py: few input channels are gathered, many go tap by tap or through the
+    library."""
     if facts.transposed:
         return ["taps"]  # where the weight is laid out anew in any case
     if gathers(facts):
         rows = facts.rank > 1 and facts.depth > 64 and facts.group_in * facts.kernel[-1] <= 64
-        # Compiled for sm_90, 32 terms take 396 instructions by rows and 2247 gathered (7 x 7, 3 channels).
+        # Compiled for sm_90, 32 terms take 396 instructions by rows and 2247 gathered (7 x 7, 3
+        # channels).
         return ["rows", "gather"] if rows else ["gather"]
     return ["taps", "library"] if facts.symmetric else ["taps"]
 
@@ -138,9 +146,10 @@ def block_k(facts: Conv) -> int:
 
 
 def precisions(facts: Conv) -> list[str]:
-    """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few channels it
-    may have exact kernels only (measured: 3 to 24 channels, not 3 to 64), so there three TF32 products may
-    have to stand for an exact one; where the sum is one block they cost next to nothing."""
+    """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few
+    channels it may have exact kernels only (measured: 3 to 24 channels, not 3 to 64), so there
+    three TF32 products may have to stand for an exact one; where the sum is one block they cost
+    next to nothing."""
     if facts.dtype != torch.float32:
         return ["native"]
     few = gathers(facts) and (facts.depth <= 32 or facts.out_channels % 32 != 0)
@@ -172,7 +181,9 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
 def launch(graph: Graph, job: ConvolutionJob, kernel: GeneratedSource) -> None:
     launching.launch(graph, kernel, list(job.names), [job.result], job.result)
     if job.tail.work:
-        graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+        graph.caveat(
+            "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
+        )
     graph.caveat("products are summed in another order")
 
 
@@ -180,7 +191,12 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> ConvolutionJob:
     """Names that read like the person's code, and a name that nothing else has."""
     names = UniqueNames([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
                    "channels_last", "result", "by_image", "shape"])  # fmt: skip
-    tensors = [facts.x, facts.weight, *([facts.bias] if facts.bias is not None else []), *tail.operands]
+    tensors = [
+        facts.x,
+        facts.weight,
+        *([facts.bias] if facts.bias is not None else []),
+        *tail.operands,
+    ]
     chosen: dict[fx.Node, str] = {}
     for node in dict.fromkeys(tensors):
         chosen[node] = names.fresh(_wish(graph, facts, node))
@@ -197,7 +213,8 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> ConvolutionJob:
 
 
 SIZE_WORDS = ("width", "height", "depth", "out_width", "out_height", "out_depth", "kernel_width",
-              "kernel_height", "kernel_depth", "in_channels", "out_channels", "x_ptr", "phase_width",
+              "kernel_height", "kernel_depth", "in_channels", "out_channels", "x_ptr",
+              "phase_width",
               "phase_height", "phase_depth")  # fmt: skip
 
 
@@ -208,7 +225,9 @@ def _wish(graph: Graph, facts: Conv, node: fx.Node) -> str:
         return node.name if node.op == "placeholder" or node is not facts.x else "x"
     parts = path.split(".")
     own = node in (facts.weight, facts.bias) or len(parts) == 1 or parts[-2].isdigit()
-    return parts[-1] if own or not parts[-1].startswith(("weight", "bias")) else "_".join(parts[-2:])
+    return (
+        parts[-1] if own or not parts[-1].startswith(("weight", "bias")) else "_".join(parts[-2:])
+    )
 
 
 def describe(facts: Conv, tail: Tail) -> str:
@@ -229,7 +248,8 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     nodes: Iterable[str] = [node.name for node in match.nodes[1:]]
     return [
         Proof(claim="zeros surround the input, if anything does", holds=True,
-              because=f"{op_name(facts.node)} pads with zeros; other paddings are nodes of their own"),
+              because=f"{op_name(facts.node)} pads with zeros; other paddings are nodes of "
+                      f"their own"),
         Proof(claim="offsets inside one image fit 32 bits", holds=small_enough(facts),
               because=f"shapes of {facts.x.name} and {facts.node.name}"),
         Proof(claim="nobody else reads what is no longer written", holds=True,

@@ -1,4 +1,5 @@
-"""The launcher of a generated convolution: sizes, allocation, what runs before the kernel and after it."""
+"""The launcher of a generated convolution: sizes, allocation, what runs before the kernel and
+after it."""
 
 from __future__ import annotations
 
@@ -123,11 +124,16 @@ def _docstring(job: ConvolutionJob) -> list[str]:
         lines.append(f"    {name}: {dtype_name(value.dtype)} {text}")
     out = job.result.meta["val"]
     shape = ", ".join(["batch", *map(str, out.shape[1:])])
-    return [*lines, f"    out: {dtype_name(out.dtype)} ({shape}{',' if out.dim() == 1 else ''})", '    """']
+    return [
+        *lines,
+        f"    out: {dtype_name(out.dtype)} ({shape}{',' if out.dim() == 1 else ''})",
+        '    """',
+    ]
 
 
 def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
-    """cuDNN's fastest kernels want the channels of a pixel side by side; a signal is an image of one row."""
+    """cuDNN's fastest kernels want the channels of a pixel side by side; a signal is an image of
+    one row."""
     signal = conv.rank == 1
     form = "torch.channels_last_3d" if conv.rank == 3 else "torch.channels_last"
     row = ".unsqueeze(2)" if signal else ""
@@ -135,7 +141,8 @@ def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
     padding = (0, *conv.before) if signal else conv.before
     name = f"torch.conv{max(2, conv.rank)}d"
     return [
-        f"    channels_last = {form}  # cuDNN's fastest kernels want the channels of a pixel side by side",
+        f"    channels_last = {form}  # cuDNN's fastest kernels want the channels of a pixel side "
+        f"by side",
         f"    convolved = {name}(",
         f"        {x}{row}.contiguous(memory_format=channels_last),",
         f"        {weight}{row}.contiguous(memory_format=channels_last),",
@@ -145,7 +152,8 @@ def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
 
 
 def _out_size(conv: Conv, position: int, size: str) -> str:
-    """The output's size from the input's: one pixel more than the strides that fit behind the filter."""
+    """The output's size from the input's: one pixel more than the strides that fit behind the
+    filter."""
     n, stride = conv.size[position], conv.stride[position]
     if conv.transposed:
         step = conv.phases[position]
@@ -232,7 +240,8 @@ def pack(job: ConvolutionJob, rounds: bool) -> str:
 def _pack_lines(job: ConvolutionJob, weight: str) -> list[str]:
     channels = "in_channels, out_channels" if job.conv.transposed else "in_channels"
     return [
-        f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",
+        f"    packed = torch.empty_like({weight})  # weights may change between calls: packed "
+        f"on each",
         f"    grid = ({source.blocks(f'{weight}.numel()', 1024)},)",
         f"    _{job.name}_pack_kernel[grid](",
         f"        {weight}, packed, {weight}.numel(), {channels}, BLOCK_SIZE=1024, num_warps=4",
@@ -242,7 +251,9 @@ def _pack_lines(job: ConvolutionJob, weight: str) -> list[str]:
 
 def group(text: str) -> str:
     """In parentheses, unless it is one word or already stands in them."""
-    whole = text.startswith("(") and text.endswith(")") and "(" not in text[1:] and ")" not in text[:-1]
+    whole = (
+        text.startswith("(") and text.endswith(")") and "(" not in text[1:] and ")" not in text[:-1]
+    )
     return f"({text})" if " " in text and not whole else text
 
 

@@ -1,10 +1,10 @@
-"""Convolution as a matrix product on tensor cores that gathers its own patches, with the tail in registers.
+"""Convolution as a matrix product on tensor cores that gathers its own patches, with the tail in
+registers.
 
-One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image and never
-writes the convolution's own result. conv_sum.py has the ways to the sum, conv_body.py the tail,
-conv_launch.py the function around the kernel; conv_transposed.py finds inputs and taps of transposed ones,
-which go the way ``taps``. Not covered: gradients.
-"""
+One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image
+and never writes the convolution's own result. conv_sum.py has the ways to the sum, conv_body.py
+the tail, conv_launch.py the function around the kernel; conv_transposed.py finds inputs and taps
+of transposed ones, which go the way ``taps``. Not covered: gradients."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ from kernel_lsp.rewrite.generated import GeneratedSource
 
 
 def emit(job: ConvolutionJob, choice: Mapping[str, Any]) -> GeneratedSource:
-    """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K, num_warps,
-    num_stages."""
+    """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K,
+    num_warps, num_stages."""
     row = job.conv.group_in * job.conv.kernel[-1]
     if choice["way"] == "rows" and row > choice["BLOCK_K"]:
-        raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
+        raise RewriteError(
+            f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}"
+        )
     if job.conv.transposed and choice["way"] != "taps":
-        raise RewriteError(f"a transposed convolution goes no way {choice['way']}", "choose the way taps")
+        raise RewriteError(
+            f"a transposed convolution goes no way {choice['way']}", "choose the way taps"
+        )
     kernel = _ConvolutionKernel(job, choice)
     texts = [kernel.text(), launcher(job, choice, kernel.parts())]
     if kernel.packed:
@@ -84,7 +88,9 @@ class _ConvolutionKernel(SumWriter):
 
     @property
     def blocks(self) -> list[str]:
-        return [name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)]
+        return [
+            name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)
+        ]
 
     def parts(self) -> ConvolutionParts:
         """What the launcher must know; after ``text``."""
@@ -107,14 +113,22 @@ class _ConvolutionKernel(SumWriter):
     def tensors(self) -> list[str]:
         """What the kernel reads, in the launcher's names."""
         if self.library:
-            kept = [node for node in self.job.names if node is self.conv.bias or node in self.tail.operands]
+            kept = [
+                node
+                for node in self.job.names
+                if node is self.conv.bias or node in self.tail.operands
+            ]
             return ["convolved", *dict.fromkeys(self.job.names[node] for node in kept)]
-        named = ["packed" if self.packed and n == self.weight else n for n in self.job.names.values()]
+        named = [
+            "packed" if self.packed and n == self.weight else n for n in self.job.names.values()
+        ]
         return list(dict.fromkeys(named))
 
     def constants(self) -> list[str]:
         """Sizes that the text uses, in the launcher's names."""
-        words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(self.lines)).split())
+        words = set(
+            "".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(self.lines)).split()
+        )
         known = ["in_channels", "out_channels", *self.sizes, *(f"out_{s}" for s in self.sizes),
                  *(f"phase_{s}" for s in self.sizes),
                  *(f"kernel_{s}" for s in self.sizes), "n_pixels"]  # fmt: skip
@@ -122,7 +136,8 @@ class _ConvolutionKernel(SumWriter):
 
     @property
     def stacked(self) -> bool:
-        """All pixels of a window lie in one tile; else the tile is computed for each position in it."""
+        """All pixels of a window lie in one tile; else the tile is computed for each position in
+        it."""
         return self.tail.pool is not None and bool(self.choice.get("whole_windows"))
 
     # --- where the tile lies -------------------------------------------------------------
@@ -131,7 +146,8 @@ class _ConvolutionKernel(SumWriter):
         groups = 1 if self.depthwise or self.library else self.conv.groups
         per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
         self._add(
-            f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)" + (f" * {groups}" if groups > 1 else ""),
+            f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)"
+            + (f" * {groups}" if groups > 1 else ""),
             f"pixel_tiles = tl.cdiv(n_pixels, {self.tile_pixels})",
             *self._tile_lines(),
             "image = (tile // pixel_tiles).to(tl.int64)  # int64: offsets can pass 2**31",
@@ -139,24 +155,29 @@ class _ConvolutionKernel(SumWriter):
         if self.stacked:
             count = self.tail.pool.count if self.tail.pool else 1
             self._add(
-                f"rows = tl.arange(0, BLOCK_PIXELS)  # the {count} pixels of a window are neighbors",
+                f"rows = tl.arange(0, BLOCK_PIXELS)  # the {count} pixels of a window are "
+                f"neighbors",
                 f"pixels = tile % pixel_tiles * ({self.tile_pixels}) + rows // {count}",
                 f"window = rows % {count}",
             )
         else:
             self._add("pixels = tile % pixel_tiles * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)")
-        self._add("pixel_mask = pixels < n_pixels  # the last tile of an image reaches past its end")
+        self._add(
+            "pixel_mask = pixels < n_pixels  # the last tile of an image reaches past its end"
+        )
         if groups > 1:
             self._add(
                 f"group = tl.program_id(0) % channel_tiles // (channel_tiles // {groups})",
                 f"local = tl.program_id(0) % (channel_tiles // {groups}) * BLOCK_CHANNELS"
                 " + tl.arange(0, BLOCK_CHANNELS)",
-                f"channel_mask = local < {per_group}  # as the last tile of a group's channels does",
+                f"channel_mask = local < {per_group}  # as the last tile of a group's "
+                f"channels does",
                 f"channels = group * ({per_group}) + local",
             )
         else:
             self._add(
-                "channels = tl.program_id(0) % channel_tiles * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)",
+                "channels = tl.program_id(0) % channel_tiles * BLOCK_CHANNELS + tl.arange(0, "
+                "BLOCK_CHANNELS)",
                 "channel_mask = channels < out_channels  # as the last tile of channels does",
             )
         if self.library:
@@ -172,10 +193,14 @@ class _ConvolutionKernel(SumWriter):
 
     def _tile_lines(self) -> list[str]:
         if not self.conv.transposed or transposed.count(self.conv) == 1:
-            return ["tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input"]
+            return [
+                "tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share "
+                "the input"
+            ]
         phases = transposed.count(self.conv)
         return [
-            f"phase = tl.program_id(0) // channel_tiles % {phases}  # phases share input and cache lines",
+            f"phase = tl.program_id(0) // channel_tiles % {phases}  # phases share input and "
+            f"cache lines",
             f"tile = tl.program_id(0) // (channel_tiles * {phases})",
         ]
 
@@ -214,7 +239,8 @@ class _ConvolutionKernel(SumWriter):
         else:
             self._add(f"pooled = tl.sum(windows, axis=1) / {float(pool.count)}")
         self._add(
-            f"pixels = tile % pixel_tiles * ({self.tile_pixels}) + tl.arange(0, {self.tile_pixels})",
+            f"pixels = tile % pixel_tiles * ({self.tile_pixels}) + tl.arange(0, "
+            f"{self.tile_pixels})",
             "pixel_mask = pixels < n_pixels",
         )
         lines, result = self.writer.after_pool("pooled", "    ")
@@ -250,7 +276,8 @@ class _ConvolutionKernel(SumWriter):
         name = self._tile_value(indent)
         if pool.kind == "max":
             self._add(
-                f"pooled = tl.maximum(pooled, {name}, propagate_nan=tl.PropagateNan.ALL)", indent=indent
+                f"pooled = tl.maximum(pooled, {name}, propagate_nan=tl.PropagateNan.ALL)",
+                indent=indent,
             )
             value = "pooled"
         else:
@@ -302,24 +329,31 @@ class _ConvolutionKernel(SumWriter):
         if self.conv.transposed:
             size, pixel = group(" * ".join(f"out_{s}" for s in self.sizes)), "place[:, None]"
         if one:
-            self._add(f"tl.store(out_ptr + image * {size} + {pixel}, {name}, mask=pixel_mask[:, None])")
+            self._add(
+                f"tl.store(out_ptr + image * {size} + {pixel}, {name}, mask=pixel_mask[:, None])"
+            )
             return
         name_of = "spot" if self.conv.transposed else "place"
         self._add(
             f"{name_of} = (image * out_channels + channels[None, :]) * {size} + {pixel}",
-            f"tl.store(out_ptr + {name_of}, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
+            f"tl.store(out_ptr + {name_of}, {name}, mask=pixel_mask[:, None] & "
+            f"channel_mask[None, :])",
         )
 
     def _store_partial(self, name: str, kind: str) -> None:
-        """One number for each channel and tile; the launcher combines the tiles in a fixed order."""
+        """One number for each channel and tile; the launcher combines the tiles in a fixed
+        order."""
         if kind in ("amax", "amin"):
-            fill, how = ('-float("inf")', "_nan_max") if kind == "amax" else ('float("inf")', "_nan_min")
+            fill, how = (
+                ('-float("inf")', "_nan_max") if kind == "amax" else ('float("inf")', "_nan_min")
+            )
             text = f"tl.reduce(tl.where(pixel_mask[:, None], {name}, {fill}), 0, {how})"
         else:
             text = f"tl.sum(tl.where(pixel_mask[:, None], {name}, 0.0), axis=0)"
         self._add(
             f"partial = {text}",
-            "tl.store(out_ptr + tile.to(tl.int64) * out_channels + channels, partial, mask=channel_mask)",
+            "tl.store(out_ptr + tile.to(tl.int64) * out_channels + channels, partial, "
+            "mask=channel_mask)",
         )
 
 

@@ -1,9 +1,9 @@
 """Which operations after a convolution can run while its result is still in registers.
 
-A tail is a chain of stages: operations on the tile (pixels x channels), reductions over all channels,
-one pooling over windows that do not overlap, one reduction over all pixels at the very end. Only the last
-result leaves the kernel, so the chain ends before a value that somebody else reads as well.
-"""
+A tail is a chain of stages: operations on the tile (pixels x channels), reductions over all
+channels, one pooling over windows that do not overlap, one reduction over all pixels at the very
+end. Only the last result leaves the kernel, so the chain ends before a value that somebody else
+reads as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv, FusedPool, pool_of
 from kernel_lsp.rewrite.codegen.core.grow import convex
 from kernel_lsp.rewrite.codegen.core.space import shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, argument_nodes, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import (
+    FLOATS,
+    argument_nodes,
+    is_pointwise,
+    op_name,
+)
 from kernel_lsp.rewrite.graph import Graph, argument
 
 CHANNEL = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp", "softmax", "log_softmax")
@@ -56,7 +61,8 @@ class Tail:
 
 
 def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
-    """The longest chain with one result; ``channels``: reductions over channels may be part of it."""
+    """The longest chain with one result; ``channels``: reductions over channels may be part of
+    it."""
     walk = _TailWalk(conv, channels)
     chain: list[fx.Node] = []
     after = False
@@ -72,8 +78,8 @@ def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
 
 
 def _is_closed(graph: Graph, conv: Conv, nodes: list[fx.Node]) -> bool:
-    """Only the last node is read outside, and everything else it needs exists before the convolution's
-    own place in the graph or at least before the last node."""
+    """Only the last node is read outside, and everything else it needs exists before the
+    convolution's own place in the graph or at least before the last node."""
     inside = {conv.node, *nodes}
     private = all(
         not graph.is_output(node) and all(user in inside for user in node.users)
@@ -81,7 +87,12 @@ def _is_closed(graph: Graph, conv: Conv, nodes: list[fx.Node]) -> bool:
         if node is not nodes[-1]
     )
     value = nodes[-1].meta["val"]
-    return private and isinstance(value, torch.Tensor) and value.dtype in FLOATS and convex(graph, inside)
+    return (
+        private
+        and isinstance(value, torch.Tensor)
+        and value.dtype in FLOATS
+        and convex(graph, inside)
+    )
 
 
 class _TailWalk:
@@ -139,7 +150,11 @@ class _TailWalk:
         found, size = pool_of(node), self.sizes[source]
         if self.conv.transposed:  # a tile holds pixels of one phase
             return None
-        if found is None or len(shape_of(source)) != self.conv.rank + 2 or len(found.window) != len(size):
+        if (
+            found is None
+            or len(shape_of(source)) != self.conv.rank + 2
+            or len(found.window) != len(size)
+        ):
             return None
         if self.windows and (source not in self.windows or self.windows[source].kind != found.kind):
             return None
@@ -159,11 +174,19 @@ class _TailWalk:
         if dims == (1,) and op_name(node) in CHANNEL:
             whole = shape[1] == self.conv.out_channels and self.channels and self.conv.groups == 1
             keeps = op_name(node) in ("softmax", "log_softmax") or bool(argument(node, "keepdim"))
-            return self._keep(node, source, "channel") if whole and keeps and _one_result(node) else None
+            return (
+                self._keep(node, source, "channel")
+                if whole and keeps and _one_result(node)
+                else None
+            )
         rest = tuple(range(2, len(shape)))
         if self.conv.transposed:
             return None
-        if op_name(node) in SPATIAL and dims in (rest, (1, *rest)) and shape[1] == self.conv.out_channels:
+        if (
+            op_name(node) in SPATIAL
+            and dims in (rest, (1, *rest))
+            and shape[1] == self.conv.out_channels
+        ):
             return self._keep(node, source, "spatial")
         return None
 
@@ -171,7 +194,11 @@ class _TailWalk:
         """In eval mode it is one scale and one shift for each channel."""
         parts = [argument(node, name) for name in ("weight", "bias", "running_mean", "running_var")]
         live = argument(node, "training") or parts[2] is None
-        if live or sources != [argument(node, "input")] or len(shape_of(node)) != self.conv.rank + 2:
+        if (
+            live
+            or sources != [argument(node, "input")]
+            or len(shape_of(node)) != self.conv.rank + 2
+        ):
             return None
         if shape_of(node)[1] != self.conv.out_channels:
             return None
@@ -236,7 +263,10 @@ def _one_result(node: fx.Node) -> bool:
     """max and min over a dimension: nobody reads the indices."""
     if not isinstance(node.meta["val"], (tuple, list)):
         return True
-    return all(getattr(user.target, "__name__", "") == "getitem" and user.args[1] == 0 for user in node.users)
+    return all(
+        getattr(user.target, "__name__", "") == "getitem" and user.args[1] == 0
+        for user in node.users
+    )
 
 
 def _merge_pools(pools: list[FusedPool]) -> FusedPool | None:

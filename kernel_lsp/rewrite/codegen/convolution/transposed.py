@@ -1,10 +1,11 @@
-"""A transposed convolution inside the kernel of conv.py: which inputs and taps reach a pixel, by phases.
+"""A transposed convolution inside the kernel of conv.py: which inputs and taps reach a pixel, by
+phases.
 
 Output o meets input i and tap k where ``o + padding = i * stride + k * dilation``. Outputs whose
-``(o + padding) % stride`` agree form a phase: the same taps reach all of them, every stride-th of the filter,
-and among them it is a convolution of stride 1 without zeros in between. A program computes pixels of one
-phase. Not covered: dilation along an axis with a stride, groups, pools and sums over pixels in the tail.
-"""
+``(o + padding) % stride`` agree form a phase: the same taps reach all of them, every stride-th of
+the filter, and among them it is a convolution of stride 1 without zeros in between. A program
+computes pixels of one phase. Not covered: dilation along an axis with a stride, groups, pools and
+sums over pixels in the tail."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ def head(conv: Conv, axes: Sequence[str], sizes: Sequence[str]) -> list[str]:
     for position, (axis, size, step) in enumerate(zip(axes, sizes, conv.phases, strict=True)):
         later //= step
         inner = " * ".join(f"phase_{s}" for s in sizes[position + 1 :])
-        spot = f"pixels // ({inner})" if " * " in inner else f"pixels // {inner}" if inner else "pixels"
+        spot = (
+            f"pixels // ({inner})"
+            if " * " in inner
+            else f"pixels // {inner}"
+            if inner
+            else "pixels"
+        )
         lines.append(f"in_{axis} = {spot}" + (f" % phase_{size}" if position else ""))
         if step == 1:
             lines.append(f"out_{axis} = in_{axis}")
@@ -36,7 +43,8 @@ def head(conv: Conv, axes: Sequence[str], sizes: Sequence[str]) -> list[str]:
         padding = f" + {conv.before[position]}" if conv.before[position] else ""
         lines += [
             f"shift_{axis} = {own}{padding}",
-            f"first_{axis} = shift_{axis} % {step}  # the taps of this phase are first, first + {step}, ...",
+            f"first_{axis} = shift_{axis} % {step}  # the taps of this phase are first, first + "
+            f"{step}, ...",
             f"taps_{axis} = ({conv.kernel[position] + step - 1} - first_{axis}) // {step}",
             f"out_{axis} = in_{axis} * {step} + ({own})",
         ]
@@ -45,7 +53,11 @@ def head(conv: Conv, axes: Sequence[str], sizes: Sequence[str]) -> list[str]:
         for axis, size, out, step in zip(axes, sizes, conv.out, conv.phases, strict=True)
         if out % step
     ]
-    lines += ["# Some phases are shorter.", f"pixel_mask = pixel_mask & {' & '.join(cut)}"] if cut else []
+    lines += (
+        ["# Some phases are shorter.", f"pixel_mask = pixel_mask & {' & '.join(cut)}"]
+        if cut
+        else []
+    )
     return [*lines, f"place = {_flat(axes, sizes)}  # in the result"]
 
 
@@ -60,7 +72,8 @@ def _flat(axes: Sequence[str], sizes: Sequence[str]) -> str:
 
 
 def steps(conv: Conv, axes: Sequence[str]) -> tuple[str, list[str]]:
-    """How many taps a phase has, as source; and for ``step`` the lines that find the tap and its inputs."""
+    """How many taps a phase has, as source; and for ``step`` the lines that find the tap and its
+    inputs."""
     counts = [
         f"taps_{axis}" if step > 1 else str(kernel)
         for axis, step, kernel in zip(axes, conv.phases, conv.kernel, strict=True)
@@ -75,7 +88,8 @@ def steps(conv: Conv, axes: Sequence[str]) -> tuple[str, list[str]]:
         lead = f"shift_{axis} // {step}" if step > 1 else str(conv.before[position])
         lines += [
             f"turn_{axis} = {turn}",
-            f"{axis} = (in_{axis} + {lead} - turn_{axis}{f' * {stretch}' if stretch > 1 else ''})[None, :]",
+            f"{axis} = (in_{axis} + {lead} - "
+            f"turn_{axis}{f' * {stretch}' if stretch > 1 else ''})[None, :]",
         ]
         tap = f"(first_{axis} + turn_{axis} * {step})" if step > 1 else f"turn_{axis}"
         inner = math.prod(conv.kernel[position + 1 :])

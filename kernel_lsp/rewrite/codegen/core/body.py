@@ -133,14 +133,17 @@ class Body:
         return self.define(value.hint or value.op, expression)
 
     def _render(self, value: Value) -> str:
-        """The operation on its arguments; inlined ones get a name where they would be repeated or long."""
+        """The operation on its arguments; inlined ones get a name where they would be repeated or
+        long."""
         for arg in value.values:
             if arg.inline and not self._stays_readable(value, arg):
                 self.known[arg] = self.define(arg.hint or arg.op, bare(self.known[arg]))
         return str(RENDER[value.op](*[self.text(arg) for arg in value.args]))
 
     def _stays_readable(self, value: Value, arg: Value) -> bool:
-        marked = RENDER[value.op](*["\0" if item is arg else self.text(item) for item in value.args])
+        marked = RENDER[value.op](
+            *["\0" if item is arg else self.text(item) for item in value.args]
+        )
         return str(marked).count("\0") == 1 and len(marked) + len(self.known[arg]) <= MOST_INLINE
 
 

@@ -1,8 +1,8 @@
-"""Pointwise neighbors of an operation that has a kernel of its own: a scan, a pool, attention scores.
+"""Pointwise neighbors of an operation that has a kernel of its own: a scan, a pool, attention
+scores.
 
-`after` and `before` find them, `PointwiseChain` turns them into values of the expression IR. The kernel's own
-generator says where an operand lies (`locate`) and renders its loads.
-"""
+`after` and `before` find them, `PointwiseChain` turns them into values of the expression IR. The
+kernel's own generator says where an operand lies (`locate`) and renders its loads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def after(graph: Graph, seed: fx.Node, locate: Locate) -> list[fx.Node]:
     return _single_result(graph, inside, seed)
 
 
-def _joins(graph: Graph, node: fx.Node, inside: set[fx.Node], shape: Sequence[int], locate: Locate) -> bool:
+def _joins(
+    graph: Graph, node: fx.Node, inside: set[fx.Node], shape: Sequence[int], locate: Locate
+) -> bool:
     if not fuses(node, shape) or not node.meta["val"].dtype.is_floating_point:
         return False
     others = [arg for _, arg in argument_nodes(node) if arg not in inside]
@@ -75,13 +77,18 @@ def _single_result(graph: Graph, inside: set[fx.Node], seed: fx.Node) -> list[fx
     return order[1:]
 
 
-def before(graph: Graph, root: fx.Node, readers: Iterable[fx.Node], locate: Locate) -> list[fx.Node]:
-    """Pointwise producers of ``root``, itself included, that only ``readers`` and they themselves read."""
+def before(
+    graph: Graph, root: fx.Node, readers: Iterable[fx.Node], locate: Locate
+) -> list[fx.Node]:
+    """Pointwise producers of ``root``, itself included, that only ``readers`` and they themselves
+    read."""
     shape = root.meta["val"].shape
     banned: set[fx.Node] = set()
     while True:
         group = _producers(graph, root, set(readers), shape, banned)
-        odd = {n for n in group for _, a in argument_nodes(n) if a not in group and locate(a) is None}
+        odd = {
+            n for n in group for _, a in argument_nodes(n) if a not in group and locate(a) is None
+        }
         if not odd:
             return graph.ordered(group)
         banned |= odd
@@ -153,7 +160,9 @@ class PointwiseChain:
 
     def value(self, node: fx.Node) -> Any:
         if node not in self.known:
-            self.known[node] = self._named(node) if node in self.inside else load(self.operand(node))
+            self.known[node] = (
+                self._named(node) if node in self.inside else load(self.operand(node))
+            )
         return self.known[node]
 
     def _named(self, node: fx.Node) -> Any:
@@ -169,7 +178,9 @@ class PointwiseChain:
             if axes is None:
                 raise Unsupported(f"{node.name} cannot be addressed")
             dtype = dtype_name(node.meta["val"].dtype)
-            self.operands[node] = Operand(name=self.names.fresh(self._name(node)), dtype=dtype, axes=axes)
+            self.operands[node] = Operand(
+                name=self.names.fresh(self._name(node)), dtype=dtype, axes=axes
+            )
         return self.operands[node]
 
     def _name(self, node: fx.Node) -> str:

@@ -1,4 +1,5 @@
-"""What a fused kernel saves, from bytes and launches, on top of :mod:`kernel_lsp.rewrite.cost.operations`.
+"""What a fused kernel saves, from bytes and launches, on top of
+:mod:`kernel_lsp.rewrite.cost.operations`.
 
 Only ranks sites and keeps hopeless ones silent; the judge measures before anything is offered.
 """
@@ -21,11 +22,13 @@ from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.graph import Graph, argument
 
 LONG_ROW = 2048
-"""Elements from which a softmax of torch is taken to walk a row more than once; measured: 8192, 50000."""
+"""Elements from which a softmax of torch is taken to walk a row more than once; measured: 8192,
+50000."""
 TRITON_OVERHEAD_S = 12e-6
 """Assumed, not measured: Triton's launcher is Python, taken as twice an eager launch."""
 AUTOGRAD_OVERHEAD_S = 25e-6
-"""Assumed, not measured: torch.autograd.Function runs Python in both directions, eager's nodes do not."""
+"""Assumed, not measured: torch.autograd.Function runs Python in both directions, eager's nodes do
+not."""
 
 SHORT = ("smooth_l1_loss", "binary_cross_entropy")
 """Losses of one kernel and a mean."""
@@ -50,13 +53,14 @@ COMPOSITE = {
 
 
 LONG_ROWS, ACROSS = (3.0, 1), (8.0, 1)
-"""A softmax of torch over long rows (H200: 0.143 ms where bytes take 0.062, 4096 x 8192), and over another
-dimension than the last (4.985 ms there; less for few channels, so counted with caution)."""
+"""A softmax of torch over long rows (H200: 0.143 ms where bytes take 0.062, 4096 x 8192), and over
+another dimension than the last (4.985 ms there; less for few channels, so counted with
+caution)."""
 
 
 ROW_BLOCKS = REFERENCE.processors
-"""Multiprocessors of an H200. Eager gives each row of a layer norm, each group of a group norm, to one block,
-and fewer rows leave the others idle."""
+"""Multiprocessors of an H200. Eager gives each row of a layer norm, each group of a group norm, to
+one block, and fewer rows leave the others idle."""
 MOST_IDLE = 16.0
 """Times slower that idle multiprocessors are taken to make it; assumed, not measured."""
 
@@ -109,15 +113,18 @@ def fused_seconds(graph: Graph, lowered: LoweredRegion, launches: int, passes: f
 
 
 def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
-    return sum(bytes_of(node) for node in nodes) / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return (
+        sum(bytes_of(node) for node in nodes) / rates(graph).bytes_per_s
+        + launches * TRITON_OVERHEAD_S
+    )
 
 
 BACKWARD = {
     **dict.fromkeys(("add", "sub", "rsub", "sum", "mean", "neg", "to", "_to_copy", "dropout"), 0.5),
     **dict.fromkeys(("mul", "div", "layer_norm", "group_norm", "instance_norm", "rms_norm"), 2.0),
 }
-"""Time of an operation's backward over its forward's, by what it moves; 1.5 (gradient and saved tensor in,
-gradient out) for the others."""
+"""Time of an operation's backward over its forward's, by what it moves; 1.5 (gradient and saved
+tensor in, gradient out) for the others."""
 
 
 def trained_seconds(graph: Graph, node: fx.Node) -> float:
@@ -131,7 +138,9 @@ def trained_benefit(graph: Graph, nodes: Sequence[fx.Node], ours_s: float, least
     ours_s += AUTOGRAD_OVERHEAD_S
     if ours_s > eager_s * (1.0 - least):
         return 0.0
-    return round((eager_s - ours_s) / max(sum(trained_seconds(graph, n) for n in graph.nodes), eager_s), 4)
+    return round(
+        (eager_s - ours_s) / max(sum(trained_seconds(graph, n) for n in graph.nodes), eager_s), 4
+    )
 
 
 def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -> float:

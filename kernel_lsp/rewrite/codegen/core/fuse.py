@@ -48,14 +48,18 @@ def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -
 
 def norm_matches(graph: Graph) -> list[GraphMatch]:
     """Library norms, and RMS norm written by hand: a mean of squares that scales its own input."""
-    hand = [match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)]
+    hand = [
+        match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)
+    ]
     return [*reduction_matches(graph, NORMS), *hand]
 
 
 def is_rms(graph: Graph, match: GraphMatch) -> bool:
     """A mean of squares that scales its own input."""
     names = {op_name(node) for node in match.nodes}
-    full = any(tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match))
+    full = any(
+        tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match)
+    )
     return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
 
 
@@ -66,7 +70,9 @@ def _scalings(graph: Graph, match: GraphMatch) -> list[tuple[fx.Node, fx.Node]]:
         for node in match.nodes
         if op_name(node) in ("mul", "div")
         and len(node.all_input_nodes) == 2
-        and any(op_name(arg) in ("rsqrt", "sqrt", "pow", "reciprocal") for arg in node.all_input_nodes)
+        and any(
+            op_name(arg) in ("rsqrt", "sqrt", "pow", "reciprocal") for arg in node.all_input_nodes
+        )
     ]
 
 
@@ -90,13 +96,16 @@ def _restore_glu(graph: Graph, match: GraphMatch, parts: dict[str, str]) -> Grap
     names = dict.fromkeys(parts.get(node.name, node.name) for node in match.nodes)
     nodes = tuple(graph.named(name) for name in names)
     gates = [name for name in names if name in parts.values()]
-    return replace(match, nodes=nodes, label=graph.label(*nodes), data={**match.data, "gates": gates})
+    return replace(
+        match, nodes=nodes, label=graph.label(*nodes), data={**match.data, "gates": gates}
+    )
 
 
 def match_of(
     graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
 ) -> GraphMatch | None:
-    """None when the group cannot be generated or placed. A kernel that would not pay has benefit 0."""
+    """None when the group cannot be generated or placed. A kernel that would not pay has benefit
+    0."""
     try:
         return demanded_match(graph, nodes, space, alone=alone)
     except Unsupported:
@@ -111,7 +120,9 @@ def demanded_match(
     if not nodes or (len(real) < 2 and not alone):
         return None
     lowered = lower(graph, nodes, space, "fused", any_layout=True)
-    if graph.gradients and lowered.order[-1:] == (0,):  # the batch: its sums are made within one block
+    if graph.gradients and lowered.order[-1:] == (
+        0,
+    ):  # the batch: its sums are made within one block
         raise Unsupported("its backward would sum over a transposed batch")
     if not lowered.inputs or not lowered.outputs:
         return None
@@ -128,11 +139,16 @@ def demanded_match(
     return GraphMatch(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
-        summary=f"fuse {_words(real)} into {'one kernel' if template.launches == 1 else 'two kernels'}",
+        summary=f"fuse {_words(real)} into "
+        f"{'one kernel' if template.launches == 1 else 'two kernels'}",
         benefit=saved,
         plain=False,
         differentiable=True,
-        data={"nodes": [node.name for node in nodes], "space": space, "parameters": template.parameters},
+        data={
+            "nodes": [node.name for node in nodes],
+            "space": space,
+            "parameters": template.parameters,
+        },
     )
 
 
@@ -165,7 +181,9 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
     if checked:
         graph.caveat("a probability outside of 0 to 1 gives NaN instead of an error")
-    graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+    graph.caveat(
+        "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
+    )
 
 
 def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:
@@ -181,20 +199,30 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
             holds=True,
             because=f"shapes and schemas of {names}",
         ),
-        Proof(claim="no path leaves the group and returns", holds=True, because="the graph's edges"),
+        Proof(
+            claim="no path leaves the group and returns", holds=True, because="the graph's edges"
+        ),
         Proof(claim="no gradient is lost", holds=True, because=GRADIENTS[graph.gradients]),
     ]
 
 
 def _generate_named(
-    graph: Graph, nodes: list[fx.Node], space: RegionShape, template: Template, choice: dict[str, Any]
+    graph: Graph,
+    nodes: list[fx.Node],
+    space: RegionShape,
+    template: Template,
+    choice: dict[str, Any],
 ) -> GeneratedSource:
     summary = f"{_words([n for n in nodes if not is_identity(n)])[:80]} in one pass.".capitalize()
 
     def make(name: str) -> GeneratedSource:
         spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
         kernel = emit(spoken.region, template, choice, summary)
-        return training.with_backward(graph, nodes, spoken, space, kernel) if graph.gradients else kernel
+        return (
+            training.with_backward(graph, nodes, spoken, space, kernel)
+            if graph.gradients
+            else kernel
+        )
 
     return launching.make_named(graph, _name(nodes), make)
 

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.lower import is_identity, output_nodes, squeezed_nodes
-from kernel_lsp.rewrite.codegen.core.space import LOSSES, NORMS, SOFTMAX, RegionShape, shape_of, space_of
+from kernel_lsp.rewrite.codegen.core.space import (
+    LOSSES,
+    NORMS,
+    SOFTMAX,
+    RegionShape,
+    shape_of,
+    space_of,
+)
 from kernel_lsp.rewrite.codegen.pointwise.channelwise import is_channelwise
 from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -19,7 +26,9 @@ MAX_NODES = 40
 """A kernel with more lines is no longer read by anybody, and starts to spill registers."""
 
 
-def grow(graph: Graph, seed: fx.Node, space: RegionShape, taken: Iterable[fx.Node] = ()) -> list[fx.Node]:
+def grow(
+    graph: Graph, seed: fx.Node, space: RegionShape, taken: Iterable[fx.Node] = ()
+) -> list[fx.Node]:
     """The group around a seed, in graph order."""
     group, closed = {seed}, set(taken)
     changed = True
@@ -72,14 +81,18 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
     return _shape_fits(graph, node, group, space, producer)
 
 
-def _shape_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape, producer: bool) -> bool:
+def _shape_fits(
+    graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape, producer: bool
+) -> bool:
     shape = shape_of(node)
     if not producer:
         squeezed = node in squeezed_nodes(graph.ordered({*group, node}), space)
         return shape == (_squeezed_shape(space) if squeezed else space.sizes) or (
             not squeezed and bool(space.reduced) and shape == _kept_shape(space)
         )
-    if any(user in squeezed_nodes(graph.ordered(group), space) for user in node.users if user in group):
+    if any(
+        user in squeezed_nodes(graph.ordered(group), space) for user in node.users if user in group
+    ):
         return _feeds_reduction(node, group) and shape == space.sizes
     if shape == space.sizes:
         return True
@@ -117,7 +130,8 @@ def _squeezed_shape(space: RegionShape) -> tuple[int, ...]:
 
 
 def _trim(graph: Graph, group: set[fx.Node], space: RegionShape) -> list[fx.Node]:
-    """Drop results that are no work (a dropout in eval mode) or of a shape that cannot be stored."""
+    """Drop results that are no work (a dropout in eval mode) or of a shape that cannot be
+    stored."""
     while True:
         nodes = graph.ordered(group)
         bad = [n for n in output_nodes(graph, nodes) if is_identity(n) or not _storable(n, space)]
@@ -155,13 +169,15 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], RegionShape]]:
 
 
 def _drop_expansions(nodes: list[fx.Node], space: RegionShape) -> list[fx.Node]:
-    """Without what expands a tensor along a dimension that no other operand has: the kernel reads the
-    expanded tensor, and its sizes there."""
+    """Without what expands a tensor along a dimension that no other operand has: the kernel reads
+    the expanded tensor, and its sizes there."""
     inside = set(nodes)
     outside = {arg for node in nodes for _, arg in argument_nodes(node) if arg not in inside}
     if all(any(_size_at(arg, axis) == size for arg in outside) for axis, size in _wide(space)):
         return nodes
-    return [n for n in nodes if op_name(n) not in ("expand", "broadcast_part") or n.args[0] in inside]
+    return [
+        n for n in nodes if op_name(n) not in ("expand", "broadcast_part") or n.args[0] in inside
+    ]
 
 
 def _wide(space: RegionShape) -> list[tuple[int, int]]:

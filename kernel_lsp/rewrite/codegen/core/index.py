@@ -31,7 +31,9 @@ def offset(operand: Operand, dims: Sequence[Dim], spaces: Sequence[IndexSpace]) 
 
 def sizes_in(text: str, dims: Sequence[Dim]) -> list[str]:
     """The names of dimensions that occur in the source text, in order of the dimensions."""
-    words = set(text.replace("(", " ").replace(")", " ").replace(",", " ").replace(":", " ").split())
+    words = set(
+        text.replace("(", " ").replace(")", " ").replace(",", " ").replace(":", " ").split()
+    )
     return [dim.name for dim in dims if dim.name in words]
 
 
@@ -43,7 +45,8 @@ def product(axes: Sequence[int], dims: Sequence[Dim]) -> str:
 def _runs(
     axes: tuple[int, ...], spaces: Sequence[IndexSpace]
 ) -> Iterator[tuple[IndexSpace, tuple[int, ...]]]:
-    """Split an operand's axes where a neighbor belongs to another space or is not adjacent there."""
+    """Split an operand's axes where a neighbor belongs to another space or is not adjacent
+    there."""
     run: list[int] = []
     for axis in axes:
         if run and not any(_adjacent(space, run[-1], axis) for space in spaces):

@@ -36,8 +36,8 @@ class Operand:
     axes: tuple[int, ...]
     """Ascending indices of the dimensions where it varies; empty for one element."""
     inner: int | None = None
-    """Of one that varies along all dimensions and is not contiguous: where its elements lie closest.
-    flat.py and tiled.py read it by its strides, other kernels read a copy."""
+    """Of one that varies along all dimensions and is not contiguous: where its elements lie
+    closest. flat.py and tiled.py read it by its strides, other kernels read a copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -53,7 +53,8 @@ class Value:
     hint: str | None = None
     """Name that a reader would expect for it."""
     inline: bool = False
-    """Its only reader is the rest of the same statement: written there, where that stays readable."""
+    """Its only reader is the rest of the same statement: written there, where that stays
+    readable."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -71,8 +72,8 @@ class Output:
     """Python expression of its shape in the launcher, e.g. ``x.shape``."""
     rowwise: bool = False
     columns: bool = False
-    """Reduced over all rows, to one element for each point of a row: only persistent.py and matmul_rows.py
-    make these."""
+    """Reduced over all rows, to one element for each point of a row: only persistent.py and
+    matmul_rows.py make these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -121,10 +122,14 @@ def topological(roots: Iterable[Value]) -> Iterator[Value]:
 
 
 def load(operand: Operand, *, rowwise: bool = False) -> Value:
-    return Value(op="load", dtype=operand.dtype, operand=operand, rowwise=rowwise, hint=operand.name)
+    return Value(
+        op="load", dtype=operand.dtype, operand=operand, rowwise=rowwise, hint=operand.name
+    )
 
 
-def apply(op: str, *args: Value | Scalar | None, dtype: str = "float32", hint: str | None = None) -> Value:
+def apply(
+    op: str, *args: Value | Scalar | None, dtype: str = "float32", hint: str | None = None
+) -> Value:
     """A pointwise operation; rowwise when all of its arguments are."""
     values = [arg for arg in args if isinstance(arg, Value)]
     return Value(op=op, args=args, dtype=dtype, rowwise=all(v.rowwise for v in values), hint=hint)

@@ -1,10 +1,10 @@
-"""The launch of a generated kernel in the graph: what it is called, where it stands, what it replaces.
+"""The launch of a generated kernel in the graph: what it is called, where it stands, what it
+replaces.
 
-`unique_name` and `make_named` choose the launcher's name, `place` the spot, `results` and `launch` insert it.
-Results are written contiguous, over the nodes' dimensions or over these in another order.
-Not covered: launches whose results replace something else than whole nodes (recurrence.py), or are not
-contiguous (attention_fuse.py).
-"""
+`unique_name` and `make_named` choose the launcher's name, `place` the spot, `results` and `launch`
+insert it. Results are written contiguous, over the nodes' dimensions or over these in another
+order. Not covered: launches whose results replace something else than whole nodes (recurrence.py),
+or are not contiguous (attention_fuse.py)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def unique_name(graph: Graph, wish: str) -> str:
 
 
 def make_named(graph: Graph, wish: str, make: Callable[[str], GeneratedSource]) -> GeneratedSource:
-    """What ``make`` makes under a name that nothing else has; equal source under one name is shared on
-    purpose."""
+    """What ``make`` makes under a name that nothing else has; equal source under one name is
+    shared on purpose."""
     taken = {kernel.name: kernel for kernel in graph.generated}
     name, count = wish, 1
     while True:
@@ -45,8 +45,8 @@ def make_named(graph: Graph, wish: str, make: Callable[[str], GeneratedSource]) 
 def place(
     graph: Graph, nodes: Collection[fx.Node], outputs: Sequence[fx.Node], inputs: Sequence[fx.Node]
 ) -> fx.Node | None:
-    """What the launch stands before: the first reader of a result outside of ``nodes``. None when an input
-    does not exist by then."""
+    """What the launch stands before: the first reader of a result outside of ``nodes``. None when
+    an input does not exist by then."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     inside = set(nodes)
     readers = [user for node in outputs for user in node.users if user not in inside]
@@ -90,7 +90,9 @@ def results(
     call = graph.call_generated(  # a name of its own: the launcher's would hide the launcher
         kernel, inputs, like=tuple(values), before=before, name="results"
     )
-    return [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
+    return [
+        graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))
+    ]
 
 
 def _contiguous(value: Any, order: Sequence[int]) -> Any:

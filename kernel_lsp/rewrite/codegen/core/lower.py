@@ -56,15 +56,22 @@ NUMBER = RegionShape(sizes=(1,))
 
 
 def lower(
-    graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, name: str, *, any_layout: bool = False
+    graph: Graph,
+    nodes: Sequence[fx.Node],
+    space: RegionShape,
+    name: str,
+    *,
+    any_layout: bool = False,
 ) -> LoweredRegion:
-    """``any_layout``: a pointwise region may follow transposed results and read operands by their strides.
-    Raises Unsupported when the nodes do not fit the space."""
+    """``any_layout``: a pointwise region may follow transposed results and read operands by their
+    strides. Raises Unsupported when the nodes do not fit the space."""
     return _RegionLowering(graph, nodes, space, any_layout and not space.reduced).run(name)
 
 
 class _RegionLowering:
-    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, any_layout: bool) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, any_layout: bool
+    ) -> None:
         self.graph, self.nodes, self.any_layout = graph, list(nodes), any_layout
         self.space = space if space.sizes else NUMBER
         self.order = self._order()
@@ -110,14 +117,23 @@ class _RegionLowering:
                 )
             )
         order = tuple(self.operands.values())
-        region = Region(name=name, dims=self.dims, outputs=tuple(made), reduced=self._reduced(), order=order)
+        region = Region(
+            name=name, dims=self.dims, outputs=tuple(made), reduced=self._reduced(), order=order
+        )
         by_operand = {operand: key[0] for key, operand in self.operands.items()}
         inputs = tuple(by_operand[operand] for operand in region.operands)
-        values = {k: v for k, v in self.values.items() if isinstance(k, fx.Node) and isinstance(v, Value)}
+        values = {
+            k: v for k, v in self.values.items() if isinstance(k, fx.Node) and isinstance(v, Value)
+        }
         views = {wide.node: wide.view for wide in self.wide.values() if wide.view}
         turned = () if list(self.order) == sorted(self.order) else self.order
         return LoweredRegion(
-            region=region, inputs=inputs, outputs=tuple(outputs), values=values, views=views, order=turned
+            region=region,
+            inputs=inputs,
+            outputs=tuple(outputs),
+            values=values,
+            views=views,
+            order=turned,
         )
 
     def _order(self) -> tuple[int, ...]:
@@ -181,7 +197,10 @@ class _RegionLowering:
         elif user in self.squeezed and space_of(user) is None:
             full = list(space.reduced)
             kept = len(space.sizes) - len(full)
-            sizes, index = (1,) * (kept - len(sizes)) + sizes, [*[None] * (kept - len(index)), *index]
+            sizes, index = (
+                (1,) * (kept - len(sizes)) + sizes,
+                [*[None] * (kept - len(index)), *index],
+            )
             at = full[0] if full else 0
             sizes = (*sizes[:at], *(1,) * len(full), *sizes[at:])
             index = [*index[:at], *(None,) * len(full), *index[at:]]
@@ -193,7 +212,10 @@ class _RegionLowering:
             many = sizes[1] != 1
             per_group = space.expanded[2]
             split = (space.groups, per_group) if many else (1, 1)
-            sizes, index = (sizes[0], *split, *sizes[2:]), [index[0], index[1], index[1], *index[2:]]
+            sizes, index = (
+                (sizes[0], *split, *sizes[2:]),
+                [index[0], index[1], index[1], *index[2:]],
+            )
         if any(n not in (1, whole) for n, whole in zip(sizes, space.expanded, strict=True)):
             raise Unsupported(f"{node.name} does not broadcast to the region")
         return self._turned(Wide(node=node, sizes=sizes, index=tuple(index)))
@@ -220,7 +242,9 @@ class _RegionLowering:
                 groups[-1].append(axis)
             else:
                 groups.append([axis])
-        if self.space.reduced and not any(axis in self.space.reduced for group in groups for axis in group):
+        if self.space.reduced and not any(
+            axis in self.space.reduced for group in groups for axis in group
+        ):
             raise Unsupported("a reduction over one element")
         return groups or [[0]]
 
@@ -229,7 +253,8 @@ class _RegionLowering:
         if (left in reduced) != (right in reduced):
             return False
         return all(
-            (wide.sizes[left] != 1) == (wide.sizes[right] != 1) and self._mergeable(wide, left, right)
+            (wide.sizes[left] != 1) == (wide.sizes[right] != 1)
+            and self._mergeable(wide, left, right)
             for wide in self.wide.values()
         )
 
@@ -255,7 +280,9 @@ class _RegionLowering:
             dtype, inner = dtype_name(node.meta["val"].dtype), None
             if len(axes) == len(self.groups) and not wide.value.is_contiguous():
                 if not self.any_layout:
-                    raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
+                    raise Unsupported(
+                        f"{node.name} is not contiguous: copying it first would cost a pass"
+                    )
                 steps = [wide.value.stride(wide.index[group[-1]]) for group in self.groups]
                 inner = min(reversed(range(len(steps))), key=lambda axis: steps[axis])
             found[key] = Operand(name=named[node], dtype=dtype, axes=axes, inner=inner)
@@ -272,7 +299,11 @@ class _RegionLowering:
         """A part of a chunk by its number, a transposed tensor by its own name."""
         if is_op(node, *strides.TRANSPOSES):
             node = node.args[0]
-        return f"{op_name(node.args[0])}_{node.args[1]}" if node.target is operator.getitem else node.name
+        return (
+            f"{op_name(node.args[0])}_{node.args[1]}"
+            if node.target is operator.getitem
+            else node.name
+        )
 
     def _is_row(self, node: fx.Node) -> bool:
         if not self.space.reduced:
@@ -281,7 +312,8 @@ class _RegionLowering:
 
 
 def squeezed_nodes(nodes: Sequence[fx.Node], space: RegionShape) -> set[fx.Node]:
-    """Nodes whose shape lacks the reduced dimensions (reductions with keepdim=False and their users)."""
+    """Nodes whose shape lacks the reduced dimensions (reductions with keepdim=False and their
+    users)."""
     found: set[fx.Node] = set()
     inside = set(nodes)
     for node in nodes:

@@ -102,7 +102,8 @@ def helpers_for(text: str) -> list[str]:
 
 
 def atom(text: str) -> str:
-    """The text, in parentheses unless it is a name, a number or a call, or stands in parentheses already."""
+    """The text, in parentheses unless it is a name, a number or a call, or stands in parentheses
+    already."""
     return text if _is_whole(text) else f"({text})"
 
 
@@ -119,7 +120,8 @@ def _is_balanced(text: str) -> bool:
 
 
 def _is_whole(text: str) -> bool:
-    """Binds tighter than any operator: nothing stands outside of brackets but letters, digits and dots."""
+    """Binds tighter than any operator: nothing stands outside of brackets but letters, digits and
+    dots."""
     depth, text = 0, re.sub(r"(?<=\d)e-(?=\d)", "e", text)  # 1e-05 is one number
     for char, after in zip(text, [*text[1:], ""], strict=True):
         depth += (char in "([") - (char in ")]")
@@ -222,9 +224,12 @@ RENDER: dict[str, Render] = {
     "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
     # 0 where x is, whatever the logarithm says, but for a NaN
     "xlogy": lambda x, y: f"tl.where(({x} == 0.0) & ({y} == {y}), 0.0, {x} * tl.log({y}))",
-    # A logarithm of its own for each side; its gradient is torch's, not that of the clamped logarithms.
+    # A logarithm of its own for each side; its gradient is torch's, not that of the clamped
+    # logarithms.
     "bce": lambda x, y, low, rest: f"({y} - 1.0) * {rest} - {y} * {low}",
-    "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
+    "sign": lambda x: (
+        f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))"
+    ),  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",
     "to_int64": lambda x: f"{x}.to(tl.int64)",
@@ -235,8 +240,8 @@ RENDER: dict[str, Render] = {
 
 
 def _div(a: str, b: str) -> str:
-    """By a constant as eager does on CUDA, which multiplies by the reciprocal: Triton's own division is off
-    by two units in the last place, and large logits feel that."""
+    """By a constant as eager does on CUDA, which multiplies by the reciprocal: Triton's own
+    division is off by two units in the last place, and large logits feel that."""
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", b) and 1e-30 < abs(float(b)) < 1e30:
         return f"{atom(a)} * (1.0 / {b})"
     return f"{atom(a)} / {atom(b)}"

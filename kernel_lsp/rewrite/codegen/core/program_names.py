@@ -1,9 +1,9 @@
-"""A kernel in the person's own words: their variable names, and one statement where they wrote one.
+"""A kernel in the person's own words: their variable names, and one statement where they wrote
+one.
 
-Values that a statement of theirs was assigned to get its name; a value that only the rest of the same
-statement reads is marked to be written inside of it. Changes no operation and no order of operations.
-Not covered: what the emitters themselves add (indices, masks, lanes).
-"""
+Values that a statement of theirs was assigned to get its name; a value that only the rest of the
+same statement reads is marked to be written inside of it. Changes no operation and no order of
+operations. Not covered: what the emitters themselves add (indices, masks, lanes)."""
 
 from __future__ import annotations
 
@@ -60,4 +60,6 @@ def _continues(
     if reader is None or reader not in made or value.op not in RENDER or reader.op not in RENDER:
         return False
     own = statements.key(made[value])
-    return own is not None and own == statements.key(made[reader]) and value.rowwise == reader.rowwise
+    return (
+        own is not None and own == statements.key(made[reader]) and value.rowwise == reader.rowwise
+    )

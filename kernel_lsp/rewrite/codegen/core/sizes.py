@@ -22,7 +22,8 @@ class Wide:
     sizes: tuple[int, ...]
     """Sizes aligned with the expanded space: 1 where it is broadcast."""
     index: tuple[int | None, ...]
-    """For each dimension of the space, that of what the launcher gets; None when it has none there."""
+    """For each dimension of the space, that of what the launcher gets; None when it has none
+    there."""
     view: tuple[int, ...] = ()
     """How its dimensions are permuted before the launcher gets it; empty for not at all."""
 
@@ -65,9 +66,11 @@ class Sizes:
         reduced, count = set(self.reduced), len(self.groups)
         rows = [i for i in range(count) if i not in reduced]
         if not reduced:
-            return {1: ["n_cols"], 2: ["n_rows", "n_cols"], 3: ["n_outer", "n_channels", "n_inner"]}.get(
-                count, [f"size_{i}" for i in range(count)]
-            )
+            return {
+                1: ["n_cols"],
+                2: ["n_rows", "n_cols"],
+                3: ["n_outer", "n_channels", "n_inner"],
+            }.get(count, [f"size_{i}" for i in range(count)])
         names = [""] * count
         for kind, axes in (("rows", rows), ("cols", sorted(reduced))):
             for position, axis in enumerate(axes):
@@ -84,7 +87,9 @@ class Sizes:
         return names
 
     def _size_source(self, group: Sequence[int]) -> str:
-        full = [w for w in self.wide if all(n == m for n, m in zip(w.sizes, self.sizes, strict=True))]
+        full = [
+            w for w in self.wide if all(n == m for n, m in zip(w.sizes, self.sizes, strict=True))
+        ]
         varying = [w for w in self.wide if all(w.sizes[axis] == self.sizes[axis] for axis in group)]
         several = [axis for axis, size in enumerate(self.sizes) if size != 1]
         if full and list(group) == (several or [0]):  # a number may have no dimension to ask for
@@ -98,7 +103,9 @@ class Sizes:
             parts[self._axis_source(wide, axis)] = None
         split = [axis for axis in group if axis in (1, 2)]
         if self.space.groups is not None and len(split) == 2:  # groups * (channels // groups)
-            parts = {p: None for p in parts if "groups" not in p and "//" not in p and not p.isdigit()}
+            parts = {
+                p: None for p in parts if "groups" not in p and "//" not in p and not p.isdigit()
+            }
             wide = next(iter([*full, *varying]))
             parts = {f"{self.names[wide.node]}.shape[{wide.index[1]}]": None, **parts}
             if group[0] == 0:
@@ -125,13 +132,17 @@ class Sizes:
         for wide in sorted(alike, key=self._is_strided) if math.prod(shape) > 1 else ():
             return f"{self.names[wide.node]}.{'size()' if self._is_strided(wide) else 'shape'}"
         for wide in self.wide:
-            if all(n == m for n, m in zip(wide.sizes, self.sizes, strict=True)) and self.space.groups is None:
+            if (
+                all(n == m for n, m in zip(wide.sizes, self.sizes, strict=True))
+                and self.space.groups is None
+            ):
                 return self._sizes_of(shape, wide, axes)
         parts = [self._extent(axis, size) for axis, size in zip(axes, shape, strict=True)]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
     def _axes_of(self, node: fx.Node, rank: int) -> list[int]:
-        """Where a result's dimensions lie in the expanded space; a split one where its first part does."""
+        """Where a result's dimensions lie in the expanded space; a split one where its first part
+        does."""
         if self.space.groups is not None:
             return [axis if axis < 2 else axis + 1 for axis in range(rank)]
         gone = self.space.reduced if node in self.squeezed else ()
@@ -139,7 +150,8 @@ class Sizes:
         return axes[len(axes) - rank :]
 
     def _extent(self, axis: int, size: int) -> str:
-        """A size that no single operand has beside the others; a number would hold for one batch alone."""
+        """A size that no single operand has beside the others; a number would hold for one batch
+        alone."""
         if size == 1:
             return "1"
         for wide in self.wide:
@@ -154,7 +166,9 @@ class Sizes:
     def _sizes_of(self, shape: tuple[int, ...], wide: Wide, axes: Sequence[int]) -> str:
         name = self.names[wide.node]
         reads = [
-            f"{name}.shape[{wide.index[axis]}]" if size != 1 and wide.index[axis] is not None else str(size)
+            f"{name}.shape[{wide.index[axis]}]"
+            if size != 1 and wide.index[axis] is not None
+            else str(size)
             for axis, size in zip(axes, shape, strict=True)
         ]
         return f"({', '.join(reads)}{',' if len(reads) == 1 else ''})"
@@ -162,4 +176,6 @@ class Sizes:
 
 def _spans(wide: Wide, shape: tuple[int, ...], axes: Sequence[int]) -> bool:
     """Of that shape and along these dimensions; others may be as long without meaning the same."""
-    return tuple(wide.value.shape) == shape and [wide.index[axis] for axis in axes] == [*range(len(axes))]
+    return tuple(wide.value.shape) == shape and [wide.index[axis] for axis in axes] == [
+        *range(len(axes))
+    ]

@@ -30,7 +30,9 @@ def wrap_items(head: str, items: Sequence[str], tail: str, indent: str = "") -> 
             current = ""
         current += f"{item}, "
     lines.append(current.rstrip())
-    return "\n".join([f"{indent}{head}", *(f"{indent}    {line}" for line in lines), f"{indent}{tail}"])
+    return "\n".join(
+        [f"{indent}{head}", *(f"{indent}    {line}" for line in lines), f"{indent}{tail}"]
+    )
 
 
 def parameters(region: Region, text: str, *, runtime: Sequence[str]) -> list[str]:
@@ -52,10 +54,15 @@ def tensors(region: Region) -> list[Operand | Output]:
 
 
 def describe_region(summary: str, region: Region) -> str:
-    """The launcher's docstring: what it computes, and the shape of everything it reads and writes."""
+    """The launcher's docstring: what it computes, and the shape of everything it reads and
+    writes."""
     shapes = []
     for item in tensors(region):
-        every = range(len(region.dims)) if isinstance(item, Output) and not item.rowwise else region.row_axes
+        every = (
+            range(len(region.dims))
+            if isinstance(item, Output) and not item.rowwise
+            else region.row_axes
+        )
         axes = item.axes if isinstance(item, Operand) else tuple(every)
         share = isinstance(item, Output) and item.columns  # of the sums over all rows
         axes = region.reduced if share else axes
@@ -67,7 +74,8 @@ def describe_region(summary: str, region: Region) -> str:
 
 
 def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Lines of it, from name, dtype and shape ("" for one number) of what the launcher reads and writes."""
+    """Lines of it, from name, dtype and shape ("" for one number) of what the launcher reads and
+    writes."""
     groups: dict[str, list[str]] = {}
     for name, dtype, shape in shapes:
         groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
@@ -99,18 +107,25 @@ def allocate(output: Output, device: str) -> str:
     if output.shape.endswith(".shape"):
         like = output.shape.removesuffix(".shape")
         return f"    {output.name} = torch.empty_like({like}, dtype=torch.{output.dtype})"
-    return f"    {output.name} = torch.empty({output.shape}, dtype=torch.{output.dtype}, device={device})"
+    return (
+        f"    {output.name} = torch.empty({output.shape}, dtype=torch.{output.dtype}, "
+        f"device={device})"
+    )
 
 
 def result(region: Region) -> str:
     return ", ".join(output.name for output in region.outputs)
 
 
-def generate_source(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> GeneratedSource:
+def generate_source(
+    region: Region, kernels: Sequence[str], launcher: str, summary: str
+) -> GeneratedSource:
     return module(region.name, [*kernels, launcher], summary, numbers(region))
 
 
-def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]) -> GeneratedSource:
+def module(
+    name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]
+) -> GeneratedSource:
     """Kernels and their launcher, behind the helpers that they call."""
     text = "\n\n".join(parts)
     definitions = "\n\n".join([*helpers_for(text), text])
@@ -121,7 +136,9 @@ def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, 
 
 def numbers(region: Region) -> tuple[float, ...]:
     """Numbers of the program that the kernel computes with."""
-    scalars = [arg for value in region.values for arg in value.args if isinstance(arg, (int, float))]
+    scalars = [
+        arg for value in region.values for arg in value.args if isinstance(arg, (int, float))
+    ]
     return tuple(float(scalar) for scalar in scalars)
 
 
@@ -131,13 +148,14 @@ def title(name: str) -> str:
 
 
 def blocks(size: str, block: int) -> str:
-    """Source of how many blocks cover ``size``. triton.cdiv says the same and takes the host 1.5 us: it is
-    made for kernels, and looks at every argument."""
+    """Source of how many blocks cover ``size``. triton.cdiv says the same and takes the host 1.5
+    us: it is made for kernels, and looks at every argument."""
     return size if block == 1 else f"({size} + {block - 1}) // {block}"
 
 
 def power_of_two(size: str) -> str:
-    """Source of the power of two that covers ``size``; triton.next_power_of_2 takes 1.5 us as well."""
+    """Source of the power of two that covers ``size``; triton.next_power_of_2 takes 1.5 us as
+    well."""
     return f"1 << max({size} - 1, 0).bit_length()"
 
 

@@ -10,7 +10,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, Unsupported, argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import (
+    FLOATS,
+    Unsupported,
+    argument_nodes,
+    op_name,
+)
 from kernel_lsp.rewrite.graph import argument
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
@@ -39,11 +44,13 @@ REDUCE = (
 MOST_COUNTED = 2**24
 """Elements that can be counted in float32."""
 POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
-"""With an output of one element a channel they are means over so many last dimensions, which they keep."""
+"""With an output of one element a channel they are means over so many last dimensions, which they
+keep."""
 PAIRS = ("cosine_similarity", "pairwise_distance")
 """Reductions of two tensors of one shape."""
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy",
-          "binary_cross_entropy_with_logits", "hinge_embedding_loss", "soft_margin_loss")  # fmt: skip
+          "binary_cross_entropy_with_logits", "hinge_embedding_loss",
+          "soft_margin_loss")  # fmt: skip
 WEIGHTS = ("weight", "pos_weight")
 """Arguments of a loss that are multiplied in."""
 
@@ -72,7 +79,8 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 
 def space_of(node: fx.Node) -> RegionShape | None:
-    """The space of a reduction, softmax, norm or loss; None when the node is none that is generated."""
+    """The space of a reduction, softmax, norm or loss; None when the node is none that is
+    generated."""
     try:
         return demanded_space(node)
     except Unsupported:
@@ -80,8 +88,8 @@ def space_of(node: fx.Node) -> RegionShape | None:
 
 
 def demanded_space(node: fx.Node) -> RegionShape | None:
-    """The same; None when the node is nothing of the kind. Raises Unsupported for a variant that is not
-    generated."""
+    """The same; None when the node is nothing of the kind. Raises Unsupported for a variant that
+    is not generated."""
     name = op_name(node)
     if name in SOFTMAX:
         return _along(node, [int(argument(node, "dim"))])
@@ -99,7 +107,9 @@ def source(node: fx.Node) -> fx.Node:
     return node.args[0]
 
 
-def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS) -> RegionShape:
+def _along(
+    node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS
+) -> RegionShape:
     sizes = shape_of(source(node))
     if (dtype := source(node).meta["val"].dtype) not in dtypes:
         raise Unsupported(f"no kernel computes in {dtype}")

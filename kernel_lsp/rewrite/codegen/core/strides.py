@@ -1,10 +1,11 @@
-"""Memory layouts of a pointwise region: the order in which it visits its points, and what each operand needs.
+"""Memory layouts of a pointwise region: the order in which it visits its points, and what each
+operand needs.
 
-A region walks memory in the order in which eager lays out its results, so that a chain over transposed or
-channels-last tensors is a plain walk over permuted views: `order_of(results)`. An operand whose memory has
-that order is handed over as such a view (`Permuted`); any other is read by its strides (`is_mergeable` says
-which dimensions may still be one). Not covered: reductions, results that are laid out differently.
-"""
+A region walks memory in the order in which eager lays out its results, so that a chain over
+transposed or channels-last tensors is a plain walk over permuted views: `order_of(results)`. An
+operand whose memory has that order is handed over as such a view (`Permuted`); any other is read
+by its strides (`is_mergeable` says which dimensions may still be one). Not covered: reductions,
+results that are laid out differently."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def _descending(value: torch.Tensor) -> tuple[int, ...]:
 
 
 def own_order(sizes: Sequence[int], index: Sequence[int | None]) -> tuple[int, ...]:
-    """How an operand's dimensions have to be permuted so that they follow the region's; empty for not at all.
+    """How an operand's dimensions have to be permuted so that they follow the region's; empty for
+    not at all.
 
     ``index``: for each dimension of the region, in its order, the operand's own dimension.
     """
@@ -56,21 +58,31 @@ def is_mergeable(value: torch.Tensor, left: int, right: int) -> bool:
 
 
 def argument_names(region: Region) -> list[str]:
-    """Of a kernel that reads operands by their strides. Triton makes a constant of a stride of 1, and is told
-    which of them 16 divides."""
-    return [f"{operand.name}_stride_{axis}" for operand in _strided_operands(region) for axis in operand.axes]
+    """Of a kernel that reads operands by their strides. Triton makes a constant of a stride of 1,
+    and is told which of them 16 divides."""
+    return [
+        f"{operand.name}_stride_{axis}"
+        for operand in _strided_operands(region)
+        for axis in operand.axes
+    ]
 
 
 def arguments(region: Region) -> list[str]:
     return [
-        f"{operand.name}.stride({axis})" for operand in _strided_operands(region) for axis in operand.axes
+        f"{operand.name}.stride({axis})"
+        for operand in _strided_operands(region)
+        for axis in operand.axes
     ]
 
 
 def reshape_lines(region: Region) -> list[str]:
-    """Strided operands with the dimensions of the region: views, unless a call has laid one out anew."""
+    """Strided operands with the dimensions of the region: views, unless a call has laid one out
+    anew."""
     sizes = ", ".join(dim.name for dim in region.dims)
-    return [f"    {operand.name} = {operand.name}.reshape({sizes})" for operand in _strided_operands(region)]
+    return [
+        f"    {operand.name} = {operand.name}.reshape({sizes})"
+        for operand in _strided_operands(region)
+    ]
 
 
 def address(operand: Operand, positions: Sequence[str]) -> str:
@@ -97,18 +109,22 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def permute_node(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.Node) -> fx.Node:
-    """A view of the node with its dimensions in this order; what is behind a transpose, where it is that."""
+    """A view of the node with its dimensions in this order; what is behind a transpose, where it
+    is that."""
     order = tuple(order)
     if is_op(node, *TRANSPOSES) and (base := _undo_transpose(graph, node, order)) is not None:
         return base
     moved = [dim for dim, position in enumerate(order) if dim != position]
     if len(moved) == 2:
         return graph.call(aten.transpose.int, (node, *moved), before=before)
-    return node if not moved else graph.call(aten.permute.default, (node, list(order)), before=before)
+    return (
+        node if not moved else graph.call(aten.permute.default, (node, list(order)), before=before)
+    )
 
 
 def _undo_transpose(graph: Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node | None:
-    """The tensor that was transposed, when the order takes that back: tried on sizes that all differ."""
+    """The tensor that was transposed, when the order takes that back: tried on sizes that all
+    differ."""
     base: fx.Node = node.args[0]
     probe = torch.empty(tuple(range(2, 2 + len(order))), device="meta")
     turned = node.target(probe, *node.args[1:], **node.kwargs).permute(order)

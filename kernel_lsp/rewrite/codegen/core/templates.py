@@ -1,4 +1,5 @@
-"""Which template runs a region, with its finite parameter space, and the source that comes out of it.
+"""Which template runs a region, with its finite parameter space, and the source that comes out of
+it.
 
 Chosen from the workload's sizes alone; the emitted launchers take any size.
 """
@@ -45,7 +46,8 @@ def template_for(region: Region, space: RegionShape) -> Template:
         columns = points(region.dims[axis].size for axis in region.reduced)
         return Template(kind="persistent", parameters=persistent.parameters(columns))
     columns, lines = (
-        points(region.dims[axis].size for axis in axes) for axes in (region.reduced, region.row_axes)
+        points(region.dims[axis].size for axis in axes)
+        for axes in (region.reduced, region.row_axes)
     )
     # The batch may be larger in another call: a row that contains it is never one block.
     free = 0 in space.reduced
@@ -64,7 +66,9 @@ def _one_block(columns: int, lines: int) -> Template:
     warps = max(1, min(16, block * tile // 256))
     choices = list(dict.fromkeys([warps, min(32, warps * 2), max(1, warps // 2)]))
     rows_ = list(dict.fromkeys([tile, max(1, tile // 2)]))
-    return Template(kind="rows", parameters={"BLOCK_ROWS": rows_, "num_warps": choices, "BLOCK_SIZE": [0]})
+    return Template(
+        kind="rows", parameters={"BLOCK_ROWS": rows_, "num_warps": choices, "BLOCK_SIZE": [0]}
+    )
 
 
 def _looped_template(region: Region, columns: int) -> Template:
@@ -80,8 +84,9 @@ def _looped_template(region: Region, columns: int) -> Template:
 
 
 def _strided_template(region: Region, columns: int, free: bool) -> Template:
-    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time. What is written for
-    each element is worth twice the registers: a row that is walked in blocks is read twice."""
+    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time. What is
+    written for each element is worth twice the registers: a row that is walked in blocks is read
+    twice."""
     full = any(not output.rowwise for output in region.outputs)
     block = min(next_power_of_two(columns), 256 if full else 128)
     looped = columns > block or free
@@ -108,7 +113,9 @@ def _split(region: Region, lines: int) -> Template:
     return Template(kind="split", parameters=parameters, launches=2, passes=2.0 if full else 1.0)
 
 
-def emit(region: Region, template: Template, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
+def emit(
+    region: Region, template: Template, choice: Mapping[str, Any], summary: str
+) -> GeneratedSource:
     if template.kind == "flat":
         return flat.emit(region, choice, summary)
     if template.kind == "tiled":

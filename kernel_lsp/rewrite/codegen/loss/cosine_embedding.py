@@ -1,8 +1,8 @@
-"""Cosine embedding loss in its parts, so that three sums over a row and what follows share one pass.
+"""Cosine embedding loss in its parts, so that three sums over a row and what follows share one
+pass.
 
-The parts are those that torch computes it from. Covered: rows of one shape and dtype with one target each,
-mean, sum and none; training. Not covered: vectors without a batch.
-"""
+The parts are those that torch computes it from. Covered: rows of one shape and dtype with one
+target each, mean, sum and none; training. Not covered: vectors without a batch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ def _match(graph: Graph, node: fx.Node) -> GraphMatch | None:
         nodes=(node,),
         label=graph.label(node),
         summary="compute the cosines of an embedding loss and its margin in one pass",
-        data={"nodes": [node.name], "parameters": fused.data["parameters"], "cosine_embedding": True},
+        data={
+            "nodes": [node.name],
+            "parameters": fused.data["parameters"],
+            "cosine_embedding": True,
+        },
     )
 
 
@@ -66,8 +70,8 @@ def _match_loss(graph: Graph, loss: fx.Node) -> GraphMatch | None:
 
 
 def _written_out(graph: Graph, loss: fx.Node) -> tuple[fx.Node, fx.Node]:
-    """The first sum over the rows, and each row's loss. Columns of one element keep what belongs to a row
-    together with what is summed."""
+    """The first sum over the rows, and each row's loss. Columns of one element keep what belongs
+    to a row together with what is summed."""
     left, right, target = loss.args[:3]
 
     def call(op: Any, *args: Any) -> fx.Node:
@@ -82,7 +86,9 @@ def _written_out(graph: Graph, loss: fx.Node) -> tuple[fx.Node, fx.Node]:
     length = call(aten.sqrt.default, call(aten.mul.Tensor, *squares))
     cosine = call(aten.div.Tensor, product, length)
     near = call(aten.rsub.Scalar, cosine, 1)
-    far = call(aten.clamp_min.default, call(aten.sub.Tensor, cosine, argument(loss, "margin", 0.0)), 0)
+    far = call(
+        aten.clamp_min.default, call(aten.sub.Tensor, cosine, argument(loss, "margin", 0.0)), 0
+    )
     kept = [
         call(aten.where.ScalarOther, call(aten.eq.Scalar, target, label), value, 0.0)
         for label, value in ((1, near), (-1, far))

@@ -1,9 +1,9 @@
 """Cross entropy over rows of logits: logsumexp minus the picked logit, then a sum over the rows.
 
-Covered: cross_entropy, and nll_loss of log_softmax; logits [rows, classes], whole-number targets [rows];
-mean, sum and none; ignore_index; label smoothing; class weights; training, but not with both of these.
-Not covered: probabilities as targets. Dimensions after the classes: cross_entropy_maps.py.
-"""
+Covered: cross_entropy, and nll_loss of log_softmax; logits [rows, classes], whole-number targets
+[rows]; mean, sum and none; ignore_index; label smoothing; class weights; training, but not with
+both of these. Not covered: probabilities as targets. Dimensions after the classes:
+cross_entropy_maps.py."""
 
 from __future__ import annotations
 
@@ -35,31 +35,39 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps
 
 
 def matches(graph: Graph) -> list[GraphMatch]:
-    return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
+    return [
+        _match(graph, node)
+        for node in graph.nodes
+        if _is_covered(node) and is_trainable(graph, node)
+    ]
 
 
 def is_trainable(graph: Graph, node: fx.Node) -> bool:
-    """No gradient is recorded, or there is a backward for it: not for weights, which have none in torch."""
+    """No gradient is recorded, or there is a backward for it: not for weights, which have none in
+    torch."""
     if not graph.gradients or (weight := weight_of(node)) is None:
         return not (graph.gradients and graph.origin.hides_gradients)
     return not (graph.origin.hides_gradients or smoothing_of(node) or graph.carries(weight))
 
 
 def require_weight(graph: Graph, node: fx.Node) -> None:
-    """What the guard checks of the weights: one for each class, and constant where gradients are recorded."""
+    """What the guard checks of the weights: one for each class, and constant where gradients are
+    recorded."""
     weight = weight_of(node)
     if weight is None:
         return
     if (path := graph.state.get(weight)) is not None:
         size = tuple(graph.val(weight).shape)
-        graph.require(f"{guard.self_path(path)}.shape == {size}", "the kernel reads one for each class")
+        graph.require(
+            f"{guard.self_path(path)}.shape == {size}", "the kernel reads one for each class"
+        )
     for text in guard.flags(graph, weight) if graph.gradients else ():
         graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 
 
 def logits_of(node: fx.Node) -> fx.Node | None:
-    """The logits of a cross entropy; also of nll_loss(log_softmax(logits, 1)) when nobody else reads the
-    logarithms. None for anything else."""
+    """The logits of a cross entropy; also of nll_loss(log_softmax(logits, 1)) when nobody else
+    reads the logarithms. None for anything else."""
     name = op_name(node)
     if name not in ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss2d"):
         return None
@@ -79,13 +87,16 @@ def weight_of(node: fx.Node) -> fx.Node | None:
 
 
 def covered_rank(node: fx.Node) -> int:
-    """Dimensions of the logits, where they and targets and weights are of types that are covered; else 0."""
+    """Dimensions of the logits, where they and targets and weights are of types that are covered;
+    else 0."""
     given = logits_of(node)
     if given is None:
         return 0
     logits, target, weight = given.meta["val"], node.args[1].meta["val"], weight_of(node)
     plain = logits.dtype in FLOATS and target.dtype == torch.int64
-    return int(logits.dim()) if plain and (weight is None or weight.meta["val"].dtype in FLOATS) else 0
+    return (
+        int(logits.dim()) if plain and (weight is None or weight.meta["val"].dtype in FLOATS) else 0
+    )
 
 
 HOW = {0: "none", 1: "mean", 2: "sum"}
@@ -96,7 +107,9 @@ def settings_of(node: fx.Node) -> str:
     how, smoothing = HOW[argument(node, "reduction", 1)], smoothing_of(node)
     weight = ", weight=weight" if weight_of(node) is not None else ""
     labels = f", label_smoothing={smoothing}" if smoothing else ""
-    return f'{weight}, ignore_index={argument(node, "ignore_index", -100)}, reduction="{how}"{labels}'
+    return (
+        f'{weight}, ignore_index={argument(node, "ignore_index", -100)}, reduction="{how}"{labels}'
+    )
 
 
 def _is_covered(node: fx.Node) -> bool:
@@ -121,7 +134,8 @@ def _match(graph: Graph, node: fx.Node) -> GraphMatch:
 def match_loss(
     graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]
 ) -> GraphMatch:
-    """The loss with the log_softmax before it, where there is one. ``read``: what is read once, forward."""
+    """The loss with the log_softmax before it, where there is one. ``read``: what is read once,
+    forward."""
     logits = logits_of(node)
     nodes = [node] if node.args[0] is logits else [node.args[0], node]
     launches = 1 if argument(node, "reduction", 1) == 0 else 2
@@ -152,14 +166,20 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
 def put(graph: Graph, node: fx.Node, kernel: GeneratedSource) -> None:
     """The kernel's call in the place of the loss."""
     require_weight(graph, node)
-    call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
+    call = graph.call_generated(
+        kernel, operands(node), like=node.meta["val"], before=node, name="loss"
+    )
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
 
 
 def _generate_trained(node: fx.Node, kernel: GeneratedSource) -> GeneratedSource:
     """The forward also leaves each row's log of the sum, and for a mean how many rows count."""
-    how, ignore, name = argument(node, "reduction", 1), argument(node, "ignore_index", -100), kernel.name
+    how, ignore, name = (
+        argument(node, "reduction", 1),
+        argument(node, "ignore_index", -100),
+        kernel.name,
+    )
     text = kernel.definitions.replace(f"def {name}(", f"def {name}_forward(")
     text = text.replace("loss_ptr, n_cols, BLOCK", "loss_ptr, log_sum_ptr, n_cols, BLOCK")
     text = text.replace(
@@ -180,7 +200,8 @@ def _generate_trained(node: fx.Node, kernel: GeneratedSource) -> GeneratedSource
         text = text.replace("    tl.store(out_ptr, total)", "    tl.store(out_ptr, total)\n"
                             "    tl.store(count_ptr, tl.sum(lane_count, axis=0))")  # fmt: skip
         text = text.replace(", out, n_rows", ", out, count, n_rows")
-        text = text.replace("    out = torch.empty((),", "    count = torch.empty((), dtype=torch.float32, "
+        text = text.replace("    out = torch.empty((),", "    count = torch.empty((), "
+                                                         "dtype=torch.float32, "
                             "device=logits.device)\n    out = torch.empty((),")  # fmt: skip
         text = text.replace("    return out\n", "    return out, log_sum, count\n")
     text = text.replace("    return out\n", "    return out, log_sum\n")
@@ -214,9 +235,14 @@ def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> GeneratedSour
     smoothing, more = smoothing_of(node), dict.fromkeys(SMOOTHING, "")
     if smoothing:
         texts = WEIGHTED_SMOOTHING if weighted else SMOOTHING
-        more = {key: text.format(smoothing=smoothing, rest=1.0 - smoothing) for key, text in texts.items()}
+        more = {
+            key: text.format(smoothing=smoothing, rest=1.0 - smoothing)
+            for key, text in texts.items()
+        }
     pointer, once = ("weight_ptr, ", WEIGHTED) if weighted else ("", "")
-    kernels = [KERNEL.format(name=name, ignore=ignore, weight_pointer=pointer, weighted=once, **more)]
+    kernels = [
+        KERNEL.format(name=name, ignore=ignore, weight_pointer=pointer, weighted=once, **more)
+    ]
     launcher = LAUNCHER.format(
         name=name,
         launches="one launch" if how == 0 else "two launches",
@@ -231,12 +257,15 @@ def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> GeneratedSour
         pointers = "weight_ptr, n_cols, " if weighted else ""
         counted = COUNTED[weighted].format(ignore=ignore)
         kernels.append(
-            TOTAL.format(name=name, ignore=ignore, divided=divided, weight_pointers=pointers, counted=counted)
+            TOTAL.format(
+                name=name, ignore=ignore, divided=divided, weight_pointers=pointers, counted=counted
+            )
         )
         passed = ", weight, n_cols" if weighted else ""
         launcher += f"    out = torch.empty((), dtype=torch.{dtype}, device=logits.device)\n"
         launcher += (
-            f"    _{name}_total_kernel[(1,)](loss, target{passed}, out, n_rows, BLOCK_SIZE=1024, num_warps=4)"
+            f"    _{name}_total_kernel[(1,)](loss, target{passed}, out, n_rows, BLOCK_SIZE=1024, "
+            f"num_warps=4)"
         )
         launcher += "\n"
     launcher += f"    return {'loss' if how == 0 else 'out'}\n"

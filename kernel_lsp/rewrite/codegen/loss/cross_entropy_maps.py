@@ -1,10 +1,10 @@
 """Cross entropy of maps: logits [images, classes, positions...], one target for each position.
 
-Neighbors in memory are positions, so a program takes a block of them and walks over the classes; each lane
-keeps its own maximum and sum, and no probability is written. A second launch adds what the programs left.
-Covered: mean, sum and none; ignore_index; class weights; label smoothing; training, but not with both.
-Not covered: maps whose channels lie innermost, probabilities as targets.
-"""
+Neighbors in memory are positions, so a program takes a block of them and walks over the classes;
+each lane keeps its own maximum and sum, and no probability is written. A second launch adds what
+the programs left. Covered: mean, sum and none; ignore_index; class weights; label smoothing;
+training, but not with both. Not covered: maps whose channels lie innermost, probabilities as
+targets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": 
 
 
 def matches(graph: Graph) -> list[GraphMatch]:
-    return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
+    return [
+        _match(graph, node)
+        for node in graph.nodes
+        if _is_covered(node) and is_trainable(graph, node)
+    ]
 
 
 def _is_covered(node: fx.Node) -> bool:
@@ -53,7 +57,9 @@ def _is_covered(node: fx.Node) -> bool:
     if logits is None or covered_rank(node) < 3:
         return False
     value = logits.meta["val"]
-    return bool(value.is_contiguous() and value.shape[1] > 1)  # one class: channels-last is contiguous too
+    return bool(
+        value.is_contiguous() and value.shape[1] > 1
+    )  # one class: channels-last is contiguous too
 
 
 def _match(graph: Graph, node: fx.Node) -> GraphMatch:
@@ -73,7 +79,10 @@ class _CrossEntropyWriter:
 
     def __init__(self, node: fx.Node, name: str, choice: dict[str, Any], trained: bool) -> None:
         self.node, self.name, self.trained = node, name, trained
-        self.how, self.ignore = HOW[argument(node, "reduction", 1)], argument(node, "ignore_index", -100)
+        self.how, self.ignore = (
+            HOW[argument(node, "reduction", 1)],
+            argument(node, "ignore_index", -100),
+        )
         self.weighted, self.smoothing = weight_of(node) is not None, smoothing_of(node)
         self.block, self.warps = choice["BLOCK_SIZE"], choice["num_warps"]
         self.names = ["logits", "target", "weight"] if self.weighted else ["logits", "target"]
@@ -98,7 +107,9 @@ class _CrossEntropyWriter:
         more = dict.fromkeys(("before", "step", "smoothed"), "")
         if self.smoothing:
             more = dict(SMOOTHING[self.weighted])
-            more["smoothed"] = more["smoothed"].format(smoothing=self.smoothing, rest=1.0 - self.smoothing)
+            more["smoothed"] = more["smoothed"].format(
+                smoothing=self.smoothing, rest=1.0 - self.smoothing
+            )
         return KERNEL.format(
             name=self.name,
             ignore=self.ignore,
@@ -129,7 +140,10 @@ class _CrossEntropyWriter:
         kept = ["log_sum"] if self.trained else []
         sizes = ["n_classes", "n_positions", f"BLOCK_SIZE={self.block}", f"num_warps={self.warps}"]
         called = source.wrap_items(
-            f"_{self.name}_kernel[(n_programs,)](", [*names, result, *kept, *sizes], ")", indent=" " * 8
+            f"_{self.name}_kernel[(n_programs,)](",
+            [*names, result, *kept, *sizes],
+            ")",
+            indent=" " * 8,
         )
         text = [
             f"def {self.name}{'_forward' if self.trained else ''}({', '.join(names)}):",

@@ -1,4 +1,5 @@
-"""Source of the kernels of cross entropy of maps, as templates (cross_entropy_maps.py fills them)."""
+"""Source of the kernels of cross entropy of maps, as templates (cross_entropy_maps.py fills
+them)."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def _{name}_total_kernel(partial_ptr, out_ptr, {count_pointer}n_programs, BLOCK_
 {store}'''
 COUNTED = {
     "before": "    lane_count = tl.full([BLOCK_SIZE], 0.0, tl.float32)\n",
-    "step": "        lane_count += tl.load(partial_ptr + n_programs + offs, mask=mask, other=0.0)\n",
+    "step": "        lane_count += tl.load(partial_ptr + n_programs + offs, mask=mask, "
+    "other=0.0)\n",
     "divided": " / tl.sum(lane_count, axis=0)",
 }
 """What a mean adds."""

@@ -1,4 +1,5 @@
-"""Source of the kernels of cross entropy over rows of logits, as templates (cross_entropy.py fills them)."""
+"""Source of the kernels of cross entropy over rows of logits, as templates (cross_entropy.py fills
+them)."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ COUNTED = {
         lane_count += tl.load(weight_ptr + target, mask=valid, other=0.0).to(tl.float32)
 """,
 }
-"""What the mean divides by, by whether classes have weights. A target outside of them reads nothing."""
+"""What the mean divides by, by whether classes have weights. A target outside of them reads
+nothing."""
 
 TOTAL = '''\
 @triton.jit

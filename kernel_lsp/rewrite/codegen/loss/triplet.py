@@ -1,8 +1,8 @@
-"""Triplet margin loss in its parts, so that both distances and the margin share one pass over the rows.
+"""Triplet margin loss in its parts, so that both distances and the margin share one pass over the
+rows.
 
-Covered: rows of one shape and dtype, the 1- and the 2-norm, mean, sum and none. Not covered: ``swap``, which
-needs a third distance; training.
-"""
+Covered: rows of one shape and dtype, the 1- and the 2-norm, mean, sum and none. Not covered:
+``swap``, which needs a third distance; training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     reduce = {0: None, 1: aten.mean.default, 2: aten.sum.default}[argument(loss, "reduction", 1)]
     result = hinge if reduce is None else graph.call(reduce, (hinge,), before=loss)
     graph.replace(loss, result)
-    fused = [m for m in fuse.reduction_matches(graph, ("pairwise_distance",)) if distances[0] in m.nodes]
+    fused = [
+        m for m in fuse.reduction_matches(graph, ("pairwise_distance",)) if distances[0] in m.nodes
+    ]
     if not fused:
         raise RewriteError("the distances of the triplet loss do not share a kernel")
     fuse.apply(graph, fused[0], choice)

@@ -1,4 +1,5 @@
-"""How a matrix product is run, and about how long that takes: forms, tiles, splits, and when to stay silent.
+"""How a matrix product is run, and about how long that takes: forms, tiles, splits, and when to
+stay silent.
 
 Only ranks choices and keeps hopeless places silent; what is offered has been measured.
 """
@@ -23,17 +24,18 @@ SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
 HOST_S, DESCRIPTORS_HOST_S = 35e-6, 15e-6
-"""What the host needs for one kernel with its share of the guard, and for two descriptors: a call takes at
-least that. On an idle host of an H200 a launch takes 16 to 18 us, a guard 5 to 9, a descriptor 3 to 5; beside
-three other jobs, where 20 chains were recorded, twice as long, and hosts are rarely idle."""
+"""What the host needs for one kernel with its share of the guard, and for two descriptors: a call
+takes at least that. On an idle host of an H200 a launch takes 16 to 18 us, a guard 5 to 9, a
+descriptor 3 to 5; beside three other jobs, where 20 chains were recorded, twice as long, and hosts
+are rarely idle."""
 RATES = {"parts": 480e12, "pointers": 480e12, "tiles": 180e12, "16 bits": 450e12}
-"""Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
-longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written beforehand and
-one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers are as fast as
-descriptors (benchmarks/results/spaces-h200-2026-11-21.json)."""
+"""Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting
+takes longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written
+beforehand and one sum on the tensor core; sums outside of it take an estimated sixth more.
+Pointers are as fast as descriptors (benchmarks/results/spaces-h200-2026-11-21.json)."""
 RAGGED = 4.0
-"""How much longer tiles take that are split on the way and do not fill the inner dimension: 4096x256 over 676
-took some 280 us on an H200, over 512 such tiles keep the rate above."""
+"""How much longer tiles take that are split on the way and do not fill the inner dimension:
+4096x256 over 676 took some 280 us on an H200, over 512 such tiles keep the rate above."""
 L2_BYTES_PER_S = 6e12
 CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
@@ -41,28 +43,38 @@ SHORTEST_S = 15e-6
 """Below this the launches themselves are the time, and eager's are cheaper."""
 SHORT_INNER = 64
 LEAST = 0.05
-"""Share of the covered operations' own time that must be saved to speak up. 0.1 kept 512 products of 128x256
-by 128 silent, of which the estimate saves 9 % and an H200 18 % (1.22x over both baselines)."""
+"""Share of the covered operations' own time that must be saved to speak up. 0.1 kept 512 products
+of 128x256 by 128 silent, of which the estimate saves 9 % and an H200 18 % (1.22x over both
+baselines)."""
 MOST_PLANS, MOST_ALIKE = 10, 2
 LONGEST_WALKED = 2048
-"""Inner dimension beyond which finishing a tile is a small share of its time: hiding it gains nothing."""
+"""Inner dimension beyond which finishing a tile is a small share of its time: hiding it gains
+nothing."""
 FLATTENED = 1.03
 """What asking at each block whether the tile is finished costs; assumed, not measured."""
 # rows, columns, inner, warps, stages
 PARTS = (
-    (128, 128, 64, 8, 3), (128, 128, 32, 8, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4),
+    (128, 128, 64, 8, 3), (128, 128, 32, 8, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4),
+    (64, 64, 64, 4, 4),
 )  # fmt: skip
 """Two sums are kept in registers: wider tiles would spill."""
 # The same without inner: a block is the whole inner dimension when that is short.
-TILES = ((128, 128, 8, 2), (64, 128, 4, 3), (128, 64, 4, 3), (64, 64, 4, 3), (32, 64, 4, 3), (16, 64, 4, 3))
+TILES = (
+    (128, 128, 8, 2),
+    (64, 128, 4, 3),
+    (128, 64, 4, 3),
+    (64, 64, 4, 3),
+    (32, 64, 4, 3),
+    (16, 64, 4, 3),
+)
 HALVES = ((128, 256, 8, 3), (128, 128, 8, 4), (128, 128, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4))
 """Tiles of 16-bit factors."""
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 
 def plans(product: MatmulProduct) -> list[MatmulPlan]:
-    """Finite search space, most promising first; never more than two that differ in splits alone, nor more
-    than two persistent ones."""
+    """Finite search space, most promising first; never more than two that differ in splits alone,
+    nor more than two persistent ones."""
     ranked = sorted(_plans(product), key=lambda plan: (seconds(product, plan), host_seconds(plan)))
     found, seen = list[MatmulPlan](), dict[tuple[object, ...], int]()
     for plan in ranked:
@@ -72,7 +84,8 @@ def plans(product: MatmulProduct) -> list[MatmulPlan]:
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= MOST_ALIKE and len(found) < MOST_PLANS:
             found.append(plan)
-    # The first is judged before anything was compared: a form whose gain is an estimate does not lead.
+    # The first is judged before anything was compared: a form whose gain is an estimate does not
+    # lead.
     lead = next(plan for plan in found if not plan.persistent)
     return [lead, *(plan for plan in found if plan is not lead)]
 
@@ -91,7 +104,12 @@ def device_seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
     # Small tiles read more for each product, and the memory behind them does not keep up.
     efficiency = min(1.0, (plan.rows * plan.cols / (128 * 128)) ** 0.25)
     one = (
-        2.0 * plan.rows * plan.cols * inner * (3 if float32 else 1) / (RATES[form] / PROCESSORS * efficiency)
+        2.0
+        * plan.rows
+        * plan.cols
+        * inner
+        * (3 if float32 else 1)
+        / (RATES[form] / PROCESSORS * efficiency)
     )
     if not plan.parts and float32 and product.inner % plan.inner:
         one *= RAGGED
@@ -100,7 +118,9 @@ def device_seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
     size = 4.0 if float32 else 2.0
     out = product.batch * product.rows * product.cols
     write = 0.5 * size * out / _bytes_per_s()
-    if plan.persistent:  # all but the last tile of each program is written while the next one is multiplied
+    if (
+        plan.persistent
+    ):  # all but the last tile of each program is written while the next one is multiplied
         busy, write = busy * FLATTENED, write * plan.walkers / programs
     extra = parts_seconds(product) if plan.parts else 0.0
     if plan.splits > 1:
@@ -142,14 +162,19 @@ def parts_seconds(product: MatmulProduct) -> float:
     return moved / _bytes_per_s() + LAUNCH_S
 
 
-def benefit(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], plan: MatmulPlan) -> float:
-    """Share of the target's time that is saved; 0 where too little is, or where no GPU is asked for."""
+def benefit(
+    graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], plan: MatmulPlan
+) -> float:
+    """Share of the target's time that is saved; 0 where too little is, or where no GPU is asked
+    for."""
     if graph.device != "cuda":
         return 0.0
     tail = [node for node in nodes if node is not product.node]
     read = {arg for node in tail for arg in node.all_input_nodes if arg not in nodes}
     # Not the host's part: a recorded graph can take that away, and what is offered is measured.
-    ours = device_seconds(product, plan) + sum(cost.read_once_seconds(graph, [node], 0) for node in read)
+    ours = device_seconds(product, plan) + sum(
+        cost.read_once_seconds(graph, [node], 0) for node in read
+    )
     before = eager_seconds(product) + sum(cost.eager_seconds(graph, node) for node in tail)
     if before < SHORTEST_S or ours > before * (1.0 - LEAST):
         return 0.0
@@ -170,7 +195,8 @@ def eager_seconds(product: MatmulProduct) -> float:
 
 
 def copy_seconds(product: MatmulProduct) -> float:
-    """Factors of an einsum that are laid out anew, read and written once; eager copies these, and others."""
+    """Factors of an einsum that are laid out anew, read and written once; eager copies these, and
+    others."""
     sizes = [node.meta["val"].numel() * node.meta["val"].element_size() for node in product.copied]
     return sum(2.0 * size / _bytes_per_s() + LAUNCH_S for size in sizes)
 
@@ -191,7 +217,9 @@ def _plans(product: MatmulProduct) -> Iterator[MatmulPlan]:
     block = min(64, max(16, next_power_of_two(product.inner)))
     shapes = TILES if float32 else HALVES
     yield from (
-        plan for shape in shapes for plan in _split_plans(product, False, *shape[:2], block, *shape[2:])
+        plan
+        for shape in shapes
+        for plan in _split_plans(product, False, *shape[:2], block, *shape[2:])
     )
 
 
@@ -215,18 +243,22 @@ def _split_plans(
         programs = product.batch * _tiles(product, plan) * splits
         if splits == 1:
             yield from _persistent(product, plan, stages)
-        if _fits(product, plan) and (splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)):
+        if _fits(product, plan) and (
+            splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)
+        ):
             yield plan
 
 
 def _persistent(product: MatmulProduct, plan: MatmulPlan, stages: int) -> list[MatmulPlan]:
-    """The same with programs that compute tile after tile, where each has several and finishing them is a
-    good part of the time. ``stages``: as many as fit, for they reach into the next tile."""
+    """The same with programs that compute tile after tile, where each has several and finishing
+    them is a good part of the time. ``stages``: as many as fit, for they reach into the next
+    tile."""
     walked = replace(plan, persistent=True)
     several = product.batch * _tiles(product, plan) >= 2 * walked.walkers
     if product.triangular or product.inner > LONGEST_WALKED or not several:
         return []
-    # In a flattened loop Triton no longer knows that neighboring rows or columns are neighbors in memory.
+    # In a flattened loop Triton no longer knows that neighboring rows or columns are neighbors in
+    # memory.
     if not (plan.parts or product.inner <= plan.inner or product.along_inner):
         return []
     every = (replace(walked, stages=count) for count in range(stages, 1, -1))
@@ -241,7 +273,9 @@ def _worth(size: int, block: int) -> bool:
 def _fits(product: MatmulProduct, plan: MatmulPlan) -> bool:
     width = product.node.meta["val"].element_size()  # two float16 parts are as wide as one float32
     blocks = plan.stages * (plan.rows + plan.cols) * plan.inner * width
-    if plan.persistent:  # a tile passes through shared memory on its way out, beside the next one's blocks
+    if (
+        plan.persistent
+    ):  # a tile passes through shared memory on its way out, beside the next one's blocks
         return plan.resident * (blocks + 4 * plan.rows * plan.cols) <= SHARED_BYTES
     return blocks <= SHARED_BYTES
 

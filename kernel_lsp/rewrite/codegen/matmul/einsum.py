@@ -1,11 +1,12 @@
-"""An einsum of two tensors that is one matrix product for each batch, seen through views where it can be.
+"""An einsum of two tensors that is one matrix product for each batch, seen through views where it
+can be.
 
-Eager multiplies with bmm and permutes what that has written, so the result is rarely contiguous: its
-dimensions lie in memory as batch, rows, columns, in whatever order the equation names them. ``Labels`` are
-those in memory (``order``), where rows belong to one tensor alone and columns to the other alone. A factor
-is copied only where no batch makes a view of it; eager copies more of them.
-Not covered: repeated labels, labels that one tensor broadcasts, and sums over one tensor alone.
-"""
+Eager multiplies with bmm and permutes what that has written, so the result is rarely contiguous:
+its dimensions lie in memory as batch, rows, columns, in whatever order the equation names them.
+``Labels`` are those in memory (``order``), where rows belong to one tensor alone and columns to
+the other alone. A factor is copied only where no batch makes a view of it; eager copies more of
+them. Not covered: repeated labels, labels that one tensor broadcasts, and sums over one tensor
+alone."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Equation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Labels:
-    """Which labels of the result are what; ``swapped`` when the rows belong to the second tensor."""
+    """Which labels of the result are what; ``swapped`` when the rows belong to the second
+    tensor."""
 
     batch: str
     rows: str
@@ -87,19 +89,24 @@ def _elements_copied(contraction: Contraction) -> int:
 
 
 def _equation(text: str, ranks: Sequence[int]) -> Equation | None:
-    """With a label for each dimension of an ellipsis, and the result that an equation without one implies."""
+    """With a label for each dimension of an ellipsis, and the result that an equation without one
+    implies."""
     given, arrow, out = text.replace(" ", "").partition("->")
     names = given.split(",")
     if len(names) != 2 or len(ranks) != 2:
         return None
-    counts = [rank - len(name) + 3 for name, rank in zip(names, ranks, strict=True) if "..." in name]
+    counts = [
+        rank - len(name) + 3 for name, rank in zip(names, ranks, strict=True) if "..." in name
+    ]
     free = [letter for letter in string.ascii_letters if letter not in text]
     if len(set(counts)) > 1 or any(not 0 <= count <= len(free) for count in counts):
         return None  # dimensions of one ellipsis that the other has not
     dots = "".join(free[: counts[0]] if counts else [])
     if not arrow:
         letters = sorted(set(given) - {",", "."})
-        out = ("..." if counts else "") + "".join(letter for letter in letters if given.count(letter) == 1)
+        out = ("..." if counts else "") + "".join(
+            letter for letter in letters if given.count(letter) == 1
+        )
     left, right, out = (name.replace("...", dots) for name in (*names, out))
     apart = all(name.isalpha() and len(set(name)) == len(name) for name in (left, right, out))
     return Equation(left=left, right=right, out=out) if apart else None
@@ -109,7 +116,9 @@ def _agree(equation: Equation, tensors: Sequence[fx.Node]) -> bool:
     """A label has one size: torch would broadcast a size of 1."""
     first, second = (tuple(tensor.meta["val"].shape) for tensor in tensors)
     sizes = dict(zip(equation.left, first, strict=True))
-    return all(sizes.get(label, size) == size for label, size in zip(equation.right, second, strict=True))
+    return all(
+        sizes.get(label, size) == size for label, size in zip(equation.right, second, strict=True)
+    )
 
 
 def _rank(node: fx.Node) -> int:
@@ -174,10 +183,12 @@ def _groups(name: str, labels: Labels, own: str) -> tuple[str, str, str]:
 
 
 def _is_copied(node: fx.Node, name: str, labels: Labels, own: str) -> bool:
-    """Its dimensions can not be walked as batch, rows or columns, inner. By strides alone: a batch of one is
-    walked as one of many."""
+    """Its dimensions can not be walked as batch, rows or columns, inner. By strides alone: a batch
+    of one is walked as one of many."""
     value = node.meta["val"]
-    neighbors = [pair for group in _groups(name, labels, own) for pair in pairwise(map(name.index, group))]
+    neighbors = [
+        pair for group in _groups(name, labels, own) for pair in pairwise(map(name.index, group))
+    ]
     return not all(strides.is_mergeable(value, left, right) for left, right in neighbors)
 
 

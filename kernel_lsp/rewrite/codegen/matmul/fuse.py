@@ -1,4 +1,5 @@
-"""Matrix products with what follows them: from nodes of the graph to a match, from a match to a launch."""
+"""Matrix products with what follows them: from nodes of the graph to a match, from a match to a
+launch."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
 from kernel_lsp.rewrite.graph import Graph
 
 HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >= 9"
-"""192 KiB of shared memory for the default plan; an A100 has 164. Without the number torch looks for an
-accelerator first, which takes the host longer than the rest of the guard."""
+"""192 KiB of shared memory for the default plan; an A100 has 164. Without the number torch looks
+for an accelerator first, which takes the host longer than the rest of the guard."""
 
 
 def matches(graph: Graph, *, triangular: bool = False) -> list[GraphMatch]:
-    """Every matrix product that can be generated, each with its longest tail. ``triangular``: those of
-    which tril or triu leave a part; without it the others."""
+    """Every matrix product that can be generated, each with its longest tail. ``triangular``:
+    those of which tril or triu leave a part; without it the others."""
     products = [product for node in graph.nodes if (product := product_of(node)) is not None]
     found = [_match(graph, product) for product in products if product.triangular == triangular]
     return [match for match in found if match is not None]
@@ -46,7 +47,10 @@ def _match(graph: Graph, product: MatmulProduct) -> GraphMatch | None:
         summary=_summary(nodes),
         benefit=matmul_cost.benefit(graph, product, nodes, plans[0]),
         plain=False,
-        data={"nodes": [node.name for node in nodes], "parameters": {"plan": [str(plan) for plan in plans]}},
+        data={
+            "nodes": [node.name for node in nodes],
+            "parameters": {"plan": [str(plan) for plan in plans]},
+        },
     )
 
 
@@ -72,11 +76,14 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     sizes = f"[{product.rows}, {product.inner}] by [{product.inner}, {product.cols}]"
     dtype = product.node.meta["val"].dtype
     kept = {
-        torch.float32: "two float16 parts hold 22 bits of each number, after a power of two per row",
+        torch.float32: "two float16 parts hold 22 bits of each number, after a power of two "
+        "per row",
     }.get(dtype, f"{dtype} products are added in float32")
     return [
         Proof(
-            claim="it is one matrix product for each batch", holds=True, because=f"schema and shapes: {sizes}"
+            claim="it is one matrix product for each batch",
+            holds=True,
+            because=f"schema and shapes: {sizes}",
         ),
         Proof(claim="rounding stays of the class of the dtype", holds=True, because=kept),
         Proof(
@@ -118,14 +125,24 @@ def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     ]
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
     if MatmulPlan.parse(chosen["plan"]).parts and graph.device == "cuda":
-        graph.require(HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor")
+        graph.require(
+            HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor"
+        )
     if product.node.meta["val"].dtype == torch.float32:
-        graph.caveat("an infinite factor of a matrix product gives NaN where eager may give infinity")
+        graph.caveat(
+            "an infinite factor of a matrix product gives NaN where eager may give infinity"
+        )
     if product.triangular:
-        graph.caveat("0 * infinity beside the diagonal is no longer computed: fewer NaN for infinite inputs")
+        graph.caveat(
+            "0 * infinity beside the diagonal is no longer computed: fewer NaN for infinite inputs"
+        )
     if len(nodes) > 1:
-        graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
-    for node in graph.nodes:  # what a replay of it takes; by its bytes alone it would be far shorter
+        graph.caveat(
+            "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
+        )
+    for (
+        node
+    ) in graph.nodes:  # what a replay of it takes; by its bytes alone it would be far shorter
         if node.meta.get("generated") == kernel:
             taken = matmul_cost.seconds(product, MatmulPlan.parse(chosen["plan"]))
             node.meta["seconds"] = taken + roofline.gpu_rates(graph).overhead_s
@@ -146,7 +163,9 @@ def _generate_named(
     def make(name: str) -> GeneratedSource:
         job = MatmulJob(
             product=product,
-            region=apply_program_names(graph, matmul_tail.lower(graph, product, nodes, name)).region,
+            region=apply_program_names(
+                graph, matmul_tail.lower(graph, product, nodes, name)
+            ).region,
             left=left,
             right=right,
             tile=MatmulPlan.parse(choice["plan"]),

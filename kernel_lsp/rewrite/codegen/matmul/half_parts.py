@@ -1,7 +1,8 @@
-"""Source that writes float32 numbers as two float16 parts: a whole factor beforehand, or a tile on the way.
+"""Source that writes float32 numbers as two float16 parts: a whole factor beforehand, or a tile on
+the way.
 
-Ootomo and Yokota (2022) recover single precision from half precision products in this way; the power of two
-for each row replaces their fixed one, so that numbers of any size keep their digits.
+Ootomo and Yokota (2022) recover single precision from half precision products in this way; the
+power of two for each row replaces their fixed one, so that numbers of any size keep their digits.
 """
 
 SPLIT = '''\

@@ -1,4 +1,5 @@
-"""Triton statements of one tile of a matrix product: where it lies, and the loop over the inner dimension."""
+"""Triton statements of one tile of a matrix product: where it lies, and the loop over the inner
+dimension."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from kernel_lsp.rewrite.codegen.matmul.plan import MatmulJob
 
 
 def begin(job: MatmulJob) -> list[str]:
-    """Which tile a program computes; of a persistent plan the head of the loop that the rest stands in."""
+    """Which tile a program computes; of a persistent plan the head of the loop that the rest
+    stands in."""
     sizes = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
     if job.tile.persistent:
         return [sizes, *_walk(job)]
@@ -22,12 +24,15 @@ def _walk(job: MatmulJob) -> list[str]:
     """Flattened with the loop over the inner dimension, it is one pipeline."""
     why = "    # Flattened: blocks of the next tile are loaded while this one is finished."
     if not job.batched:
-        head = "    for tile in tl.range(tl.program_id(0), row_tiles * col_tiles, tl.num_programs(0), "
+        head = (
+            "    for tile in tl.range(tl.program_id(0), row_tiles * col_tiles, tl.num_programs(0), "
+        )
         return [why, head + "flatten=True):"]
     return [
         "    tiles = row_tiles * col_tiles",
         why,
-        "    for walked in tl.range(tl.program_id(0), n_batches * tiles, tl.num_programs(0), flatten=True):",
+        "    for walked in tl.range(tl.program_id(0), n_batches * tiles, tl.num_programs(0), "
+        "flatten=True):",
         "        batch = (walked // tiles).to(tl.int64)  # int64: offsets can pass 2**31",
         "        tile = walked % tiles",
     ]
@@ -35,7 +40,8 @@ def _walk(job: MatmulJob) -> list[str]:
 
 def place() -> list[str]:
     return [
-        "    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.",
+        "    # Programs that run at the same time share GROUP rows of tiles, and so their "
+        "inputs in L2.",
         "    group = tile // (GROUP * col_tiles)",
         "    height = tl.minimum(row_tiles - group * GROUP, GROUP)",
         "    start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS",
@@ -44,7 +50,8 @@ def place() -> list[str]:
 
 
 def _bounds(job: MatmulJob, end: str) -> list[str]:
-    """Where the inner dimension starts and ends for a tile of triangular matrices; the rest is zero."""
+    """Where the inner dimension starts and ends for a tile of triangular matrices; the rest is
+    zero."""
     product = job.product
     begins, ends = list[str](), [end]
     if product.left_half:
@@ -52,18 +59,28 @@ def _bounds(job: MatmulJob, end: str) -> list[str]:
     if product.right_half:
         (begins if product.right_half == "lower" else ends).append("start_col")
     lines = ["    # Zeros above or below a diagonal are not multiplied."]
-    begin = begins[0] if len(begins) == 1 else f"tl.maximum({begins[0]}, {begins[1]})" if begins else "0"
+    begin = (
+        begins[0]
+        if len(begins) == 1
+        else f"tl.maximum({begins[0]}, {begins[1]})"
+        if begins
+        else "0"
+    )
     last = ends[0]
     for item in ends[1:]:
-        last = f"tl.minimum({last}, {item} + {'BLOCK_ROWS' if item == 'start_row' else 'BLOCK_COLS'})"
+        last = (
+            f"tl.minimum({last}, {item} + {'BLOCK_ROWS' if item == 'start_row' else 'BLOCK_COLS'})"
+        )
     lines.append(f"    begin, end = {begin}, {last}")
     if product.kept_half == "upper":
         lines.append(
-            "    end = tl.where(start_col + BLOCK_COLS > start_row, end, 0)  # nothing of it is kept"
+            "    end = tl.where(start_col + BLOCK_COLS > start_row, end, 0)  # nothing of it "
+            "is kept"
         )
     if product.kept_half == "lower":
         lines.append(
-            "    end = tl.where(start_row + BLOCK_ROWS > start_col, end, 0)  # nothing of it is kept"
+            "    end = tl.where(start_row + BLOCK_ROWS > start_col, end, 0)  # nothing of it "
+            "is kept"
         )
     return lines
 
@@ -105,7 +122,8 @@ def parts_loop(job: MatmulJob) -> list[str]:
 
 
 def _pointers_loop(job: MatmulJob) -> list[str]:
-    """The same without descriptors: making two of them takes the host longer than short products run."""
+    """The same without descriptors: making two of them takes the host longer than short products
+    run."""
     left, right = job.left, job.right
     rows, cols = ("batch * n_rows + ", "batch * n_cols + ") if job.batched else ("", "")
     left_rows, right_cols = (f"({rows}left_rows)", f"({cols}right_cols)") if job.batched else (
@@ -120,9 +138,11 @@ def _pointers_loop(job: MatmulJob) -> list[str]:
         "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
         *_range(job, "padded"),
         f"        {left}_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)",
-        f"        {left}_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)",
+        f"        {left}_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, "
+        f"other=0.0)",
         f"        {right}_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)",
-        f"        {right}_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)",
+        f"        {right}_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, "
+        f"other=0.0)",
         *_dots(job, ""),
     ]
 
@@ -135,7 +155,8 @@ def _dots(job: MatmulJob, turned: str) -> list[str]:
         f"        block = tl.dot({left}_low, {right}_high{turned})",
         f"        block = tl.dot({left}_high, {right}_low{turned}, block)",
         f"        block = tl.dot({left}_high, {right}_high{turned}, block)",
-        "        product += block  # not on the tensor core, which drops low bits when it adds to a long sum",
+        "        product += block  # not on the tensor core, which drops low bits when it adds to "
+        "a long sum",
     ]
 
 
@@ -162,12 +183,14 @@ def tiles_loop(job: MatmulJob) -> list[str]:
         "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
         f"        # past the end of {end} and of the rows and columns zeros stand in",
         f"        {left}_tile = tl.load(",
-        f"            {left_ptr} + left_rows * {left}_row_stride + inner[None, :] * {left}_inner_stride,",
+        f"            {left_ptr} + left_rows * {left}_row_stride + inner[None, :] * "
+        f"{left}_inner_stride,",
         f"            mask=(left_rows < n_rows) & (inner[None, :] < {end}),",
         "            other=0.0,",
         "        )",
         f"        {right}_tile = tl.load(",
-        f"            {right_ptr} + inner[:, None] * {right}_inner_stride + right_cols * {right}_col_stride,",
+        f"            {right_ptr} + inner[:, None] * {right}_inner_stride + right_cols * "
+        f"{right}_col_stride,",
         f"            mask=(inner[:, None] < {end}) & (right_cols < n_cols),",
         "            other=0.0,",
         "        )",

@@ -1,9 +1,9 @@
-"""Matrix products of the graph in one normal form: rows of the left factor times columns of the right.
+"""Matrix products of the graph in one normal form: rows of the left factor times columns of the
+right.
 
-Covered: linear, mm, bmm, addmm with factors of 1, einsum (matmul_einsum.py), and matmul whose right factor
-is one matrix or has the batch dimensions of the left. Not covered: vectors as factors, broadcast batch
-dimensions, and products without elements.
-"""
+Covered: linear, mm, bmm, addmm with factors of 1, einsum (matmul_einsum.py), and matmul whose
+right factor is one matrix or has the batch dimensions of the left. Not covered: vectors as
+factors, broadcast batch dimensions, and products without elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from kernel_lsp.rewrite.graph import argument
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatmulProduct:
-    """``out[batch, row, col] = sum over inner of left[batch, row, inner] * right[batch, col, inner]``."""
+    """``out[batch, row, col] = sum over inner of left[batch, row, inner] * right[batch, col,
+    inner]``."""
 
     node: fx.Node
     left: fx.Node
@@ -31,13 +32,15 @@ class MatmulProduct:
     batched: bool
     """The right factor differs from batch to batch. Decided by its rank: sizes may change."""
     transposed: bool
-    """The right factor holds one row for each column of the product, as the weight of linear does."""
+    """The right factor holds one row for each column of the product, as the weight of linear
+    does."""
     batch: int
     rows: int
     cols: int
     inner: int
     left_half: str = ""
-    """``lower`` or ``upper`` where the factor comes straight from tril or triu: the rest is zero."""
+    """``lower`` or ``upper`` where the factor comes straight from tril or triu: the rest is
+    zero."""
     right_half: str = ""
     kept: fx.Node | None = None
     """tril or triu of the product, its only reader."""
@@ -46,7 +49,8 @@ class MatmulProduct:
     col_dims: int = 1
     """Dimensions of the result that its columns enumerate."""
     order: tuple[int, ...] = ()
-    """The result's dimensions as they lie in memory, outermost first; empty for a contiguous one."""
+    """The result's dimensions as they lie in memory, outermost first; empty for a contiguous
+    one."""
     copied: tuple[fx.Node, ...] = ()
     """Factors of an einsum that are laid out anew before, by eager too."""
 
@@ -69,7 +73,8 @@ class MatmulProduct:
         return self.views is None and left[-1] == 1 and right[-1 if self.transposed else -2] == 1
 
     def left_rows(self, name: str, other: str) -> str:
-        """Source of the left factor as [batch, rows, inner], or [rows, inner] where there is one batch."""
+        """Source of the left factor as [batch, rows, inner], or [rows, inner] where there is one
+        batch."""
         if self.views is not None:
             return self.views.left.format(left=name, right=other)
         rank = len(shape_of(self.left))
@@ -78,7 +83,8 @@ class MatmulProduct:
         return name if rank == 2 else f"{name}.flatten(0, -2)"
 
     def right_columns(self, name: str, other: str) -> str:
-        """Source of the right factor as [(batch,) cols, inner]; ``other``: the left one in its form."""
+        """Source of the right factor as [(batch,) cols, inner]; ``other``: the left one in its
+        form."""
         if self.views is not None:
             return self.views.right.format(left=other, right=name)
         if not self.batched:
@@ -100,7 +106,11 @@ def product_of(node: fx.Node) -> MatmulProduct | None:
     """None when the node is no matrix product that is generated."""
     name = op_name(node)
     if name == "linear":
-        left, right, added = argument(node, "input"), argument(node, "weight"), argument(node, "bias")
+        left, right, added = (
+            argument(node, "input"),
+            argument(node, "weight"),
+            argument(node, "bias"),
+        )
     elif name == "addmm":
         left, right, added = argument(node, "mat1"), argument(node, "mat2"), argument(node, "self")
         if argument(node, "alpha") != 1 or argument(node, "beta") != 1:
@@ -151,7 +161,11 @@ def _einsum(node: fx.Node) -> MatmulProduct | None:
         return None
     left, views, labels = found.left, found.views, found.labels
     values = [item.meta["val"] for item in (node, left, found.right)]
-    if len({value.dtype for value in values}) != 1 or values[0].dtype not in FLOATS or not values[0].numel():
+    if (
+        len({value.dtype for value in values}) != 1
+        or values[0].dtype not in FLOATS
+        or not values[0].numel()
+    ):
         return None
     batch, rows, cols = einsum.sizes(found, values[0])
     return MatmulProduct(
@@ -164,7 +178,8 @@ def _einsum(node: fx.Node) -> MatmulProduct | None:
         batch=batch,
         rows=rows,
         cols=cols,
-        inner=math.prod(shape_of(left)) // (rows * (batch if views.left.find(".expand") < 0 else 1)),
+        inner=math.prod(shape_of(left))
+        // (rows * (batch if views.left.find(".expand") < 0 else 1)),
         views=views,
         col_dims=len(labels.cols),
         order=found.order if found.order != tuple(range(len(found.order))) else (),
@@ -173,7 +188,8 @@ def _einsum(node: fx.Node) -> MatmulProduct | None:
 
 
 def half_of(node: fx.Node) -> str:
-    """``lower`` or ``upper`` for the main triangle that the node kept, seen through a transposition."""
+    """``lower`` or ``upper`` for the main triangle that the node kept, seen through a
+    transposition."""
     if op_name(node) in ("numpy_T", "t") and half_of(node.args[0]):
         return {"lower": "upper", "upper": "lower"}[half_of(node.args[0])]
     if op_name(node) in ("tril", "triu") and argument(node, "diagonal") == 0:
@@ -184,5 +200,7 @@ def half_of(node: fx.Node) -> str:
 def _find_kept(node: fx.Node) -> fx.Node | None:
     readers = list(node.users)
     return (
-        readers[0] if len(readers) == 1 and half_of(readers[0]) and op_name(readers[0])[:3] == "tri" else None
+        readers[0]
+        if len(readers) == 1 and half_of(readers[0]) and op_name(readers[0])[:3] == "tri"
+        else None
     )

@@ -1,4 +1,5 @@
-"""What the source of a matrix product depends on: the product, what follows it, and how it is cut."""
+"""What the source of a matrix product depends on: the product, what follows it, and how it is
+cut."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class MatmulPlan:
 
     @staticmethod
     def parse(text: str) -> MatmulPlan:
-        """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts``, ``pointers`` (parts as well)
-        or ``tiles``. ``persistent`` may follow."""
+        """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts``, ``pointers``
+        (parts as well) or ``tiles``. ``persistent`` may follow."""
         form, sizes, _, warps, _, stages, _, splits, *rest = text.split()
         rows, cols, inner = map(int, sizes.split("x"))
         return MatmulPlan(
@@ -56,8 +57,8 @@ class MatmulPlan:
 
     @property
     def resident(self) -> int:
-        """Programs of a persistent plan for each multiprocessor: eight warps with two sums need all of its
-        registers."""
+        """Programs of a persistent plan for each multiprocessor: eight warps with two sums need
+        all of its registers."""
         return max(1, 8 // self.warps)
 
     @property

@@ -1,10 +1,10 @@
 """A reduction over the columns or the rows of a matrix product, in the product's own kernel.
 
-Each tile leaves one result for each of its rows or columns, and torch or a small kernel combines those in a
-fixed order: the product itself is never written. Covered: sum, mean, largest and smallest over the last
-dimension, and in float32 over the one before it; logsumexp over the last; when nobody else reads what is
-reduced. Not covered: what follows the reduction, other dimensions, and rows of several matrices at once.
-"""
+Each tile leaves one result for each of its rows or columns, and torch or a small kernel combines
+those in a fixed order: the product itself is never written. Covered: sum, mean, largest and
+smallest over the last dimension, and in float32 over the one before it; logsumexp over the last;
+when nobody else reads what is reduced. Not covered: what follows the reduction, other dimensions,
+and rows of several matrices at once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ FINISHED_ROWS = 32
 
 
 def after(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """The reduction that alone reads the group's only result: one node, or two where its values are taken
-    from the pair of values and indices. Empty when there is none."""
+    """The reduction that alone reads the group's only result: one node, or two where its values
+    are taken from the pair of values and indices. Empty when there is none."""
     results = output_nodes(graph, nodes)
     if len(results) != 1 or graph.is_output(results[0]) or len(results[0].users) != 1:
         return []
@@ -54,10 +54,18 @@ def after(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node]) -> lis
 
 def _is_covered(node: fx.Node, reduced: fx.Node, product: MatmulProduct) -> bool:
     """A reduction of the product over its columns or its rows, and not into another dtype."""
-    if op_name(node) not in REDUCTIONS or node.args[0] is not reduced or len(node.all_input_nodes) != 1:
+    if (
+        op_name(node) not in REDUCTIONS
+        or node.args[0] is not reduced
+        or len(node.all_input_nodes) != 1
+    ):
         return False
     own, rank = reduced.meta["val"], len(shape_of(product.node))
-    if argument(node, "dtype") not in (None, own.dtype) or own.dtype not in FLOATS or own.dim() != rank:
+    if (
+        argument(node, "dtype") not in (None, own.dtype)
+        or own.dtype not in FLOATS
+        or own.dim() != rank
+    ):
         return False
     if not is_down(node, rank):
         return _dims(node, rank) == [rank - 1]
@@ -102,8 +110,8 @@ def shape(product: MatmulProduct, left: str, right: str, *, down: bool, kept: bo
 
 
 def combining_function(region: Region) -> str:
-    """The function of torch that combines what the tiles left: a launch of Triton takes the host longer.
-    Empty where a kernel has to."""
+    """The function of torch that combines what the tiles left: a launch of Triton takes the host
+    longer. Empty where a kernel has to."""
     (output,), reductions = region.outputs, _reductions(region)
     plain = output.value in reductions or _is_mean(region)
     names = {"sum": "sum", "max": "amax", "min": "amin"}
@@ -140,7 +148,9 @@ def leave(body: Body, region: Region, rows: str, cols: str, *, batched: bool) ->
         for result in accumulate.partial(body, value, COLUMNS):
             result += " / n_cols" if combining_function(region) and _is_mean(region) else ""
             place = tile if slot == 0 else f"{slot} * col_tiles + {tile}"
-            body.add(f"tl.store(by_tile_ptr + ({place}) * all_rows + rows, {result}, mask=row_mask)")
+            body.add(
+                f"tl.store(by_tile_ptr + ({place}) * all_rows + rows, {result}, mask=row_mask)"
+            )
             slot += 1
 
 
@@ -178,12 +188,18 @@ def before_launch(region: Region, left: str, rows: int, cols: int, *, batched: b
         lines = list[str]()
         if batched:
             line, lines = "all_cols", [f"    all_cols = {left}.shape[0] * n_cols"]
-        return [*lines, f"    by_tile = torch.empty({source.blocks('n_rows', rows)}, {line}, {made}"]
+        return [
+            *lines,
+            f"    by_tile = torch.empty({source.blocks('n_rows', rows)}, {line}, {made}",
+        ]
     if combining_function(region):
         return [f"    by_tile = torch.empty({source.blocks('n_cols', cols)}, all_rows, {made}"]
     count = slots(region)
     size = f"{count} * col_tiles * all_rows" if count > 1 else "col_tiles * all_rows"
-    return [f"    col_tiles = {source.blocks('n_cols', cols)}", f"    by_tile = torch.empty({size}, {made}"]
+    return [
+        f"    col_tiles = {source.blocks('n_cols', cols)}",
+        f"    by_tile = torch.empty({size}, {made}",
+    ]
 
 
 def launch(region: Region) -> str:
@@ -192,7 +208,8 @@ def launch(region: Region) -> str:
         return f"    torch.{function}(by_tile, dim=0, out={out}.view(-1))  # over the tiles"
     arguments = [
         "by_tile", out, "all_rows", "n_cols", "col_tiles",
-        f"MAX_TILES={source.power_of_two('col_tiles')}", f"BLOCK_ROWS={FINISHED_ROWS}", "num_warps=4",
+        f"MAX_TILES={source.power_of_two('col_tiles')}", f"BLOCK_ROWS={FINISHED_ROWS}",
+        "num_warps=4",
     ]  # fmt: skip
     head = f"    _{region.name}_rows_kernel[({source.blocks('all_rows', FINISHED_ROWS)},)]("
     return source.wrap_items(head, arguments, ")").replace("\n", "\n    ")

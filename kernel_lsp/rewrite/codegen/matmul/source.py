@@ -1,10 +1,10 @@
 """Triton source of a matrix product with its tail.
 
-Two forms. *Parts*: each float32 factor is first written as the sum of two float16 matrices, and the kernel
-multiplies those, read through tensor descriptors or pointers. *Tiles*: one kernel reads the factors where
-they lie, by their strides; float32 tiles are split in registers. In both, a second kernel adds the shares of
-the inner dimension when it was split among programs, or programs are persistent and walk over the tiles.
-"""
+Two forms. *Parts*: each float32 factor is first written as the sum of two float16 matrices, and
+the kernel multiplies those, read through tensor descriptors or pointers. *Tiles*: one kernel reads
+the factors where they lie, by their strides; float32 tiles are split in registers. In both, a
+second kernel adds the shares of the inner dimension when it was split among programs, or programs
+are persistent and walk over the tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from kernel_lsp.rewrite.generated import GeneratedSource
 
 DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 GROUP = 8
-"""Row tiles whose programs run one after the other: they share columns of the right factor in L2."""
+"""Row tiles whose programs run one after the other: they share columns of the right factor in
+L2."""
 FINISH_ROWS, FINISH_COLS = 16, 128
 
 
@@ -65,7 +66,10 @@ def _kernel(job: MatmulJob) -> str:
 
 def _doc(job: MatmulJob) -> str:
     many = "tile after tile of" if job.tile.persistent else "one"
-    doc = f"Each program computes {many} BLOCK_ROWS x BLOCK_COLS{'' if job.tile.persistent else ' tile'}"
+    doc = (
+        f"Each program computes {many} BLOCK_ROWS x "
+        f"BLOCK_COLS{'' if job.tile.persistent else ' tile'}"
+    )
     if job.split:
         return f"{doc} of one share of the inner dimension."
     if job.reduced:
@@ -89,7 +93,9 @@ def _indices(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS")
 
 
 def _partial_store(job: MatmulJob) -> list[str]:
-    return ["    tl.store(partial_ptr + (part * all_rows + rows) * n_cols + cols, product, mask=mask)"]
+    return [
+        "    tl.store(partial_ptr + (part * all_rows + rows) * n_cols + cols, product, mask=mask)"
+    ]
 
 
 # --- the tail ------------------------------------------------------------------------------------
@@ -109,7 +115,9 @@ def _tail(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") ->
         reduced_rows.leave(body, region, rows, cols, batched=job.batched)
         return body.lines
     for output in region.outputs:
-        everywhere = Operand(name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims))))
+        everywhere = Operand(
+            name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims)))
+        )
         text = str(body.text(output.value))
         body.add(f"tl.store({_address(everywhere, region)}, {text}, mask=mask)")
     return body.lines
@@ -117,7 +125,10 @@ def _tail(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") ->
 
 def _address(operand: Operand, region: Region) -> str:
     last = len(region.dims) - 1
-    spaces = [IndexSpace(variable="rows", axes=tuple(range(last))), IndexSpace(variable="cols", axes=(last,))]
+    spaces = [
+        IndexSpace(variable="rows", axes=tuple(range(last))),
+        IndexSpace(variable="cols", axes=(last,)),
+    ]
     text = offset(operand, region.dims, spaces)
     return f"{operand.name}_ptr + {text}" if text else f"{operand.name}_ptr"
 
@@ -131,7 +142,8 @@ def _load(operand: Operand, region: Region) -> str:
 
 def _finish_kernel(job: MatmulJob) -> str:
     lines = [
-        f"    start_row, start_col = tl.program_id(0) * {FINISH_ROWS}, tl.program_id(1) * {FINISH_COLS}",
+        f"    start_row, start_col = tl.program_id(0) * {FINISH_ROWS}, tl.program_id(1) * "
+        f"{FINISH_COLS}",
         *(["    batch = tl.program_id(2).to(tl.int64)"] if job.batched else []),
         *_indices(job, str(FINISH_ROWS), str(FINISH_COLS)),
         f"    product = tl.zeros([{FINISH_ROWS}, {FINISH_COLS}], tl.float32)",
@@ -141,7 +153,8 @@ def _finish_kernel(job: MatmulJob) -> str:
         *_tail(job, str(FINISH_ROWS), str(FINISH_COLS)),
     ]
     header = [
-        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
+        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows",
+        *_reduced_sizes(job),
         *_constants(job, lines),
     ]  # fmt: skip
     doc = "Adds the shares of the inner dimension in a fixed order and finishes the tile."
@@ -181,7 +194,8 @@ def _factors(job: MatmulJob) -> list[str]:
     if job.parts:
         kind = "" if job.descriptors else "_ptr"
         return [
-            f"{left}_parts{kind}", f"{right}_parts{kind}", f"{left}_scale_ptr", f"{right}_scale_ptr",
+            f"{left}_parts{kind}", f"{right}_parts{kind}", f"{left}_scale_ptr",
+            f"{right}_scale_ptr",
         ]  # fmt: skip
     batch = [f"{left}_batch_stride", f"{right}_batch_stride"] if job.batched else []
     return [
@@ -201,7 +215,9 @@ def _sizes(job: MatmulJob) -> list[str]:
 
 def _header(job: MatmulJob, lines: Sequence[str]) -> list[str]:
     stores = ["partial_ptr"] if job.split else _pointers(job)
-    blocks = [f"{name}: tl.constexpr" for name in ("BLOCK_ROWS", "BLOCK_COLS", "BLOCK_INNER", "GROUP")]
+    blocks = [
+        f"{name}: tl.constexpr" for name in ("BLOCK_ROWS", "BLOCK_COLS", "BLOCK_INNER", "GROUP")
+    ]
     constants = [] if job.split else _constants(job, lines)
     return [*_factors(job), *stores, *_sizes(job), *constants, *blocks]
 
@@ -215,7 +231,8 @@ def _launcher(job: MatmulJob) -> str:
         f"def {region.name}({names}):",
         f'    """{job.summary}"""',
         *source.make_contiguous(region.operands),
-        f"    {first.name} = torch.empty({_shape(job)}, dtype=torch.{first.dtype}, device={left}.device)",
+        f"    {first.name} = torch.empty({_shape(job)}, dtype=torch.{first.dtype}, "
+        f"device={left}.device)",
         *(f"    {o.name} = torch.empty_like({first.name}, dtype=torch.{o.dtype})" for o in others),
         f"    if {first.name}.numel() == 0:  # a grid of zero programs cannot be launched",
         f"        return {source.result(region)}",
@@ -223,7 +240,11 @@ def _launcher(job: MatmulJob) -> str:
         f"    n_rows, n_cols = {left}.shape[-2], {right}.shape[-2]",
         *(_parts_lines(job) if job.parts else _tiles_lines(job)),
         *_grid(job),
-        *([f"    all_rows = {_all_rows(job)}"] if job.split or (job.reduced and not job.down) else []),
+        *(
+            [f"    all_rows = {_all_rows(job)}"]
+            if job.split or (job.reduced and not job.down)
+            else []
+        ),
         *(_partial_lines(job) if job.split else []),
         *(
             reduced_rows.before_launch(region, left, *_reduced_tile(job), batched=job.batched)
@@ -231,7 +252,9 @@ def _launcher(job: MatmulJob) -> str:
             else []
         ),
         *_size_lines(job),
-        source.wrap_items(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
+        source.wrap_items(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace(
+            "\n", "\n    "
+        ),
         *(_finish_launch(job) if job.split else []),
         *([reduced_rows.launch(region)] if job.reduced else []),
         f"    return {source.result(region)}",
@@ -269,7 +292,8 @@ def _reduced_tile(job: MatmulJob) -> tuple[int, int]:
 def _parts_lines(job: MatmulJob) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
     lines = [
-        f"    {left}_parts, {left}_scale, {right}_parts, {right}_scale = _split_float16({left}, {right})",
+        f"    {left}_parts, {left}_scale, {right}_parts, {right}_scale = _split_float16({left}, "
+        f"{right})",
         f"    padded = {left}_parts.shape[1] // 2",
     ]
     sides = [(left, tile.rows), (right, tile.cols)] if job.descriptors else []
@@ -313,7 +337,8 @@ def _partial_lines(job: MatmulJob) -> list[str]:
     device = f"device={job.left}.device"
     return [
         f"    share = {source.blocks(inner, tile.inner * tile.splits)} * {tile.inner}",
-        f"    partial = torch.empty({tile.splits} * all_rows * n_cols, dtype=torch.float32, {device})",
+        f"    partial = torch.empty({tile.splits} * all_rows * n_cols, dtype=torch.float32, "
+        f"{device})",
     ]
 
 
@@ -321,7 +346,9 @@ def _size_lines(job: MatmulJob) -> list[str]:
     text = "\n".join(_tail(job))
     found = sizes_in(text, job.region.dims)
     dims = {dim.name: dim for dim in job.region.dims}
-    first = job.left if job.down else job.region.outputs[0].name  # both begin with the product's rows
+    first = (
+        job.left if job.down else job.region.outputs[0].name
+    )  # both begin with the product's rows
     return [
         f"    {name} = {dims[name].source.replace('out.', f'{first}.')}"
         for name in found
@@ -340,7 +367,12 @@ def _arguments(job: MatmulJob) -> list[str]:
         factors = [f"{left}_{kind}", f"{right}_{kind}", f"{left}_scale", f"{right}_scale"]
     else:
         batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
-        strides = [f"{left}.stride(-2)", f"{left}.stride(-1)", f"{right}.stride(-1)", f"{right}.stride(-2)"]
+        strides = [
+            f"{left}.stride(-2)",
+            f"{left}.stride(-1)",
+            f"{right}.stride(-1)",
+            f"{right}.stride(-2)",
+        ]
         factors = [left, right, *batch, *strides]
     stores = ["partial"] if job.split else _tensor_arguments(job)
     sizes = [] if job.split else _names_of_sizes(job)
@@ -351,7 +383,8 @@ def _arguments(job: MatmulJob) -> list[str]:
 
 def _finish_launch(job: MatmulJob) -> list[str]:
     arguments = [
-        "partial", *_tensor_arguments(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
+        "partial", *_tensor_arguments(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows",
+        *_reduced_sizes(job),
         *_names_of_sizes(job), "num_warps=4",
     ]  # fmt: skip
     batch = f", {job.left}.shape[0]" if job.batched else ""

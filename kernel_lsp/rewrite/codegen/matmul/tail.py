@@ -1,11 +1,12 @@
-"""What follows a matrix product element by element, as values over the rows and columns of its tile.
+"""What follows a matrix product element by element, as values over the rows and columns of its
+tile.
 
-The tail grows forward from the product over pointwise operations of the product's own shape, batch norm in
-eval mode among them, and may end in a reduction over its columns or rows (matmul_rows.py). Operands
-from outside may have any shape that broadcasts to it: a bias over the columns, one number for each row,
-a whole residual. Results that others read are stored too. Rows and columns are those in memory: of an
-einsum's result, whose dimensions stand in another order there, operands are read as permuted views.
-"""
+The tail grows forward from the product over pointwise operations of the product's own shape, batch
+norm in eval mode among them, and may end in a reduction over its columns or rows (matmul_rows.py).
+Operands from outside may have any shape that broadcasts to it: a bias over the columns, one number
+for each row, a whole residual. Results that others read are stored too. Rows and columns are those
+in memory: of an einsum's result, whose dimensions stand in another order there, operands are read
+as permuted views."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ from kernel_lsp.rewrite.graph import Graph
 MOST = 24
 """Nodes of a tail; a longer kernel is no longer read by anybody."""
 TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
-         "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows", "part",
+         "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows",
+         "part",
          "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",
          "left_rows", "right_cols", "left_row", "right_row", "left_at", "right_at", "by_tile",
          "walked", "tiles", "n_batches", "all_cols")  # fmt: skip
@@ -51,7 +53,11 @@ def grow(graph: Graph, product: MatmulProduct) -> list[fx.Node]:
     if product.kept is not None:
         group.append(product.kept)
     for node in graph.nodes if product.col_dims == 1 else []:
-        if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
+        if (
+            len(group) >= MOST
+            or node in group
+            or not any(arg in group for arg in node.all_input_nodes)
+        ):
             continue
         acts = is_pointwise(node) or (not product.order and _is_column_norm(graph, node))
         if acts and shape_of(node) == shape and convex(graph, {*group, node}):
@@ -62,12 +68,16 @@ def grow(graph: Graph, product: MatmulProduct) -> list[fx.Node]:
 
 
 def _is_column_norm(graph: Graph, node: fx.Node) -> bool:
-    """Batch norm in eval mode over the columns, or PReLU: their parameters broadcast as a bias does."""
+    """Batch norm in eval mode over the columns, or PReLU: their parameters broadcast as a bias
+    does."""
     return channelwise.is_channelwise(graph, node) and len(shape_of(node)) == 2
 
 
-def lower(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], name: str) -> LoweredRegion:
-    """The region that starts from the value ``product``. Raises Unsupported when an operand does not fit."""
+def lower(
+    graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node], name: str
+) -> LoweredRegion:
+    """The region that starts from the value ``product``. Raises Unsupported when an operand does
+    not fit."""
     return _TailLowering(graph, product, nodes).run(name)
 
 
@@ -111,12 +121,14 @@ class _TailLowering:
         region = Region(name=name, dims=self._dims(), outputs=tuple(outputs), order=order)
         inputs = (self.product.left, self.product.right, *self.outside)
         return LoweredRegion(
-            region=region, inputs=inputs, outputs=tuple(nodes), values=self.values, views=self.views,
+            region=region, inputs=inputs, outputs=tuple(nodes), values=self.values,
+            views=self.views,
             order=self.product.order,
         )  # fmt: skip
 
     def _check_layouts(self) -> None:
-        """Of what is written: where dimensions of the product lie, eager's results may lie otherwise."""
+        """Of what is written: where dimensions of the product lie, eager's results may lie
+        otherwise."""
         whole = [node.meta["val"] for node in output_nodes(self.graph, self.nodes)]
         whole = [value for value in whole if value.shape == self.product.node.meta["val"].shape]
         if not all(value.permute(self.order).is_contiguous() for value in whole):
@@ -178,7 +190,8 @@ class _TailLowering:
         return aligned
 
     def _collapse(self) -> list[list[int]]:
-        """Adjacent row dimensions that every operand treats alike become one; the columns stay apart."""
+        """Adjacent row dimensions that every operand treats alike become one; the columns stay
+        apart."""
         last, groups = len(self.shape) - 1, list[list[int]]()
         for axis in range(last):
             if self.shape[axis] == 1:
@@ -219,9 +232,19 @@ class _TailLowering:
 
 
 def _hint(graph: Graph, node: fx.Node) -> str:
-    """The last word of an attribute, or the name of the value; views of it look at the same thing."""
+    """The last word of an attribute, or the name of the value; views of it look at the same
+    thing."""
     base = node
-    while op_name(base) in ("numpy_T", "t", "transpose", "view", "unsqueeze", "permute", "expand", "mT"):
+    while op_name(base) in (
+        "numpy_T",
+        "t",
+        "transpose",
+        "view",
+        "unsqueeze",
+        "permute",
+        "expand",
+        "mT",
+    ):
         base = base.args[0]
     path = graph.state.get(base)
     return path.split(".")[-1] if path else graph.variable(base)

@@ -1,12 +1,13 @@
-"""Batch norm in train mode with the pointwise work behind it: one pass for statistics, one for all the rest.
+"""Batch norm in train mode with the pointwise work behind it: one pass for statistics, one for all
+the rest.
 
-Eager reads the input for its statistics, reads it again to normalize, writes, and each activation, residual
-or scale behind it moves the tensor once more. Here one kernel leaves mean and 1 / sqrt(var + eps) by channel
-and brings the running statistics up to date as eager does (momentum, unbiased variance), and one pass
-normalizes and does the rest. The backward is two passes: two sums by channel, then all gradients.
-Covered: contiguous floats [N, C] and [N, C, ...], with weight and bias or without both. Not covered:
-statistics across devices, operands of the tail that are broadcast and trained.
-"""
+Eager reads the input for its statistics, reads it again to normalize, writes, and each activation,
+residual or scale behind it moves the tensor once more. Here one kernel leaves mean and 1 /
+sqrt(var + eps) by channel and brings the running statistics up to date as eager does (momentum,
+unbiased variance), and one pass normalizes and does the rest. The backward is two passes: two sums
+by channel, then all gradients. Covered: contiguous floats [N, C] and [N, C, ...], with weight and
+bias or without both. Not covered: statistics across devices, operands of the tail that are
+broadcast and trained."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def matches(graph: Graph) -> list[GraphMatch]:
     found = []
     for node in graph.nodes:
         parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
-        if parts is None or (graph.gradients and not batch_norm_backward.is_trainable(graph, parts)):
+        if parts is None or (
+            graph.gradients and not batch_norm_backward.is_trainable(graph, parts)
+        ):
             continue
         words = [op_name(n) for n in parts.nodes[1:] if not is_identity(n)]
         tail = f" with {', '.join(words)}" if words else ""
@@ -55,7 +58,8 @@ def matches(graph: Graph) -> list[GraphMatch]:
 
 
 def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
-    """Eager's batch norm reads twice and writes once; its backward reads twice two tensors and writes one."""
+    """Eager's batch norm reads twice and writes once; its backward reads twice two tensors and
+    writes one."""
     moved, rate = cost.bytes_of(parts.norm), cost.rates(graph)
     eager_s = 3.0 * moved / rate.bytes_per_s + 2 * rate.overhead_s
     eager_s += sum(cost.eager_seconds(graph, node) for node in parts.nodes[1:])
@@ -63,8 +67,12 @@ def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
     ours = cost.region_seconds(graph, region, 3, 1.0) + moved / rate.bytes_per_s
     if graph.gradients:
         eager_s += 5.0 * moved / rate.bytes_per_s
-        eager_s += sum(cost.trained_seconds(graph, n) - cost.eager_seconds(graph, n) for n in parts.nodes[1:])
-        ours += 5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S + cost.AUTOGRAD_OVERHEAD_S
+        eager_s += sum(
+            cost.trained_seconds(graph, n) - cost.eager_seconds(graph, n) for n in parts.nodes[1:]
+        )
+        ours += (
+            5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S + cost.AUTOGRAD_OVERHEAD_S
+        )
     if ours > eager_s * (1.0 - MIN_SAVING):
         return 0.0
     each = cost.trained_seconds if graph.gradients else cost.eager_seconds
@@ -86,7 +94,9 @@ def rewrite(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     kernel = _generate(graph, parts, choice)
-    for old, new in zip(outputs, launching.results(graph, kernel, arguments, outputs, before), strict=True):
+    for old, new in zip(
+        outputs, launching.results(graph, kernel, arguments, outputs, before), strict=True
+    ):
         old.replace_all_uses_with(new)
     graph.drop_unused()
     if norm in graph.nodes:  # with running statistics it has an effect, and the kernel now has it

@@ -1,4 +1,5 @@
-"""The backward of batch norm in train mode and its tail: two sums by channel, then all gradients at once."""
+"""The backward of batch norm in train mode and its tail: two sums by channel, then all gradients
+at once."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from kernel_lsp.rewrite.codegen.backward import derive
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region, Value, apply, load, topological
+from kernel_lsp.rewrite.codegen.core.ir import (
+    Operand,
+    Output,
+    Region,
+    Value,
+    apply,
+    load,
+    topological,
+)
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion
 from kernel_lsp.rewrite.codegen.pointwise import flat
 from kernel_lsp.rewrite.codegen.reduction import channels
@@ -31,10 +40,13 @@ class Planned:
 
 
 def _plan_backward(graph: Graph, parts: BatchNormRegion) -> Planned | None:
-    """The gradient at the norm's result from the tail, and everything else from its two sums by channel."""
+    """The gradient at the norm's result from the tail, and everything else from its two sums by
+    channel."""
     region = parts.lowered.region
     wanted = [
-        operand for operand, node in parts.given if operand.dtype in derive.FLOATS and graph.carries(node)
+        operand
+        for operand, node in parts.given
+        if operand.dtype in derive.FLOATS and graph.carries(node)
     ]
     names = UniqueNames([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
     cut = load(Operand(name="normalized", dtype="float32", axes=parts.x.axes))
@@ -44,11 +56,15 @@ def _plan_backward(graph: Graph, parts: BatchNormRegion) -> Planned | None:
     for output, root in zip(region.outputs, roots, strict=True):
         if output.dtype not in derive.FLOATS:
             return None
-        seed = Operand(name=names.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=parts.x.axes)
+        seed = Operand(
+            name=names.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=parts.x.axes
+        )
         incoming.append(seed)
         seeds[root] = derive.total(seeds.get(root), load(seed))
     affine = {
-        o for o, node in parts.given if node in (argument(parts.norm, "weight"), argument(parts.norm, "bias"))
+        o
+        for o, node in parts.given
+        if node in (argument(parts.norm, "weight"), argument(parts.norm, "bias"))
     }
     assert cut.operand is not None
     beside = [o for o in wanted if o not in affine and o is not parts.x]
@@ -76,7 +92,8 @@ def _with_sums(
     region = parts.lowered.region
     product = apply("mul", grad, parts.normed, hint="grad_times_normed")
     totals = [
-        Operand(name=name, dtype="float32", axes=parts.mean.axes) for name in ("sum_grad", "sum_grad_normed")
+        Operand(name=name, dtype="float32", axes=parts.mean.axes)
+        for name in ("sum_grad", "sum_grad_normed")
     ]
     lengths = " * ".join(d.name for i, d in enumerate(region.dims) if i != parts.layout.channel)
     count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
@@ -93,14 +110,18 @@ def _with_sums(
         None,
     )
     scale = apply("mul", scale, weight, hint="scale") if weight is not None else scale
-    grad_x = derive.total(found.get(parts.x), apply("mul", inner, scale, hint=f"grad_{parts.x.name}"))
+    grad_x = derive.total(
+        found.get(parts.x), apply("mul", inner, scale, hint=f"grad_{parts.x.name}")
+    )
     outputs, finish = [], dict[Operand, str]()
     for operand, value in [(parts.x, grad_x), *((o, found[o]) for o in beside)]:
         if value.operand is not None and value.operand.dtype == operand.dtype:
             finish[operand] = f"{value.operand.name}.reshape({operand.name}.shape)"
             continue
         name = f"grad_{operand.name}"
-        outputs.append(Output(name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape"))
+        outputs.append(
+            Output(name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape")
+        )
         finish[operand] = name
     for operand in affine:
         total = "sum_grad_normed" if operand.name == _weight(parts) else "sum_grad"
@@ -111,14 +132,18 @@ def _with_sums(
 
 def _weight(parts: BatchNormRegion) -> str:
     weight = argument(parts.norm, "weight")
-    return next((operand.name for operand, node in parts.given if weight is not None and node is weight), "")
+    return next(
+        (operand.name for operand, node in parts.given if weight is not None and node is weight), ""
+    )
 
 
 def _substitute(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
     made = dict(new)
     for value in topological(roots):
         if value not in made:
-            args = tuple(made.get(arg, arg) if isinstance(arg, Value) else arg for arg in value.args)
+            args = tuple(
+                made.get(arg, arg) if isinstance(arg, Value) else arg for arg in value.args
+            )
             made[value] = value if args == value.args else replace(value, args=args)
     return [made[root] for root in roots]
 
@@ -132,7 +157,12 @@ def pieces(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
     sums = channels.sums(parts.layout, f"{name}_sums", planned.sums, needed)
     region = replace(planned.region, name=f"{name}_backward")
     last = flat.emit(region, {"BLOCK_SIZE": 1024, "num_warps": 4}, f"Gradients of {name}.")
-    return [sums, last.definitions, _eager(parts, name), _function(parts, planned, name, needed, region)]
+    return [
+        sums,
+        last.definitions,
+        _eager(parts, name),
+        _function(parts, planned, name, needed, region),
+    ]
 
 
 def _operands(roots: Sequence[Value]) -> list[Operand]:
@@ -173,7 +203,8 @@ def _function(
         f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{name.replace("_", " ").capitalize()}, given the statistics of the batch.',
         "",
-        "    Inputs and statistics are kept for the backward. It takes two passes: sums by channel of the",
+        "    Inputs and statistics are kept for the backward. It takes two passes: sums by "
+        "channel of the",
         "    gradient and of the gradient times the normalized input, then all gradients at once.",
         '    """',
         "",
@@ -184,11 +215,16 @@ def _function(
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
-        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
+        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of "
+        "its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {arguments} = ctx.saved_tensors",
-        source.wrap_items(f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad),
-        source.wrap_items(f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad),
+        source.wrap_items(
+            f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad
+        ),
+        source.wrap_items(
+            f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad
+        ),
         *backward.return_lines(results),
         "",
     ]

@@ -1,4 +1,5 @@
-"""A batch norm in train mode and what stands behind it, as one pointwise region over given statistics."""
+"""A batch norm in train mode and what stands behind it, as one pointwise region over given
+statistics."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class BatchNormRegion:
 
 
 def parts_of(graph: Graph, norm: fx.Node) -> BatchNormRegion | None:
-    """None when the norm is not covered; the tail is what the pointwise generator can take along."""
+    """None when the norm is not covered; the tail is what the pointwise generator can take
+    along."""
     if not _is_covered(graph, norm):
         return None
     scratch = graph.copy()
@@ -70,7 +72,9 @@ def _is_covered(graph: Graph, norm: fx.Node) -> bool:
     value, running = norm.args[0].meta["val"], argument(norm, "running_mean")
     affine = {argument(norm, "weight") is None, argument(norm, "bias") is None}
     shared = running is not None and (
-        len(running.users) != 1 or len(argument(norm, "running_var").users) != 1 or running not in graph.state
+        len(running.users) != 1
+        or len(argument(norm, "running_var").users) != 1
+        or running not in graph.state
     )
     return (
         argument(norm, "training") is True
@@ -86,7 +90,8 @@ def _is_covered(graph: Graph, norm: fx.Node) -> bool:
 
 
 def _expand_norm(scratch: Graph, norm: fx.Node) -> dict[str, fx.Node]:
-    """The norm as pointwise operations in front of it; its statistics are placeholders of the right kind."""
+    """The norm as pointwise operations in front of it; its statistics are placeholders of the
+    right kind."""
     x, value = norm.args[0], norm.meta["val"]
     dims = [axis for axis in range(value.dim()) if axis != 1]
     wide = {"dtype": torch.float32}
@@ -101,11 +106,15 @@ def _expand_norm(scratch: Graph, norm: fx.Node) -> dict[str, fx.Node]:
     if argument(norm, "weight") is not None:
         for name in ("weight", "bias"):
             made[name] = scratch.call(aten.view.default, (argument(norm, name), shape), before=norm)
-        made["scaled"] = scratch.call(aten.mul.Tensor, (made["normed"], made["weight"]), before=norm)
+        made["scaled"] = scratch.call(
+            aten.mul.Tensor, (made["normed"], made["weight"]), before=norm
+        )
         made["out"] = scratch.call(aten.add.Tensor, (made["scaled"], made["bias"]), before=norm)
     made["affine"] = made["out"]
     if value.dtype != made["out"].meta["val"].dtype:
-        made["out"] = made["cast"] = scratch.call(aten.to.dtype, (made["out"], value.dtype), before=norm)
+        made["out"] = made["cast"] = scratch.call(
+            aten.to.dtype, (made["out"], value.dtype), before=norm
+        )
     norm.replace_all_uses_with(made["out"])
     scratch.fx.erase_node(norm)
     return made
@@ -137,7 +146,11 @@ def _assemble(
     if x is None or len(named) != 2 or len(named["mean"].axes) != 1:
         return None
     channel = named["mean"].axes[0]
-    if channel != 1 or len(lowered.region.dims) not in (2, 3) or len(x.axes) != len(lowered.region.dims):
+    if (
+        channel != 1
+        or len(lowered.region.dims) not in (2, 3)
+        or len(x.axes) != len(lowered.region.dims)
+    ):
         return None
     inputs = tuple(
         None if node in statistics else views.get(node, by_name.get(node.name)) for _, node in pairs

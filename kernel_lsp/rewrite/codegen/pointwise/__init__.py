@@ -1,1 +1,2 @@
-"""Element by element: operations as values of the IR, and the templates that visit every element."""
+"""Element by element: operations as values of the IR, and the templates that visit every
+element."""

@@ -1,9 +1,9 @@
-"""Pointwise operations whose parameters have one element for each channel: batch norm in eval mode, PReLU.
+"""Pointwise operations whose parameters have one element for each channel: batch norm in eval
+mode, PReLU.
 
-Their operands do not broadcast from the last dimension, so they stay out of `pointwise.TABLE`, which chains
-of other kernels read too; PReLU with a single slope is there. Not covered: training mode (batch_norm.py),
-gradients and statistics of a batch norm.
-"""
+Their operands do not broadcast from the last dimension, so they stay out of `pointwise.TABLE`,
+which chains of other kernels read too; PReLU with a single slope is there. Not covered: training
+mode (batch_norm.py), gradients and statistics of a batch norm."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def is_channelwise(graph: Graph, node: fx.Node) -> bool:
-    """Batch norm with the statistics that it keeps, of a contiguous tensor; PReLU with several slopes."""
+    """Batch norm with the statistics that it keeps, of a contiguous tensor; PReLU with several
+    slopes."""
     if op_name(node) == "prelu":
-        return _has_slopes(node) and all(arg.meta["val"].dtype in FLOATS for arg in node.all_input_nodes)
+        return _has_slopes(node) and all(
+            arg.meta["val"].dtype in FLOATS for arg in node.all_input_nodes
+        )
     if op_name(node) != "batch_norm" or argument(node, "training") is not False or graph.gradients:
         return False
     tensors = [arg.meta["val"] for arg in node.all_input_nodes]
@@ -56,7 +59,9 @@ def build(node: fx.Node, get: Callable[[str], Any]) -> Value:
 def _batch_norm(node: fx.Node, get: Callable[[str], Any]) -> Value:
     """(x - mean) / sqrt(var + eps) * weight + bias."""
     x, mean, var = (as_float(get(name)) for name in ("input", *STATISTICS))
-    rstd = apply("rsqrt", apply("add", var, float(argument(node, "eps")), hint="var_eps"), hint="rstd")
+    rstd = apply(
+        "rsqrt", apply("add", var, float(argument(node, "eps")), hint="var_eps"), hint="rstd"
+    )
     made = apply("mul", apply("sub", x, mean, hint="centered"), rstd, hint="normed")
     if isinstance(argument(node, "weight"), fx.Node):
         made = apply("mul", made, as_float(get("weight")), hint="scaled")

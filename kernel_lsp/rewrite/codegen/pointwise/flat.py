@@ -18,7 +18,9 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048, 512], "num_warps"
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """Kernel and launcher for a region without reductions."""
     kernel, sizes = _kernel(region)
-    return source.generate_source(region, [kernel], _launcher(region, choice, sizes, summary), summary)
+    return source.generate_source(
+        region, [kernel], _launcher(region, choice, sizes, summary), summary
+    )
 
 
 def _kernel(region: Region) -> tuple[str, list[str]]:
@@ -38,7 +40,9 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
     body = Body(names, lambda operand: _load(operand, region))
     body.need(*(output.value for output in region.outputs))
     for output in region.outputs:
-        assert not (output.rowwise or output.columns), f"{output.name} is shorter than what would be stored"
+        assert not (output.rowwise or output.columns), (
+            f"{output.name} is shorter than what would be stored"
+        )
         body.add(f"tl.store({output.name}_ptr + offs, {body.text(output.value)}, mask=mask)")
     lines += body.lines
     sizes = sizes_in("\n".join(lines), region.dims)
@@ -61,7 +65,9 @@ def index_lines(region: Region) -> list[str]:
         "# Broadcasts are resolved in 32 bits: 64-bit division is many times slower.",
         f"index = (start % {period}).to(tl.int32) + tl.arange(0, BLOCK_SIZE)",
     ]
-    if strides.argument_names(region) or any(operand.axes[:1] == (0,) for operand in narrow(region)):
+    if strides.argument_names(region) or any(
+        operand.axes[:1] == (0,) for operand in narrow(region)
+    ):
         lines.append(f"lead = start // {period}")
     return lines
 

@@ -1,9 +1,8 @@
 """F.glu in its parts, so that it shares a kernel with what is computed from it.
 
-`written_out(graph)` is a copy of the graph in which each glu is a product of one half and the sigmoid of the
-other; `write_out(graph, names)` does it in place for some of them. The parts' names follow from glu's, so
-what was found in the copy is found again in the graph.
-"""
+`written_out(graph)` is a copy of the graph in which each glu is a product of one half and the
+sigmoid of the other; `write_out(graph, names)` does it in place for some of them. The parts' names
+follow from glu's, so what was found in the copy is found again in the graph."""
 
 from __future__ import annotations
 
@@ -40,7 +39,9 @@ def write_out(graph: Graph, names: Iterable[str]) -> dict[str, str]:
 
 def _parts(graph: Graph, node: fx.Node) -> tuple[fx.Node, fx.Node]:
     seconds = cost.eager_seconds(graph, node)
-    halves = graph.call(aten.chunk.default, (node.args[0], 2, argument(node, "dim", -1)), before=node)
+    halves = graph.call(
+        aten.chunk.default, (node.args[0], 2, argument(node, "dim", -1)), before=node
+    )
     left, right = (graph.call(operator.getitem, (halves, index), before=node) for index in (0, 1))
     gate = graph.call(aten.sigmoid.default, (right,), before=node, name=f"{node.name}_gate")
     product = graph.call(aten.mul.Tensor, (left, gate), before=node, name=f"{node.name}_product")

@@ -42,7 +42,8 @@ def op_name(node: Any) -> str:
 
 
 def broadcast_source(node: Any) -> fx.Node | None:
-    """The tensor behind ``broadcast_tensors(...)[i]``, which torch's losses put before their work."""
+    """The tensor behind ``broadcast_tensors(...)[i]``, which torch's losses put before their
+    work."""
     if getattr(getattr(node, "target", None), "__name__", "") != "getitem":
         return None
     base, index = node.args
@@ -172,7 +173,9 @@ def _where(node: fx.Node, get: Get) -> Argument:
 
 
 def _masked_fill(node: fx.Node, get: Get) -> Argument:
-    return apply("where", _truth(get("mask")), as_float(get("value")), as_float(get("self")), hint="masked")
+    return apply(
+        "where", _truth(get("mask")), as_float(get("value")), as_float(get("self")), hint="masked"
+    )
 
 
 def _clamp(node: fx.Node, get: Get) -> Argument:
@@ -198,7 +201,9 @@ def _hardtanh(node: fx.Node, get: Get) -> Argument:
 
 def _gelu(node: fx.Node, get: Get) -> Argument:
     return apply(
-        "gelu_tanh" if argument(node, "approximate") == "tanh" else "gelu", as_float(get("self")), hint="gelu"
+        "gelu_tanh" if argument(node, "approximate") == "tanh" else "gelu",
+        as_float(get("self")),
+        hint="gelu",
     )
 
 
@@ -209,7 +214,10 @@ def _mish(node: fx.Node, get: Get) -> Argument:
 
 def _softplus(node: fx.Node, get: Get) -> Argument:
     return apply(
-        "softplus", as_float(get("self")), float(_number(get("beta"))), float(_number(get("threshold")))
+        "softplus",
+        as_float(get("self")),
+        float(_number(get("beta"))),
+        float(_number(get("threshold"))),
     )
 
 
@@ -219,7 +227,9 @@ def _elu(node: fx.Node, get: Get) -> Argument:
 
 
 def _selu(node: fx.Node, get: Get) -> Argument:
-    return apply("elu", as_float(get("self")), 1.6732632423543772, 1.0507009873554805, 1.0, hint="selu")
+    return apply(
+        "elu", as_float(get("self")), 1.6732632423543772, 1.0507009873554805, 1.0, hint="selu"
+    )
 
 
 def _celu(node: fx.Node, get: Get) -> Argument:
@@ -234,7 +244,9 @@ def _leaky_relu(node: fx.Node, get: Get) -> Argument:
 def prelu(node: fx.Node, get: Get) -> Value:
     x = as_float(get("self"))
     positive = apply("gt", x, 0.0, dtype="bool", hint="positive")
-    return apply("where", positive, x, apply("mul", as_float(get("weight")), x, hint="sloped"), hint="prelu")
+    return apply(
+        "where", positive, x, apply("mul", as_float(get("weight")), x, hint="sloped"), hint="prelu"
+    )
 
 
 def _prelu(node: fx.Node, get: Get) -> Argument:
@@ -311,15 +323,27 @@ def _dtype(node: fx.Node) -> torch.dtype:
     return node.meta["val"].dtype
 
 
-IDENTITY = ("dropout", "contiguous", "clone", "alias", "detach", "expand", "expand_as", "broadcast_part")
-"""Operations that return their first argument, perhaps broadcast; never worth a kernel themselves."""
+IDENTITY = (
+    "dropout",
+    "contiguous",
+    "clone",
+    "alias",
+    "detach",
+    "expand",
+    "expand_as",
+    "broadcast_part",
+)
+"""Operations that return their first argument, perhaps broadcast; never worth a kernel
+themselves."""
 
 TABLE: dict[str, Builder] = {
     **{
         name: _unary(name)
         for name in (
-            "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt",
-            "rsqrt", "sin", "cos", "erf", "floor", "ceil", "tanh", "cosh", "sinh", "sigmoid", "relu", "silu",
+            "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1",
+            "sqrt",
+            "rsqrt", "sin", "cos", "erf", "floor", "ceil", "tanh", "cosh", "sinh", "sigmoid",
+            "relu", "silu",
             "log_sigmoid", "hardsigmoid", "hardswish", "sign",
         )
     },
@@ -338,7 +362,8 @@ TABLE: dict[str, Builder] = {
     "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
     "leaky_relu": _leaky_relu, "prelu": _prelu, "threshold": _threshold,
-    "addcmul": _addc_builder("mul"), "addcdiv": _addc_builder("div"), "lerp": _lerp, "hardshrink": _hardshrink,
+    "addcmul": _addc_builder("mul"), "addcdiv": _addc_builder("div"), "lerp": _lerp,
+    "hardshrink": _hardshrink,
     "to": _cast, "_to_copy": _cast, "type_as": _cast,
 }  # fmt: skip
 
@@ -358,7 +383,11 @@ TO_BOOL = frozenset(
 def is_pointwise(node: Any) -> bool:
     """True when the node acts element by element in a way that can be generated."""
     name, value = op_name(node), getattr(node, "meta", {}).get("val")
-    if name not in TABLE or not isinstance(value, torch.Tensor) or value.dtype not in (*FLOATS, torch.bool):
+    if (
+        name not in TABLE
+        or not isinstance(value, torch.Tensor)
+        or value.dtype not in (*FLOATS, torch.bool)
+    ):
         return False
     if value.dtype == torch.bool and name not in TO_BOOL:
         return False  # True + True is True: float arithmetic would make it 2
@@ -367,7 +396,10 @@ def is_pointwise(node: Any) -> bool:
     tensors = [arg.meta["val"] for _, arg in argument_nodes(node)]
     if not tensors or any(not isinstance(t, torch.Tensor) or not _readable(t) for t in tensors):
         return False
-    if name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not") and tensors[0].dtype != torch.bool:
+    if (
+        name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+        and tensors[0].dtype != torch.bool
+    ):
         return False
     return _buildable(node)
 

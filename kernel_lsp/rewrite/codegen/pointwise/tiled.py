@@ -1,11 +1,11 @@
-"""Pointwise regions over tensors of which one is transposed: tiles, so that both are read along their memory.
+"""Pointwise regions over tensors of which one is transposed: tiles, so that both are read along
+their memory.
 
-One index over all elements would read a transposed operand in steps of a row, a whole sector of memory for
-each element. A tile of rows and columns is loaded along whichever of the two is contiguous; Triton turns it
-over in shared memory. Rows are the dimension along which the transposed operand is contiguous, columns the
-last one. Not covered: operands that are contiguous along different dimensions, all but one of them are read
-in steps.
-"""
+One index over all elements would read a transposed operand in steps of a row, a whole sector of
+memory for each element. A tile of rows and columns is loaded along whichever of the two is
+contiguous; Triton turns it over in shared memory. Rows are the dimension along which the
+transposed operand is contiguous, columns the last one. Not covered: operands that are contiguous
+along different dimensions, all but one of them are read in steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Region
 from kernel_lsp.rewrite.generated import GeneratedSource
 
-PARAMETERS: dict[str, list[Any]] = {"BLOCK_ROWS": [32, 64], "BLOCK_SIZE": [32, 64], "num_warps": [4, 8]}
+PARAMETERS: dict[str, list[Any]] = {
+    "BLOCK_ROWS": [32, 64],
+    "BLOCK_SIZE": [32, 64],
+    "num_warps": [4, 8],
+}
 """32 elements of 4 bytes are the four sectors of a cache line."""
 LEAST = 16
 """Shorter rows or columns leave most of a tile empty."""
@@ -42,7 +46,9 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     rows = rows_of(region)
     assert rows is not None, "ask rows_of first"
     kernel = _kernel(region, rows)
-    return source.generate_source(region, [kernel], _launcher(region, rows, choice, summary), summary)
+    return source.generate_source(
+        region, [kernel], _launcher(region, rows, choice, summary), summary
+    )
 
 
 def _spaces(region: Region, rows: int) -> list[IndexSpace]:
@@ -57,7 +63,8 @@ def _kernel(region: Region, rows: int) -> str:
     lines = [
         "    pid = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31",
         f"    row_blocks, col_blocks = tl.cdiv({down}, BLOCK_ROWS), tl.cdiv({across}, BLOCK_SIZE)",
-        "    rows = pid // col_blocks % row_blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]",
+        "    rows = pid // col_blocks % row_blocks * BLOCK_ROWS + tl.arange(0, "
+        "BLOCK_ROWS)[:, None]",
         "    cols = pid % col_blocks * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)[None, :]",
         f"    mask = (rows < {down}) & (cols < {across})  # the last tiles reach past the end",
     ]
@@ -65,7 +72,8 @@ def _kernel(region: Region, rows: int) -> str:
         lines.append("    lead = pid // (row_blocks * col_blocks)")
     taken = ["pid", "row_blocks", "col_blocks", *(dim.name for dim in region.dims)]
     body = Body(
-        UniqueNames([*taken, *strides.argument_names(region)]), lambda operand: _load(operand, region, rows)
+        UniqueNames([*taken, *strides.argument_names(region)]),
+        lambda operand: _load(operand, region, rows),
     )
     body.need(*(output.value for output in region.outputs))
     every = tuple(range(len(region.dims)))
@@ -86,7 +94,9 @@ def _kernel(region: Region, rows: int) -> str:
 def _load(operand: Operand, region: Region, rows: int) -> str:
     spaces, last = _spaces(region, rows), len(region.dims) - 1
     if operand.inner is not None:
-        positions = [offset(replace(operand, axes=(axis,)), region.dims, spaces) for axis in operand.axes]
+        positions = [
+            offset(replace(operand, axes=(axis,)), region.dims, spaces) for axis in operand.axes
+        ]
         where = strides.address(operand, positions)
     else:
         where = offset(operand, region.dims, spaces)

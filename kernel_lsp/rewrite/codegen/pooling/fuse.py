@@ -1,11 +1,10 @@
 """Pools: which nodes one kernel takes, and when that pays.
 
-Covered: max and average pools in one to three dimensions with stride, padding, dilation, ceil_mode,
-count_include_pad and divisor_override, adaptive ones whose windows are all of one size, with pointwise
-neighbors on both sides; a maximum over everything becomes `amax`. Not covered: return_indices, windows of
-several sizes, more than 64 elements a window, tensors that are not contiguous. The kernel's text is
-`pooling_source.py`'s.
-"""
+Covered: max and average pools in one to three dimensions with stride, padding, dilation,
+ceil_mode, count_include_pad and divisor_override, adaptive ones whose windows are all of one size,
+with pointwise neighbors on both sides; a maximum over everything becomes `amax`. Not covered:
+return_indices, windows of several sizes, more than 64 elements a window, tensors that are not
+contiguous. The kernel's text is `pooling_source.py`'s."""
 
 from __future__ import annotations
 
@@ -31,7 +30,8 @@ aten = torch.ops.aten
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": [4, 8]}
 MIN_SAVING = 0.1
 EAGER_SHARE = {"max": 0.4, "avg": 0.4}
-"""Share of copy speed that torch's kernels reach, counting operand and result only (H200, 2026-11-21: 0.29 to
+"""Share of copy speed that torch's kernels reach, counting operand and result only (H200,
+2026-11-21: 0.29 to
 0.47 for max pools in one to three dimensions, 0.15 to 0.43 for average pools)."""
 OWN_SHARE = 0.65
 """What the generated kernel reaches: 0.54 where windows overlap in one dimension, up to 0.93."""
@@ -52,14 +52,15 @@ class Window:
     def inside(self) -> bool:
         """No window reaches past either edge."""
         return (
-            self.padding == 0 and (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation < self.size
+            self.padding == 0
+            and (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation < self.size
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolRegion(chain.Surrounded):
-    """One pool in the graph and what is fused with it. ``result`` is the seed, or the part of its result that
-    is the values."""
+    """One pool in the graph and what is fused with it. ``result`` is the seed, or the part of its
+    result that is the values."""
 
     kind: str
     """max or avg."""
@@ -82,7 +83,9 @@ class PoolRegion(chain.Surrounded):
     @property
     def everything(self) -> bool:
         """One window, over the whole plane."""
-        return all(w.out == 1 and w.kernel == w.size and w.inside and w.dilation == 1 for w in self.windows)
+        return all(
+            w.out == 1 and w.kernel == w.size and w.inside and w.dilation == 1 for w in self.windows
+        )
 
 
 def find(graph: Graph, seed: fx.Node) -> PoolRegion | None:
@@ -141,14 +144,20 @@ def _windows(seed: fx.Node, result: fx.Node, rank: int) -> tuple[Window, ...] | 
         Window(size=int(n), out=int(o), kernel=k, stride=s, padding=p, dilation=d)
         for n, o, k, s, p, d in rows
     )
-    return found if math.prod(w.kernel for w in found) <= 64 or all(w.out == 1 for w in found) else None
+    return (
+        found
+        if math.prod(w.kernel for w in found) <= 64 or all(w.out == 1 for w in found)
+        else None
+    )
 
 
 def _adaptive(seed: fx.Node, rank: int) -> tuple[Window, ...] | None:
     """Windows of one size lie side by side exactly when the output divides the input."""
     sizes = seed.args[0].meta["val"].shape[-rank:]
     asked = _spread(argument(seed, "output_size"), rank, ())
-    if any(not isinstance(n, int) or n <= 0 or size % n for n, size in zip(asked, sizes, strict=True)):
+    if any(
+        not isinstance(n, int) or n <= 0 or size % n for n, size in zip(asked, sizes, strict=True)
+    ):
         return None
     return tuple(
         Window(size=int(n), out=o, kernel=int(n) // o, stride=int(n) // o, padding=0, dilation=1)
@@ -168,7 +177,8 @@ def _with_neighbors(graph: Graph, bare: PoolRegion) -> PoolRegion | None:
     if (bare.root not in head and locate(bare.root) is None) or bare.taps > 64:
         return None
     return PoolRegion(
-        seed=bare.seed, result=bare.result, kind=bare.kind, windows=bare.windows, divisor=bare.divisor,
+        seed=bare.seed, result=bare.result, kind=bare.kind, windows=bare.windows,
+        divisor=bare.divisor,
         count_include_pad=bare.count_include_pad, prologue=tuple(head), epilogue=tuple(tail),
     )  # fmt: skip
 
@@ -205,7 +215,9 @@ def _match(graph: Graph, pool: PoolRegion) -> GraphMatch:
     return GraphMatch(
         nodes=pool.nodes,
         label=graph.label(*pool.nodes),
-        summary=_plain_summary(pool) if plain else f"compute {op_name(pool.seed)}{pool.beside} in one pass",
+        summary=_plain_summary(pool)
+        if plain
+        else f"compute {op_name(pool.seed)}{pool.beside} in one pass",
         benefit=_benefit(graph, pool),
         plain=plain,
         data={"seed": pool.seed.name, "parameters": {} if plain else PARAMETERS},
@@ -220,15 +232,20 @@ def _benefit(graph: Graph, pool: PoolRegion) -> float:
     rates = base_cost.rates(graph)
     if pool.everything and pool.kind == "avg":
         return 0.0
-    reads, writes = base_cost.moved_bytes_of(graph, pool.root), base_cost.moved_bytes_of(graph, pool.result)
-    share = 0.02 if pool.everything else EAGER_SHARE[pool.kind]  # adaptive maxima: one thread for a plane
+    reads, writes = (
+        base_cost.moved_bytes_of(graph, pool.root),
+        base_cost.moved_bytes_of(graph, pool.result),
+    )
+    share = (
+        0.02 if pool.everything else EAGER_SHARE[pool.kind]
+    )  # adaptive maxima: one thread for a plane
     eager_s = (reads + writes) / (share * rates.bytes_per_s) + rates.overhead_s
     eager_s += sum(cost.eager_seconds(graph, n) for n in (*pool.prologue, *pool.epilogue))
     inside = set(pool.nodes)
     operands = {arg for node in pool.nodes for arg in node.all_input_nodes if arg not in inside}
-    moved = sum(base_cost.moved_bytes_of(graph, node) for node in operands) + base_cost.moved_bytes_of(
-        graph, pool.last
-    )
+    moved = sum(
+        base_cost.moved_bytes_of(graph, node) for node in operands
+    ) + base_cost.moved_bytes_of(graph, pool.last)
     overhead = rates.overhead_s if pool.everything else cost.TRITON_OVERHEAD_S
     fused_s = moved / ((0.9 if pool.everything else OWN_SHARE) * rates.bytes_per_s) + overhead
     if fused_s > eager_s * (1.0 - MIN_SAVING):
@@ -257,7 +274,9 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
 def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     pool = find(graph, graph.named(match.data["seed"]))
     if pool is None:
-        raise RewriteError(f"{match.label} is no longer a pool that can be generated", "apply it first")
+        raise RewriteError(
+            f"{match.label} is no longer a pool that can be generated", "apply it first"
+        )
     if pool.everything:
         return _reduce(graph, pool)
     defaults = {name: choices[0] for name, choices in PARAMETERS.items()}
@@ -274,7 +293,9 @@ def _reduce(graph: Graph, pool: PoolRegion) -> None:
     op = aten.amax.default if pool.kind == "max" else aten.mean.dim
     made = graph.call(op, (pool.root, dims, True), before=pool.result, name="pooled")
     if condition := guard.no_gradients(graph):
-        graph.require(condition, "amax spreads a gradient among equal maxima, the pool gives it to one")
+        graph.require(
+            condition, "amax spreads a gradient among equal maxima, the pool gives it to one"
+        )
     graph.replace(pool.result, made)
 
 

@@ -1,7 +1,8 @@
-"""Triton source of a pool: neighbors in memory are neighbors in a program, and windows are unrolled loops.
+"""Triton source of a pool: neighbors in memory are neighbors in a program, and windows are
+unrolled loops.
 
-Each program computes consecutive outputs; what overlapping windows share comes from the first-level cache.
-"""
+Each program computes consecutive outputs; what overlapping windows share comes from the
+first-level cache."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 WORDS = {1: ("column",), 2: ("row", "column"), 3: ("slice", "row", "column")}
 LENGTHS = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 TAKEN = (
-    "place", "plane", "spot", "base", "best", "total", "inside", "tap", "slice", "row", "column", "depth",
+    "place", "plane", "spot", "base", "best", "total", "inside", "tap", "slice", "row", "column",
+    "depth",
     "height", "width", "slice_ok", "row_ok", "column_ok", "slices", "rows", "columns", "channel",
-    "n_channels", "n_elements", "out_depth", "out_height", "out_width", "n_places", "count", "i", "j", "k",
+    "n_channels", "n_elements", "out_depth", "out_height", "out_width", "n_places", "count", "i",
+    "j", "k",
     "reach",
 )  # fmt: skip
 """Names that the templates below use themselves."""
@@ -47,7 +50,9 @@ def _between(index: str, length: str, low: bool) -> str:
 
 class _PoolingWriter:
     def __init__(self, graph: Graph, pool: PoolRegion, choice: dict[str, Any], name: str) -> None:
-        from kernel_lsp.rewrite.codegen.pooling.fuse import locator  # the planner's module imports this one
+        from kernel_lsp.rewrite.codegen.pooling.fuse import (
+            locator,
+        )  # the planner's module imports this one
 
         self.graph, self.pool, self.choice, self.name = graph, pool, choice, name
         self.rank = len(pool.windows)
@@ -58,7 +63,10 @@ class _PoolingWriter:
             graph=graph, inside=set(pool.prologue), names=names, locate=locator(sizes_in, self.rank)
         )
         self.tail = chain.PointwiseChain(
-            graph=graph, inside=set(pool.epilogue), names=names, locate=locator(sizes_out, self.rank)
+            graph=graph,
+            inside=set(pool.epilogue),
+            names=names,
+            locate=locator(sizes_out, self.rank),
         )
         self.root = self.head.value(pool.root)
         self.seed = self.tail.seed(pool.result, "pooled")
@@ -88,7 +96,10 @@ class _PoolingWriter:
         if self.pool.kind == "avg":
             pooled = body.define("average", f"{pooled} / {self._divisor(body)}")
         body.known[self.seed] = pooled
-        body.add(f"tl.store(out_ptr + start + tl.arange(0, BLOCK_SIZE), {body.text(self.result)}, mask=mask)")
+        body.add(
+            f"tl.store(out_ptr + start + tl.arange(0, BLOCK_SIZE), {body.text(self.result)}, "
+            f"mask=mask)"
+        )
         if any("channel" in line for line in body.lines):
             at = next(i for i, line in enumerate(body.lines) if line.strip().startswith("base ="))
             body.lines.insert(at, "    channel = plane % n_channels")
@@ -103,8 +114,12 @@ class _PoolingWriter:
 
     def _start(self, body: Body) -> None:
         outs = [f"out_{name}" for name in LENGTHS[self.rank]]
-        body.add("start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31")
-        body.add("mask = start + tl.arange(0, BLOCK_SIZE) < n_elements  # the last block is not full")
+        body.add(
+            "start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31"
+        )
+        body.add(
+            "mask = start + tl.arange(0, BLOCK_SIZE) < n_elements  # the last block is not full"
+        )
         body.add(f"n_places = {' * '.join(outs)}")
         body.add("# Places are resolved in 32 bits: 64-bit division is many times slower.")
         body.add("place = (start % n_places).to(tl.int32) + tl.arange(0, BLOCK_SIZE)")
@@ -113,14 +128,18 @@ class _PoolingWriter:
         words = WORDS[self.rank]
         for index, word in enumerate(words):
             below = " * ".join(outs[index + 1 :])
-            text = f"spot // ({below})" if " * " in below else f"spot // {below}" if below else "spot"
+            text = (
+                f"spot // ({below})" if " * " in below else f"spot // {below}" if below else "spot"
+            )
             text = text if index == 0 else f"{text} % {outs[index]}"
             window = self.pool.windows[index]
             scaled = f"({text}) * {window.stride}" if " " in text else f"{text} * {window.stride}"
             scaled = scaled if window.stride != 1 else text
             body.add(f"{word} = {scaled}" + (f" - {window.padding}" if window.padding else ""))
         body.add(
-            f"base = plane * ({' * '.join(LENGTHS[self.rank])})" if self.rank > 1 else "base = plane * width"
+            f"base = plane * ({' * '.join(LENGTHS[self.rank])})"
+            if self.rank > 1
+            else "base = plane * width"
         )
 
     def _loops(self, body: Body) -> Body:
@@ -150,14 +169,23 @@ class _PoolingWriter:
             checks.append(f"{word}_ok")
         where = " & ".join(checks[1:])
         body.add(
-            f"inside = mask & {where}  # not the padding" if where else "inside = mask  # all of a window"
+            f"inside = mask & {where}  # not the padding"
+            if where
+            else "inside = mask  # all of a window"
         )
         body.add(f"tap = {self._flat(names)}")
         text = str(body.text(self.root))
         bare = self.root.operand is not None
         if self.pool.kind == "max":
-            kept = text if bare else body.define("kept", f"tl.where(inside, {text}, {self._identity()})")
-            body.add(f"best = tl.maximum(best, {kept}, propagate_nan=tl.PropagateNan.ALL)  # as torch does")
+            kept = (
+                text
+                if bare
+                else body.define("kept", f"tl.where(inside, {text}, {self._identity()})")
+            )
+            body.add(
+                f"best = tl.maximum(best, {kept}, propagate_nan=tl.PropagateNan.ALL)  # as "
+                f"torch does"
+            )
         else:
             kept = text if bare else body.define("kept", f"tl.where(inside, {text}, 0.0)")
             body.add(f"total += {kept}")
@@ -198,10 +226,13 @@ class _PoolingWriter:
         return count
 
     def _load(self, operand: Operand, *, tap: bool) -> str:
-        place, size = ("tap", f"({' * '.join(LENGTHS[self.rank])})") if tap else ("spot", "n_places")
+        place, size = (
+            ("tap", f"({' * '.join(LENGTHS[self.rank])})") if tap else ("spot", "n_places")
+        )
         full = "base + tap" if tap else "start + tl.arange(0, BLOCK_SIZE)"
         offset = {
-            (): "", (0, 1, 2): full, (1,): "channel", (2,): place, (1, 2): f"channel * {size} + {place}",
+            (): "", (0, 1, 2): full, (1,): "channel", (2,): place,
+            (1, 2): f"channel * {size} + {place}",
         }[operand.axes]  # fmt: skip
         if not offset:
             return f"tl.load({operand.name}_ptr)"
@@ -213,7 +244,10 @@ class _PoolingWriter:
     def _shapes(self) -> list[tuple[str, str, str]]:
         lengths = LENGTHS[self.rank]
         found = []
-        for part, names in ((self.head, lengths), (self.tail, tuple(f"out_{name}" for name in lengths))):
+        for part, names in (
+            (self.head, lengths),
+            (self.tail, tuple(f"out_{name}" for name in lengths)),
+        ):
             shapes = {
                 (0, 1, 2): ("n_planes", *names), (1,): ("n_channels",),
                 (2,): names, (1, 2): ("n_channels", *names),
@@ -221,7 +255,9 @@ class _PoolingWriter:
             for operand in part.operands.values():
                 words = shapes.get(operand.axes, ())
                 tail = "," if len(words) == 1 else ""
-                found.append((operand.name, operand.dtype, f"({', '.join(words)}{tail})" if words else ""))
+                found.append(
+                    (operand.name, operand.dtype, f"({', '.join(words)}{tail})" if words else "")
+                )
         out = f"(n_planes, {', '.join(f'out_{name}' for name in lengths)})"
         return [*found, ("out", dtype_name(self.pool.last.meta["val"].dtype), out)]
 
@@ -231,7 +267,8 @@ class _PoolingWriter:
         lengths = LENGTHS[self.rank]
         sizes = [*lengths, *(f"out_{name}" for name in lengths)]
         return [
-            *(f"{operand.name}_ptr" for operand in self.operands), "out_ptr", "n_elements", *channels,
+            *(f"{operand.name}_ptr" for operand in self.operands), "out_ptr", "n_elements",
+            *channels,
             *(f"{name}: tl.constexpr" for name in sizes), "BLOCK_SIZE: tl.constexpr",
         ]  # fmt: skip
 
@@ -239,7 +276,9 @@ class _PoolingWriter:
         rank, pool = self.rank, self.pool
         lengths = LENGTHS[rank]
         shape_in = tuple(pool.root.meta["val"].shape)
-        x = next(o.name for n, o in self.head.operands.items() if tuple(n.meta["val"].shape) == shape_in)
+        x = next(
+            o.name for n, o in self.head.operands.items() if tuple(n.meta["val"].shape) == shape_in
+        )
         outs = [f"out_{name}" for name in lengths]
         arguments = [
             *(operand.name for operand in self.operands), "out", "out.numel()",

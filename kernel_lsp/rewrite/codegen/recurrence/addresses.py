@@ -1,8 +1,8 @@
-"""What the kernel of a recurrence calls its tensors, and where in them the slice of each step lies.
+"""What the kernel of a recurrence calls its tensors, and where in them the slice of each step
+lies.
 
-The kernel gets the address of the first step's slice; from one step to the next it goes on by as many
-elements as lie together in a slice, upwards or downwards.
-"""
+The kernel gets the address of the first step's slice; from one step to the next it goes on by as
+many elements as lie together in a slice, upwards or downwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ class Paths:
     def __init__(self, graph: Graph, found: Recurrence) -> None:
         self.graph, self.found, self.loop = graph, found, found.loop
         self.region = region = found.lowered.region
-        taken = ["out", "n_steps", "n_elements", "n_inner", "step", *(dim.name for dim in region.dims)]
+        taken = [
+            "out",
+            "n_steps",
+            "n_elements",
+            "n_inner",
+            "step",
+            *(dim.name for dim in region.dims),
+        ]
         self.names = names = UniqueNames(taken)
         self.old = {operand: operand.name for operand in region.operands}
         self.arguments = {
@@ -43,7 +50,9 @@ class Paths:
         }
         several = len(found.results) > 1
         self.results = [
-            names.fresh(f"{self.loop.variable(graph, result.index)}_{'all' if result.every else 'last'}")
+            names.fresh(
+                f"{self.loop.variable(graph, result.index)}_{'all' if result.every else 'last'}"
+            )
             if several
             else "out"
             for result in found.results
@@ -61,7 +70,9 @@ class Paths:
 
     def of(self, item: Operand | Result) -> Path:
         if isinstance(item, Result):
-            return Path(dim=item.dim, size="n_steps" * bool(item.dim), sign="-" if item.is_backward else "+")
+            return Path(
+                dim=item.dim, size="n_steps" * bool(item.dim), sign="-" if item.is_backward else "+"
+            )
         walk, name = self.found.walks[item], self.arguments[item]
         size = "n_steps" if walk.is_whole else f"{name}_size"
         return Path(dim=walk.dim, size=size * bool(walk.dim), sign="-" if walk.is_backward else "+")
@@ -80,7 +91,8 @@ class Paths:
         return f"offs // {inner} * {path.size} * {inner} + offs % {inner}"
 
     def from_first_step(self, item: Operand | Result, name: str) -> str:
-        """The part of a tensor that begins with the slice of the first step: the kernel gets its address."""
+        """The part of a tensor that begins with the slice of the first step: the kernel gets its
+        address."""
         if isinstance(item, Result):
             start = -1 if item.is_backward else 0
         else:
@@ -90,11 +102,18 @@ class Paths:
         return f"{name}[{':, ' * dim}{start}:]" if start else name
 
     def more_sizes(self) -> list[str]:
-        """What else the kernel is told: elements that lie together, and slices of tensors read in part."""
+        """What else the kernel is told: elements that lie together, and slices of tensors read in
+        part."""
         parts = [path.size for path in self.all() if path.size not in ("", "n_steps")]
         return [*(name for dim, name in self.inner.items() if dim), *parts]
 
 
 def _wish(graph: Graph, node: fx.Node) -> str:
     path = graph.state.get(node)
-    return path.split(".")[-1] if path else graph.variable(node) if node.op == "call_function" else node.name
+    return (
+        path.split(".")[-1]
+        if path
+        else graph.variable(node)
+        if node.op == "call_function"
+        else node.name
+    )

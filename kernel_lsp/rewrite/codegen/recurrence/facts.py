@@ -1,9 +1,10 @@
-"""One step of a loop over time as a region of values, with what each of its operands is in the loop.
+"""One step of a loop over time as a region of values, with what each of its operands is in the
+loop.
 
-`recurrence_of(graph, loop, name) -> Recurrence | None`. Covered: what loops.py finds, when all operations of
-a step act element by element and slices have the state's full shape. Not covered: matrix products inside of a
-step, slices that are broadcast against the state, results of different shapes.
-"""
+`recurrence_of(graph, loop, name) -> Recurrence | None`. Covered: what loops.py finds, when all
+operations of a step act element by element and slices have the state's full shape. Not covered:
+matrix products inside of a step, slices that are broadcast against the state, results of different
+shapes."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class Recurrence:
 
     lowered: LoweredRegion
     given: dict[Operand, fx.Node]
-    """Operand -> what the launcher takes for it: a tensor that is walked through, a state before the loop, or
-    what every step reads as it is."""
+    """Operand -> what the launcher takes for it: a tensor that is walked through, a state before
+    the loop, or what every step reads as it is."""
     walks: dict[Operand, SliceWalk]
     states: dict[Operand, int]
     """Operand -> number of the operation whose result takes its place in the next step."""
@@ -61,7 +62,8 @@ def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | N
     alone = _step_alone(graph, loop)
     try:
         lowered = apply_program_names(
-            graph, lower(graph, [alone[node] for node in step], RegionShape(sizes=sizes.pop()), name)
+            graph,
+            lower(graph, [alone[node] for node in step], RegionShape(sizes=sizes.pop()), name),
         )
     except Unsupported:
         return None
@@ -72,7 +74,11 @@ def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | N
     found = Recurrence(
         lowered=lowered,
         given={
-            operand: before[node][0] if node in before else walked[node].base if node in walked else node
+            operand: before[node][0]
+            if node in before
+            else walked[node].base
+            if node in walked
+            else node
             for node, operand in outside.items()
         },
         walks={operand: walked[node] for node, operand in outside.items() if node in walked},
@@ -85,10 +91,13 @@ def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | N
 
 
 def _step_alone(graph: Graph, loop: UnrolledLoop) -> dict[fx.Node, fx.Node]:
-    """One step in a graph of its own, where each slice is one contiguous tensor however it lies in memory:
-    a call or its input in the loop -> the same there."""
+    """One step in a graph of its own, where each slice is one contiguous tensor however it lies in
+    memory: a call or its input in the loop -> the same there."""
     step, made = fx.Graph(), dict[fx.Node, fx.Node]()
-    calls, same = loop.steps[1], {node: walk.slices[1][0] for walk in loop.walks for node in walk.slices[1]}
+    calls, same = (
+        loop.steps[1],
+        {node: walk.slices[1][0] for walk in loop.walks for node in walk.slices[1]},
+    )
     for node in dict.fromkeys(read for call in calls for read in call.all_input_nodes):
         if node not in calls:
             stand_in = same.get(node, node)
@@ -111,12 +120,14 @@ def wanted_operations(loop: UnrolledLoop) -> list[int]:
 
 
 def _is_covered(graph: Graph, found: Recurrence) -> bool:
-    """Slices and states have the full shape, states start in it, and what is read afterwards is laid out like
-    the result of a call."""
+    """Slices and states have the full shape, states start in it, and what is read afterwards is
+    laid out like the result of a call."""
     loop, full = found.loop, tuple(range(len(found.lowered.region.dims)))
     fits = all(operand.axes == full for operand in (*found.walks, *found.states))
     handed_on = {index for _, index in loop.carried}
-    kept = set(loop.final) <= handed_on and all(_starts_alike(graph, loop, *pair) for pair in loop.carried)
+    kept = set(loop.final) <= handed_on and all(
+        _starts_alike(graph, loop, *pair) for pair in loop.carried
+    )
     dense = all(graph.val(loop.steps[1][index]).is_contiguous() for index, _ in loop.results)
     return fits and kept and dense and bool(found.walks) and len(found.states) == len(loop.carried)
 

@@ -1,4 +1,5 @@
-"""A loop over time whose steps act element by element, as one kernel that keeps the state in registers.
+"""A loop over time whose steps act element by element, as one kernel that keeps the state in
+registers.
 
 `recurrence_of` tells which loops (recurrence_facts.py), `apply` replaces one by a launch: kernel
 (recurrence_source.py) and launcher (recurrence_launch.py) agree about names and addresses
@@ -22,7 +23,11 @@ from kernel_lsp.rewrite.loops.results import first_reader, launch
 
 __all__ = ["PARAMETERS", "Recurrence", "acts_elementwise", "apply", "emit", "recurrence_of"]
 
-PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [128, 64, 256], "num_stages": [8, 4], "num_warps": [4]}
+PARAMETERS: dict[str, list[Any]] = {
+    "BLOCK_SIZE": [128, 64, 256],
+    "num_stages": [8, 4],
+    "num_warps": [4],
+}
 """Few elements a program: a state of 16384 elements must fill all multiprocessors."""
 
 
@@ -35,10 +40,13 @@ def emit(paths: Paths, choice: Mapping[str, Any]) -> GeneratedSource:
 
 
 def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:
-    """Replace the loop by one launch. Raises RewriteError when a result is needed before its inputs exist."""
+    """Replace the loop by one launch. Raises RewriteError when a result is needed before its
+    inputs exist."""
     paths, order = Paths(graph, found), {node: i for i, node in enumerate(graph.fx.nodes)}
     before = first_reader(graph, found.loop)
     if any(order[node] >= order[before] for node in found.inputs):
-        raise RewriteError("a state is read before the loop's inputs exist", "keep the loop as it is")
+        raise RewriteError(
+            "a state is read before the loop's inputs exist", "keep the loop as it is"
+        )
     name = paths.results[0] if len(found.results) == 1 else "states"
     launch(graph, found.loop, emit(paths, choice), found.inputs, found.results, before, name)

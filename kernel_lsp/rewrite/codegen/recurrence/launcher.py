@@ -1,4 +1,5 @@
-"""The launcher of a recurrence's kernel: it allocates the results, and tells sizes and first addresses."""
+"""The launcher of a recurrence's kernel: it allocates the results, and tells sizes and first
+addresses."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ class Launcher:
             *self._described(),
             *(f"    {name} = {name}.contiguous()" for name in self._tensors()),
             f"    n_steps, n_elements = {n_steps}, {slice_}.numel()",
-            *(self._allocated(*pair) for pair in zip(found.results, self.paths.results, strict=True)),
+            *(
+                self._allocated(*pair)
+                for pair in zip(found.results, self.paths.results, strict=True)
+            ),
             *self._size_lines(sizes),
             "    if n_elements > 0:  # a grid of zero programs cannot be launched",
             f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
@@ -61,9 +65,15 @@ class Launcher:
         dtype = self.graph.val(self.loop.steps[1][result.index]).dtype
         for operand, walk in self.found.walks.items():
             if result.every and walk.is_whole and walk.dim == result.dim:
-                return f"    {name} = torch.empty_like({self.paths.arguments[operand]}, dtype={dtype})"
+                return (
+                    f"    {name} = torch.empty_like({self.paths.arguments[operand]}, dtype={dtype})"
+                )
         first, walk = self.paths.arguments[self.paths.first], self.found.walks[self.paths.first]
-        shape = [f"{first}.shape[{dim}]" for dim in range(self.graph.val(walk.base).dim()) if dim != walk.dim]
+        shape = [
+            f"{first}.shape[{dim}]"
+            for dim in range(self.graph.val(walk.base).dim())
+            if dim != walk.dim
+        ]
         if result.every:
             shape.insert(result.dim, "n_steps")
         sizes = f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"
@@ -110,9 +120,13 @@ class Launcher:
     def _long_as(self, dim: int) -> str:
         """A tensor whose dimension ``dim`` is that of the steps."""
         walked = [
-            self.paths.arguments[operand] for operand, walk in self.found.walks.items() if walk.dim == dim
+            self.paths.arguments[operand]
+            for operand, walk in self.found.walks.items()
+            if walk.dim == dim
         ]
         made = [
-            n for r, n in zip(self.found.results, self.paths.results, strict=True) if r.every and r.dim == dim
+            n
+            for r, n in zip(self.found.results, self.paths.results, strict=True)
+            if r.every and r.dim == dim
         ]
         return [*walked, *made][0]

@@ -1,8 +1,8 @@
-"""The kernel of a recurrence: each program carries a block of the state's elements through all steps.
+"""The kernel of a recurrence: each program carries a block of the state's elements through all
+steps.
 
-Slices are read once, results are written once, where the program collects them, and nothing else touches
-memory. Loads do not depend on the state, so they run several steps ahead.
-"""
+Slices are read once, results are written once, where the program collects them, and nothing else
+touches memory. Loads do not depend on the state, so they run several steps ahead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class RecurrenceKernel:
 
     def write(self) -> tuple[str, list[str]]:
         lines = [
-            "    start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31",
+            "    start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can "
+            "pass 2**31",
             "    offs = start + tl.arange(0, BLOCK_SIZE)",
             "    mask = offs < n_elements  # the last block reaches past the end",
         ]
@@ -48,7 +49,11 @@ class RecurrenceKernel:
         region, found, paths = self.region, self.found, self.paths.all()
         taken = ["n_steps", "n_elements", *paths.values(), *self.paths.more_sizes()]
         outer = Body(UniqueNames([*taken, *(dim.name for dim in region.dims)]), self._load)
-        values = {v.operand: v for v in topological(o.value for o in region.outputs) if v.operand is not None}
+        values = {
+            v.operand: v
+            for v in topological(o.value for o in region.outputs)
+            if v.operand is not None
+        }
         held: dict[Operand, str] = {}
         for operand, index in found.states.items():
             held[operand] = outer.names.fresh(self.loop.variable(self.graph, index))
@@ -61,9 +66,13 @@ class RecurrenceKernel:
                 outer.known[value] = name
         for path, name in paths.items():
             outer.add(
-                f"{name} = {self.paths.at_first_step(path)}  # in the slice of the current step, in int64"
+                f"{name} = {self.paths.at_first_step(path)}  # in the slice of the current step, "
+                f"in int64"
             )
-        outer.add("# What a step reads does not depend on the state, so it is fetched several steps ahead.")
+        outer.add(
+            "# What a step reads does not depend on the state, so it is fetched several "
+            "steps ahead."
+        )
         outer.add("for _ in tl.range(0, n_steps, num_stages=STEPS_AHEAD):")
         inner = self._step(outer.inner(), values, held)
         for path, name in paths.items():
@@ -80,12 +89,16 @@ class RecurrenceKernel:
         """The statements of one step."""
         found, paths = self.found, self.paths.all()
         for operand in found.walks:
-            name = inner.known[values[operand]] = inner.names.fresh(f"{self.paths.arguments[operand]}_t")
+            name = inner.known[values[operand]] = inner.names.fresh(
+                f"{self.paths.arguments[operand]}_t"
+            )
             inner.add(f"{name} = {self._load(operand)}{_widen_operand(operand)}")
         texts = {}
         for index in wanted_operations(self.loop):
             value = found.values[index]
-            named = replace(value, hint=f"{self.loop.variable(self.graph, index)}_next", inline=False)
+            named = replace(
+                value, hint=f"{self.loop.variable(self.graph, index)}_next", inline=False
+            )
             texts[index] = inner.known[value] = str(inner.text(named))
         for result, name in zip(found.results, self.paths.results, strict=True):
             if result.every:
@@ -99,7 +112,9 @@ class RecurrenceKernel:
         name = self.paths.arguments[operand]
         if operand in self.found.walks:
             return f"tl.load({name}_ptr + {self.paths.all()[self.paths.of(operand)]}, mask=mask)"
-        return flat_load(operand, self.region, "offs").replace(f"({operand.name}_ptr", f"({name}_ptr")
+        return flat_load(operand, self.region, "offs").replace(
+            f"({operand.name}_ptr", f"({name}_ptr"
+        )
 
 
 def _widen_operand(operand: Operand) -> str:

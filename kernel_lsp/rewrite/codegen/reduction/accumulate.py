@@ -66,9 +66,15 @@ def whole(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
         return mean, body.define("m2", axis.call("sum", inside))
     if value.op == "softmax_stats":
         row_max = body.define("row_max", axis.call("max", f"tl.where(mask, {x}, {MINUS_INFINITY})"))
-        exponential = body.define("exp", f"{_exp(value)}({body.define('shifted', f'{x} - {row_max}')})")
-        return row_max, body.define("row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)"))
-    return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
+        exponential = body.define(
+            "exp", f"{_exp(value)}({body.define('shifted', f'{x} - {row_max}')})"
+        )
+        return row_max, body.define(
+            "row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)")
+        )
+    return (
+        body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),
+    )
 
 
 def partial(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
@@ -89,9 +95,9 @@ def _exp(stats: Value) -> str:
 
 
 def launch_options(region: Region) -> list[str]:
-    """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to one
-    multiply-add, the product that is subtracted from is not the one whose maximum was taken, and logits of
-    20000 put each row of a softmax off by 5e-4 of its RMS (H200)."""
+    """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to
+    one multiply-add, the product that is subtracted from is not the one whose maximum was taken,
+    and logits of 20000 put each row of a softmax off by 5e-4 of its RMS (H200)."""
     pivots = (value.values[0] for value in region.values if value.op in PIVOTS)
     computed = any(x.operand is None for x in pivots)
     full = any(not output.rowwise for output in region.outputs)
@@ -121,7 +127,9 @@ def update(body: Body, value: Value, lanes: tuple[str, ...]) -> None:
     return None
 
 
-def finish(body: Body, value: Value, lanes: tuple[str, ...], axis: ReductionAxis) -> tuple[str, ...]:
+def finish(
+    body: Body, value: Value, lanes: tuple[str, ...], axis: ReductionAxis
+) -> tuple[str, ...]:
     """One result for each row; for moments the count comes third."""
     if value.op == "moments":
         count, mean, m2 = lanes

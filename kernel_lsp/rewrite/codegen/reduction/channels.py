@@ -1,10 +1,10 @@
-"""Sums over all but the channels of a tensor: batch statistics, and the sums of a batch norm's backward.
+"""Sums over all but the channels of a tensor: batch statistics, and the sums of a batch norm's
+backward.
 
 Two layouts: ``(outer, channel, inner)``, where a program walks a chunk of one channel, and
-``(rows, channel)``, where it walks rows of a block of neighboring channels. Each program leaves a partial
-result and a second launch adds them up in a fixed order: no atomics, so results repeat. Statistics are
-Welford's, lane by lane, so that a large mean cancels nothing.
-"""
+``(rows, channel)``, where it walks rows of a block of neighboring channels. Each program leaves a
+partial result and a second launch adds them up in a fixed order: no atomics, so results repeat.
+Statistics are Welford's, lane by lane, so that a large mean cancels nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class ChannelLayout:
         blocks = ["BLOCK_SIZE: tl.constexpr"] if self.is_inner else [
             "BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr",
         ]  # fmt: skip
-        pointers = [f"{operand.name}_ptr" for operand in operands] + [f"{name}_ptr" for name in results]
+        pointers = [f"{operand.name}_ptr" for operand in operands] + [
+            f"{name}_ptr" for name in results
+        ]
         return [*pointers, *runtime, *fixed, *blocks]
 
     def prologue(self, body: Body) -> None:
@@ -83,7 +85,9 @@ class ChannelLayout:
         """The loop over a chunk, with indices and mask."""
         outer, inner = self.region.dims[0].name, self.region.dims[-1].name
         if self.is_inner:
-            body.add(f"for start in range(chunk * BLOCK_SIZE, {outer} * {inner}, n_chunks * BLOCK_SIZE):")
+            body.add(
+                f"for start in range(chunk * BLOCK_SIZE, {outer} * {inner}, n_chunks * BLOCK_SIZE):"
+            )
             block = body.inner()
             block.add("offs = start + tl.arange(0, BLOCK_SIZE)")
             block.add(f"mask = offs < {outer} * {inner}  # the last block is not full")
@@ -92,13 +96,20 @@ class ChannelLayout:
             return block
         body.add(f"for start in range(chunk * BLOCK_ROWS, {outer}, n_chunks * BLOCK_ROWS):")
         block = body.inner()
-        block.add("rows = start + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)  # offsets can pass 2**31")
-        block.add(f"mask = (rows < {outer}) & (channel < {self.size})  # the last rows and channels")
+        block.add(
+            "rows = start + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)  # offsets can "
+            "pass 2**31"
+        )
+        block.add(
+            f"mask = (rows < {outer}) & (channel < {self.size})  # the last rows and channels"
+        )
         return block
 
     def store(self, body: Body, name: str, index: int, count: int, text: str) -> None:
         """Partial results are [count, channels, chunks]."""
-        where = f"({index} * {self.size} + {'channel' if self.is_inner else 'own'}) * n_chunks + chunk"
+        where = (
+            f"({index} * {self.size} + {'channel' if self.is_inner else 'own'}) * n_chunks + chunk"
+        )
         mask = "" if self.is_inner else f", mask=own < {self.size}"
         body.add(f"tl.store({name}_ptr + {where}, {text}{mask})")
 
@@ -109,7 +120,11 @@ class ChannelLayout:
         else:
             grid = f"({source.blocks(self.size, 32)}, n_chunks)"
             blocks = ["BLOCK_ROWS=64", "BLOCK_SIZE=32", "num_warps=4"]
-        return [source.wrap_items(f"{kernel}[{grid}](", [*arguments, *dims, *blocks], ")", indent=indent)]
+        return [
+            source.wrap_items(
+                f"{kernel}[{grid}](", [*arguments, *dims, *blocks], ")", indent=indent
+            )
+        ]
 
     @property
     def count_chunks(self) -> str:
@@ -135,8 +150,11 @@ def _own(layout: ChannelLayout, body: Body) -> None:
         body.add("own = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)")
 
 
-def sums(layout: ChannelLayout, name: str, values: Sequence[Value], operands: Sequence[Operand]) -> str:
-    """Kernel and launcher: sums of full values by channel, as one tensor [number of values, channels]."""
+def sums(
+    layout: ChannelLayout, name: str, values: Sequence[Value], operands: Sequence[Operand]
+) -> str:
+    """Kernel and launcher: sums of full values by channel, as one tensor [number of values,
+    channels]."""
     body = _body(layout)
     layout.prologue(body)
     reductions = [reduce("sum", value, hint=value.hint) for value in values]
@@ -150,7 +168,11 @@ def sums(layout: ChannelLayout, name: str, values: Sequence[Value], operands: Se
         (text,) = accumulate.finish(body, value, lane, layout.axis)
         layout.store(body, "partial", index, len(values), text)
     header = layout.header(operands, ["partial"])
-    doc = "Each program adds up a chunk of a channel." if layout.is_inner else "Each adds up some rows."
+    doc = (
+        "Each program adds up a chunk of a channel."
+        if layout.is_inner
+        else "Each adds up some rows."
+    )
     kernel = source.kernel_text(f"_{name}_kernel", header, doc, body.lines)
     first = operands[0].name
     launcher = [
@@ -168,8 +190,11 @@ def sums(layout: ChannelLayout, name: str, values: Sequence[Value], operands: Se
     return "\n\n".join([kernel, "\n".join(launcher)])
 
 
-def statistics(layout: ChannelLayout, name: str, x: Operand, eps: float, momentum: float | None) -> str:
-    """Kernels and launcher: mean and 1 / sqrt(var + eps) by channel, running statistics brought up to date.
+def statistics(
+    layout: ChannelLayout, name: str, x: Operand, eps: float, momentum: float | None
+) -> str:
+    """Kernels and launcher: mean and 1 / sqrt(var + eps) by channel, running statistics brought up
+    to date.
 
     ``momentum`` is None where there are no running statistics.
     """
@@ -186,11 +211,15 @@ def statistics(layout: ChannelLayout, name: str, x: Operand, eps: float, momentu
     weight = "tl.maximum(count, 1.0)"  # a chunk of padding only
     body.add(f"mean = {layout.axis.call('sum', f'{mean} * {count}')} / {weight}")
     keep = "mean" if layout.is_inner else "mean[None, :]"
-    body.add(f"m2 = {layout.axis.call('sum', f'{m2} + {count} * ({mean} - {keep}) * ({mean} - {keep})')}")
+    body.add(
+        f"m2 = {layout.axis.call('sum', f'{m2} + {count} * ({mean} - {keep}) * ({mean} - {keep})')}"
+    )
     for index, text in enumerate(("count", "mean", "m2")):
         layout.store(body, "partial", index, 3, text)
     doc = "Count, mean and squared deviations of a chunk (Welford, lane by lane)."
-    first = source.kernel_text(f"_{name}_partial_kernel", layout.header([x], ["partial"]), doc, body.lines)
+    first = source.kernel_text(
+        f"_{name}_partial_kernel", layout.header([x], ["partial"]), doc, body.lines
+    )
     return "\n\n".join(
         [first, _merge_kernel(name, eps, momentum), _statistics_launcher(layout, name, x, momentum)]
     )
@@ -227,9 +256,15 @@ def _merge_kernel(name: str, eps: float, momentum: float | None) -> str:
     return source.kernel_text(f"_{name}_kernel", header, doc, lines)
 
 
-def _statistics_launcher(layout: ChannelLayout, name: str, x: Operand, momentum: float | None) -> str:
+def _statistics_launcher(
+    layout: ChannelLayout, name: str, x: Operand, momentum: float | None
+) -> str:
     running = ["running_mean", "running_var"] if momentum is not None else []
-    bumped = ["    torch.autograd.graph.increment_version((running_mean, running_var))"] if running else []
+    bumped = (
+        ["    torch.autograd.graph.increment_version((running_mean, running_var))"]
+        if running
+        else []
+    )
     arguments = ["partial", "mean", "rstd", *running, layout.size, "n_chunks", "n_elements"]
     return "\n".join(
         [
@@ -245,7 +280,8 @@ def _statistics_launcher(layout: ChannelLayout, name: str, x: Operand, momentum:
             "        )",
             f"    {layout.count_chunks}",
             f"    mean = torch.empty({layout.size}, dtype=torch.float32, device={x.name}.device)",
-            "    rstd, partial = torch.empty_like(mean), mean.new_empty((3, *mean.shape, n_chunks))",
+            "    rstd, partial = torch.empty_like(mean), mean.new_empty((3, *mean.shape, "
+            "n_chunks))",
             *layout.launch(f"_{name}_partial_kernel", [x.name, "partial"]),
             source.wrap_items(
                 f"_{name}_kernel[({layout.size},)](",

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core.ir import Value, apply, careful, count, is_careful, part, reduce
+from kernel_lsp.rewrite.codegen.core.ir import (
+    Value,
+    apply,
+    careful,
+    count,
+    is_careful,
+    part,
+    reduce,
+)
 from kernel_lsp.rewrite.codegen.core.space import POOLS, is_counted
 from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import argument
@@ -29,9 +37,9 @@ def build(node: fx.Node, get: Get) -> Value:
 def _stats(node: fx.Node, get: Get) -> tuple[Value, Value]:
     """What is normalized, and its maximum and sum of exponentials.
 
-    Where a sum follows, as in a divergence, each logarithm's error may be random but not the same for all:
-    2**-22 of every exponential put a kl_div of distributions that nearly agree, 5e-6, off by 5 percent.
-    """
+    Where a sum follows, as in a divergence, each logarithm's error may be random but not the same
+    for all: 2**-22 of every exponential put a kl_div of distributions that nearly agree, 5e-6, off
+    by 5 percent."""
     x = as_float(get("self"))
     stats = reduce("softmax_stats", x)
     return x, careful(stats) if _is_summed(node) else stats
@@ -53,7 +61,8 @@ def _is_summed(node: fx.Node) -> bool:
 def _softmax(node: fx.Node, get: Get) -> Value:
     x, stats = _stats(node, get)
     exponential = apply(
-        "expf" if is_careful(stats) else "exp", apply("sub", x, part(stats, 0, "row_max"), hint="shifted")
+        "expf" if is_careful(stats) else "exp",
+        apply("sub", x, part(stats, 0, "row_max"), hint="shifted"),
     )
     return apply("div", exponential, part(stats, 1, "row_sum"), hint="softmax")
 
@@ -62,7 +71,10 @@ def _log_softmax(node: fx.Node, get: Get) -> Value:
     x, stats = _stats(node, get)
     log_sum = apply("log", part(stats, 1, "row_sum"), hint="log_sum")
     return apply(
-        "sub", apply("sub", x, part(stats, 0, "row_max"), hint="shifted"), log_sum, hint="log_softmax"
+        "sub",
+        apply("sub", x, part(stats, 0, "row_max"), hint="shifted"),
+        log_sum,
+        hint="log_softmax",
     )
 
 
@@ -89,7 +101,9 @@ def _standardize(node: fx.Node, get: Get) -> Value:
     x = as_float(get("input"))
     moments = reduce("moments", x)
     variance = apply("div", part(moments, 1, "m2"), count(), hint="var")
-    rstd = apply("rsqrt", apply("add", variance, float(argument(node, "eps")), hint="var_eps"), hint="rstd")
+    rstd = apply(
+        "rsqrt", apply("add", variance, float(argument(node, "eps")), hint="var_eps"), hint="rstd"
+    )
     centered = apply("sub", x, part(moments, 0, "mean"), hint="centered")
     return _affine(apply("mul", centered, rstd, hint="normed"), node, get)
 
@@ -99,7 +113,9 @@ def _rms_norm(node: fx.Node, get: Get) -> Value:
     eps = argument(node, "eps")
     if eps is None:
         eps = torch.finfo(node.meta["val"].dtype).eps
-    square = apply("div", reduce("sum", apply("square", x), hint="square_sum"), count(), hint="mean_square")
+    square = apply(
+        "div", reduce("sum", apply("square", x), hint="square_sum"), count(), hint="mean_square"
+    )
     rstd = apply("rsqrt", apply("add", square, float(eps), hint="mean_square_eps"), hint="rstd")
     return _affine(apply("mul", x, rstd, hint="normed"), node, get)
 
@@ -116,7 +132,8 @@ def _sum(node: fx.Node, get: Get) -> Value:
 
 
 def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:
-    """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in torch."""
+    """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in
+    torch."""
 
     def build(node: fx.Node, get: Get) -> Value:
         x = get("self")
@@ -159,22 +176,29 @@ def _norm(node: fx.Node, get: Get) -> Value:
 
 
 def _cosine_similarity(node: fx.Node, get: Get) -> Value:
-    """Each factor is divided by its own norm, as eager does: products of large numbers would overflow."""
+    """Each factor is divided by its own norm, as eager does: products of large numbers would
+    overflow."""
     least = float(argument(node, "eps", 1e-8))
     parts = []
     for name in ("x1", "x2"):
         x = as_float(get(name))
         length = apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="length")
-        parts.append(apply("div", x, apply("clamp", length, least, None, hint="length"), hint="unit"))
+        parts.append(
+            apply("div", x, apply("clamp", length, least, None, hint="length"), hint="unit")
+        )
     return reduce("sum", apply("mul", *parts, hint="product"), hint="cosine")
 
 
 def _pairwise_distance(node: fx.Node, get: Get) -> Value:
     eps = float(argument(node, "eps", 1e-6))
-    between = apply("add", apply("sub", as_float(get("x1")), as_float(get("x2")), hint="difference"), eps)
+    between = apply(
+        "add", apply("sub", as_float(get("x1")), as_float(get("x2")), hint="difference"), eps
+    )
     if argument(node, "p", 2.0) == 1:
         return reduce("sum", apply("abs", between), hint="distance")
-    return apply("root", reduce("sum", apply("square", between), hint="square_sum"), hint="distance")
+    return apply(
+        "root", reduce("sum", apply("square", between), hint="square_sum"), hint="distance"
+    )
 
 
 def _loss(node: fx.Node, get: Get) -> Value:
@@ -199,7 +223,11 @@ def _smooth_l1(node: fx.Node, x: Value, y: Value) -> Value:
     inside = apply("mul", apply("square", distance), 0.5 / beta, hint="quadratic")
     outside = apply("sub", distance, 0.5 * beta, hint="linear")
     return apply(
-        "where", apply("lt", distance, beta, dtype="bool", hint="near"), inside, outside, hint="loss"
+        "where",
+        apply("lt", distance, beta, dtype="bool", hint="near"),
+        inside,
+        outside,
+        hint="loss",
     )
 
 
@@ -209,7 +237,11 @@ def _huber(node: fx.Node, x: Value, y: Value) -> Value:
     inside = apply("mul", apply("square", distance), 0.5, hint="quadratic")
     outside = apply("mul", apply("sub", distance, 0.5 * delta), delta, hint="linear")
     return apply(
-        "where", apply("le", distance, delta, dtype="bool", hint="near"), inside, outside, hint="loss"
+        "where",
+        apply("le", distance, delta, dtype="bool", hint="near"),
+        inside,
+        outside,
+        hint="loss",
     )
 
 
@@ -238,14 +270,20 @@ def _bce_of_rare(x: Value, y: Value, weight: Value) -> Value:
 def _bce(node: fx.Node, x: Value, y: Value) -> Value:
     """Both logarithms are at least -100, as torch has it."""
     low = apply("clamp", apply("log", x, hint="low"), -100.0, None, hint="log_probability")
-    rest = apply("clamp", apply("log1p", apply("neg", x), hint="low"), -100.0, None, hint="log_rest")
+    rest = apply(
+        "clamp", apply("log1p", apply("neg", x), hint="low"), -100.0, None, hint="log_rest"
+    )
     return apply("bce", x, y, low, rest, hint="loss")
 
 
 def _hinge_embedding(node: fx.Node, x: Value, y: Value) -> Value:
-    margin = apply("clamp", apply("sub", float(argument(node, "margin", 1.0)), x), 0.0, None, hint="hinge")
+    margin = apply(
+        "clamp", apply("sub", float(argument(node, "margin", 1.0)), x), 0.0, None, hint="hinge"
+    )
     negative = apply("where", apply("ne", y, 1.0, dtype="bool"), margin, 0.0)
-    return apply("add", negative, apply("where", apply("ne", y, -1.0, dtype="bool"), x, 0.0), hint="loss")
+    return apply(
+        "add", negative, apply("where", apply("ne", y, -1.0, dtype="bool"), x, 0.0), hint="loss"
+    )
 
 
 LOSS: dict[str, Callable[[fx.Node, Value, Value], Value]] = {
@@ -257,7 +295,9 @@ LOSS: dict[str, Callable[[fx.Node, Value, Value], Value]] = {
     "binary_cross_entropy": _bce,
     "binary_cross_entropy_with_logits": _bce_with_logits,
     "hinge_embedding_loss": _hinge_embedding,
-    "soft_margin_loss": lambda node, x, y: apply("softplus", apply("neg", apply("mul", x, y)), 1.0, 3.0e38),
+    "soft_margin_loss": lambda node, x, y: apply(
+        "softplus", apply("neg", apply("mul", x, y)), 1.0, 3.0e38
+    ),
 }
 
 BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {

@@ -1,9 +1,10 @@
-"""Row regions with sums over the rows as well: each program walks a run of rows and keeps those sums.
+"""Row regions with sums over the rows as well: each program walks a run of rows and keeps those
+sums.
 
-The gradient of a norm's weight is a sum over all rows of what the same kernel has at hand for the gradient of
-its input. Each program leaves its share in one line of a small tensor, which ``sum(0)`` adds up in a fixed
-order: no atomics, so results repeat. Covered: rows of one block whose dimensions are the last ones.
-"""
+The gradient of a norm's weight is a sum over all rows of what the same kernel has at hand for the
+gradient of its input. Each program leaves its share in one line of a small tensor, which
+``sum(0)`` adds up in a fixed order: no atomics, so results repeat. Covered: rows of one block
+whose dimensions are the last ones."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ MOST_COLUMNS = 8192
 """Longest row kept in registers, beside the sums of the same length."""
 PROGRAMS, LEAST_ROWS = 8 * REFERENCE.processors, 8
 """Eight programs for each multiprocessor: several waves even out whatever number of them
-the registers allow at a time. Each leaves one line of sums, so it should have some rows to show for it."""
+the registers allow at a time. Each leaves one line of sums, so it should have some rows to show
+for it."""
 
 
 def fits(region: Region, rows: tuple[int, ...]) -> bool:
@@ -53,9 +55,14 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
         *(f"{name}: tl.constexpr" for name in sizes),
         *("BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
     ]
-    doc = "Each program handles rows_per_program rows, BLOCK_ROWS at a time, and keeps sums over them."
+    doc = (
+        "Each program handles rows_per_program rows, BLOCK_ROWS at a time, and keeps sums "
+        "over them."
+    )
     kernel = source.kernel_text(f"_{region.name}_kernel", header, doc, lines)
-    return source.generate_source(region, [kernel], _launcher(region, choice, header, summary), summary)
+    return source.generate_source(
+        region, [kernel], _launcher(region, choice, header, summary), summary
+    )
 
 
 def _kernel(layout: RowLayout) -> list[str]:
@@ -64,12 +71,15 @@ def _kernel(layout: RowLayout) -> list[str]:
     body.add("program = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31")
     body.add("cols = tl.arange(0, BLOCK_SIZE)[None, :]")
     sums = {
-        o: body.assign(f"{o.name}_sum", "tl.full([BLOCK_ROWS, BLOCK_SIZE], 0.0, tl.float32)") for o in columns
+        o: body.assign(f"{o.name}_sum", "tl.full([BLOCK_ROWS, BLOCK_SIZE], 0.0, tl.float32)")
+        for o in columns
     }
     body.add("for start in range(0, rows_per_program, BLOCK_ROWS):")
     inner = body.inner()
     inner.add("rows = program * rows_per_program + start + tl.arange(0, BLOCK_ROWS)[:, None]")
-    inner.add("mask = (rows < n_rows) & (cols < n_cols)  # the last rows, and a power of two of columns")
+    inner.add(
+        "mask = (rows < n_rows) & (cols < n_cols)  # the last rows, and a power of two of columns"
+    )
     inner.need(*(output.value for output in region.outputs))
     for output in region.outputs:
         text = str(inner.text(output.value))
@@ -101,11 +111,17 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
             source.describe_region(summary, region),
             *source.make_contiguous(region.operands),
             *size_lines(region, ["n_rows", "n_cols"]),
-            f"    rows_per_program = max({least}, {source.blocks('n_rows', PROGRAMS * tile)}{rounded})",
+            f"    rows_per_program = max({least}, "
+            f"{source.blocks('n_rows', PROGRAMS * tile)}{rounded})",
             "    n_programs = (n_rows + rows_per_program - 1) // rows_per_program",
-            *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
+            *(
+                source.allocate(output, f"{region.operands[0].name}.device")
+                for output in region.outputs
+            ),
             "    if n_rows > 0:  # a grid of zero programs cannot be launched",
-            source.wrap_items(f"_{region.name}_kernel[(n_programs,)](", arguments, ")", indent="        "),
+            source.wrap_items(
+                f"_{region.name}_kernel[(n_programs,)](", arguments, ")", indent="        "
+            ),
             f"    return {source.result(region)}",
             "",
         ]

@@ -58,7 +58,9 @@ class RowLayout:
 
     def load(self, operand: Operand) -> str:
         mask = self.mask(operand.axes)
-        return f"tl.load({self.address(operand.name, operand.axes)}{f', mask={mask}' if mask else ''})"
+        return (
+            f"tl.load({self.address(operand.name, operand.axes)}{f', mask={mask}' if mask else ''})"
+        )
 
     def store(self, output: Output, text: str) -> str:
         axes = self.region.row_axes if output.rowwise else tuple(range(len(self.region.dims)))
@@ -80,7 +82,9 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     sizes = [name for name in sizes_in(text, region.dims) if name not in ("n_rows", "n_cols")]
     header = _header(layout, sizes, text)
     kernel = source.kernel_text(f"_{region.name}_kernel", header, _doc(layout), lines)
-    return source.generate_source(region, [kernel], _launcher(layout, choice, header, summary), summary)
+    return source.generate_source(
+        region, [kernel], _launcher(layout, choice, header, summary), summary
+    )
 
 
 def _doc(layout: RowLayout) -> str:
@@ -97,7 +101,8 @@ def _prologue(layout: RowLayout) -> list[str]:
     if not layout.tiled:
         return ["    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31"]
     return [
-        "    start_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS  # int64: offsets can pass 2**31",
+        "    start_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS  # int64: offsets can "
+        "pass 2**31",
         "    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None]",
     ]
 
@@ -105,12 +110,18 @@ def _prologue(layout: RowLayout) -> list[str]:
 def _columns(layout: RowLayout, start: str) -> list[str]:
     columns = f"{start}tl.arange(0, BLOCK_SIZE)" + ("[None, :]" if layout.tiled else "")
     mask = "(rows < n_rows) & (cols < n_cols)" if layout.tiled else "cols < n_cols"
-    reason = "the last block is not full" if layout.looped else "BLOCK_SIZE is rounded up to a power of two"
+    reason = (
+        "the last block is not full"
+        if layout.looped
+        else "BLOCK_SIZE is rounded up to a power of two"
+    )
     return [f"cols = {columns}", f"mask = {mask}  # {reason}"]
 
 
 def body_of(layout: RowLayout) -> Body:
-    names = UniqueNames([*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"])
+    names = UniqueNames(
+        [*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"]
+    )
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
 
@@ -236,7 +247,10 @@ def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], s
     region = layout.region
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     block = str(choice["BLOCK_SIZE"]) if layout.looped else source.power_of_two("n_cols")
-    values = {"BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}", "BLOCK_SIZE": f"BLOCK_SIZE={block}"}
+    values = {
+        "BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}",
+        "BLOCK_SIZE": f"BLOCK_SIZE={block}",
+    }
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
     programs = source.blocks("n_rows", choice["BLOCK_ROWS"])
@@ -245,9 +259,14 @@ def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], s
         source.describe_region(summary, region),
         *source.make_contiguous(region.operands),
         *size_lines(region, ["n_rows", "n_cols"]),
-        *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
+        *(
+            source.allocate(output, f"{region.operands[0].name}.device")
+            for output in region.outputs
+        ),
         "    if n_rows > 0:  # a grid of zero programs cannot be launched",
-        source.wrap_items(f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "),
+        source.wrap_items(
+            f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "
+        ),
         f"    return {source.result(region)}",
         "",
     ]

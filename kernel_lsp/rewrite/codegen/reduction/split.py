@@ -27,7 +27,8 @@ def splittable(region: Region) -> bool:
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
-    """Two kernels and their launcher. ``choice``: BLOCK_SIZE, MAX_CHUNKS (a power of two), num_warps."""
+    """Two kernels and their launcher. ``choice``: BLOCK_SIZE, MAX_CHUNKS (a power of two),
+    num_warps."""
     (reductions,) = levels(region.values)
     first = _partial_kernel(region, reductions)
     second = _final_kernel(region, reductions)
@@ -59,7 +60,10 @@ def _row_line(region: Region) -> list[str]:
 
 
 def _columns(region: Region) -> list[str]:
-    lines = ["cols = start + tl.arange(0, BLOCK_SIZE)", "mask = cols < n_cols  # the last block is not full"]
+    lines = [
+        "cols = start + tl.arange(0, BLOCK_SIZE)",
+        "mask = cols < n_cols  # the last block is not full",
+    ]
     return lines + (flat.index_lines(region) if _whole(region) and flat.narrow(region) else [])
 
 
@@ -110,7 +114,9 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
         for suffix, identity in LANES[value.op]:
             where = f"{_partial(region, reductions, slot)} + chunks"
             lanes.append(
-                body.assign(f"partial_{suffix}", f"tl.load({where}, mask=present, other={identity})")
+                body.assign(
+                    f"partial_{suffix}", f"tl.load({where}, mask=present, other={identity})"
+                )
             )
             slot += 1
         close(body, value, accumulate.finish(body, value, tuple(lanes), CHUNKS))
@@ -136,7 +142,9 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
         "MAX_CHUNKS: tl.constexpr",
         *(["BLOCK_SIZE: tl.constexpr"] if full else []),
     ]
-    doc = "Combines the partial results of a row" + (" and writes one block of it." if full else ".")
+    doc = "Combines the partial results of a row" + (
+        " and writes one block of it." if full else "."
+    )
     return source.kernel_text(f"_{region.name}_kernel", header, doc, body.lines), header
 
 
@@ -146,7 +154,9 @@ def _partial(region: Region, reductions: list[Value], slot: int) -> str:
     if _whole(region):
         return f"partial_ptr + {slot} * n_chunks" if slot else "partial_ptr"
     line = f"row * {slots} + {slot}" if slot else (f"row * {slots}" if slots > 1 else "row")
-    return f"partial_ptr + ({line}) * n_chunks" if " " in line else f"partial_ptr + {line} * n_chunks"
+    return (
+        f"partial_ptr + ({line}) * n_chunks" if " " in line else f"partial_ptr + {line} * n_chunks"
+    )
 
 
 def _store(output: Output, region: Region, text: str) -> str:
@@ -173,7 +183,9 @@ def _used_operands(region: Region, roots: list[Value], *, stop: bool = False) ->
 
 
 def _sizes(lines: list[str], region: Region) -> list[str]:
-    return [name for name in sizes_in("\n".join(lines), region.dims) if name not in ("n_rows", "n_cols")]
+    return [
+        name for name in sizes_in("\n".join(lines), region.dims) if name not in ("n_rows", "n_cols")
+    ]
 
 
 def _constexpr(names: list[str]) -> list[str]:
@@ -215,9 +227,8 @@ def _launcher(
         *_launch_sizes(region),
         *(source.allocate(output, device) for output in region.outputs),
         f"    n_chunks = max(1, min({source.blocks('n_cols', block)}, {most}))",
-        f"    partial = torch.empty({rows}{slots} * n_chunks, dtype=torch.float32, device={device})".replace(
-            " 1 * ", " "
-        ).replace("(1 * ", "("),
+        f"    partial = torch.empty({rows}{slots} * n_chunks, dtype=torch.float32, "
+        f"device={device})".replace(" 1 * ", " ").replace("(1 * ", "("),
         *guard,
         source.wrap_items(
             f"_{region.name}_partial_kernel[({grids[0]})](",
@@ -249,4 +260,6 @@ def _launch_sizes(region: Region) -> list[str]:
 def _arguments(header: list[str], choice: Mapping[str, Any]) -> list[str]:
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     fixed = ("BLOCK_SIZE", "MAX_CHUNKS")
-    return [f"{n}={choice[n]}" if n in fixed else n for n in names] + [f"num_warps={choice['num_warps']}"]
+    return [f"{n}={choice[n]}" if n in fixed else n for n in names] + [
+        f"num_warps={choice['num_warps']}"
+    ]

@@ -1,11 +1,10 @@
 """Cumulative sums and products: which nodes one kernel takes, and when that pays.
 
-Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor shifted
-by leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both sides; float32,
-bfloat16 and float16 accumulate in float32, whole numbers and truth values in int64. Not covered: cummax,
-cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only. The source is
-`scan_source.py`'s.
-"""
+Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor
+shifted by leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both
+sides; float32, bfloat16 and float16 accumulate in float32, whole numbers and truth values in
+int64. Not covered: cummax, cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a
+flip on one side only. The source is `scan_source.py`'s."""
 
 from __future__ import annotations
 
@@ -33,15 +32,16 @@ WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.b
 FEW_LINES = REFERENCE.processors
 """Fewer lines than a GPU has multiprocessors: one program for each would leave some idle."""
 EAGER_SHARE = 0.3
-"""Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension and along a
-middle one); with few lines it is less, in proportion; one line goes to CUB, which is at copy speed."""
+"""Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension
+and along a middle one); with few lines it is less, in proportion; one line goes to CUB, which is
+at copy speed."""
 MIN_SAVING = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scan(chain.Surrounded):
-    """One scan in the graph and what is fused with it. ``seed`` is the cumsum or cumprod node, ``result`` its
-    value at unflipped places: the seed, or the flip behind it."""
+    """One scan in the graph and what is fused with it. ``seed`` is the cumsum or cumprod node,
+    ``result`` its value at unflipped places: the seed, or the flip behind it."""
 
     root: fx.Node
     """What is scanned: pointwise of operands, at unflipped places."""
@@ -96,7 +96,10 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
         return None
     result, root, inner = _find_flips(graph, seed, dim)
     shift, rest = (0, root) if inner else _find_shift(graph, seed, root, dim)
-    if shift and (found := _with_neighbors(graph, seed, result, rest, shift, dim, [root])) is not None:
+    if (
+        shift
+        and (found := _with_neighbors(graph, seed, result, rest, shift, dim, [root])) is not None
+    ):
         return found
     return _with_neighbors(graph, seed, result, root, 0, dim, inner)
 
@@ -104,7 +107,11 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
 def _find_flips(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
     """flip, scan, flip along one dimension is a scan from the end."""
     first, last = seed.args[0], graph.only_user(seed)
-    if last is None or not (_flips(first, dim) and _flips(last, dim)) or graph.only_user(first) is not seed:
+    if (
+        last is None
+        or not (_flips(first, dim) and _flips(last, dim))
+        or graph.only_user(first) is not seed
+    ):
         return seed, first, []
     return last, first.args[0], [first]
 
@@ -117,7 +124,8 @@ def _flips(node: Any, dim: int) -> bool:
 
 
 def _find_shift(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int, fx.Node]:
-    """Zeros in front of a tensor along the dimension, by cat or pad, and the tensor; only in sums."""
+    """Zeros in front of a tensor along the dimension, by cat or pad, and the tensor; only in
+    sums."""
     if op_name(seed) != "cumsum" or graph.only_user(root) is not seed:
         return 0, root
     if op_name(root) in ("pad", "constant_pad_nd"):
@@ -126,7 +134,11 @@ def _find_shift(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[i
         return 0, root
     zeros, *others = root.args[0]
     rest = others[0] if len(others) == 1 else root
-    if rest is root or graph.fact(zeros).const != 0.0 or rest.meta["val"].dtype != root.meta["val"].dtype:
+    if (
+        rest is root
+        or graph.fact(zeros).const != 0.0
+        or rest.meta["val"].dtype != root.meta["val"].dtype
+    ):
         return 0, root
     return int(zeros.meta["val"].shape[dim]), rest
 
@@ -135,13 +147,21 @@ def _leading_zeros(root: fx.Node, dim: int) -> int:
     """How many zeros a pad puts in front of the dimension; 0 when it does anything else."""
     amounts, rank = [int(n) for n in argument(root, "pad")], root.meta["val"].dim()
     at = 2 * (rank - 1 - dim)  # pairs of (front, back) from the last dimension on
-    plain = argument(root, "mode", "constant") in (None, "constant") and not argument(root, "value", 0)
+    plain = argument(root, "mode", "constant") in (None, "constant") and not argument(
+        root, "value", 0
+    )
     alone = plain and at < len(amounts) and all(not n for i, n in enumerate(amounts) if i != at)
     return max(0, amounts[at]) if alone else 0
 
 
 def _with_neighbors(
-    graph: Graph, seed: fx.Node, result: fx.Node, root: fx.Node, shift: int, dim: int, inner: list[fx.Node]
+    graph: Graph,
+    seed: fx.Node,
+    result: fx.Node,
+    root: fx.Node,
+    shift: int,
+    dim: int,
+    inner: list[fx.Node],
 ) -> Scan | None:
     sizes = tuple(seed.meta["val"].shape)
     bare = Scan(
@@ -199,10 +219,16 @@ def _benefit(graph: Graph, scan: Scan) -> float:
     operands = _operands(graph, scan)
     passes = 2.0 if split(scan) else 1.0
     fused = sum(_bytes(node) for node in operands) * passes + _bytes(scan.last)
-    fused_s = fused / (0.85 * rates.bytes_per_s) + (2 if split(scan) else 1) * cost.TRITON_OVERHEAD_S
+    fused_s = (
+        fused / (0.85 * rates.bytes_per_s) + (2 if split(scan) else 1) * cost.TRITON_OVERHEAD_S
+    )
     if fused_s > eager_s * (1.0 - MIN_SAVING):
         return 0.0
-    total = max(base_cost.total(graph), sum(cost.eager_seconds(graph, node) for node in graph.nodes), eager_s)
+    total = max(
+        base_cost.total(graph),
+        sum(cost.eager_seconds(graph, node) for node in graph.nodes),
+        eager_s,
+    )
     return round((eager_s - fused_s) / total, 4)
 
 
@@ -260,21 +286,26 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
     found = [
         Proof(claim="the dtype is torch's own", holds=True, because=f"{value.dtype} in, {out.dtype} out"),
-        Proof(claim="nobody else reads what is no longer written", holds=True, because="the graph's edges"),
+        Proof(claim="nobody else reads what is no longer "
+                    "written", holds=True, because="the graph's edges"),
         Proof(
             claim="no gradient is lost", holds=True,
             because="the dispatch guard takes the original path while gradients are recorded",
         ),
     ]  # fmt: skip
     if scan.shift:
-        found.append(Proof(claim="what is put in front is zero", holds=True, because="its values are known"))
+        found.append(
+            Proof(claim="what is put in front is zero", holds=True, because="its values are known")
+        )
     return found
 
 
 def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
     scan = find(graph, graph.named(match.data["seed"]))
     if scan is None:
-        raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")
+        raise RewriteError(
+            f"{match.label} is no longer a scan that can be generated", "apply it first"
+        )
     defaults = {name: choices[0] for name, choices in parameters(scan).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
     name = launching.unique_name(graph, _name(scan))

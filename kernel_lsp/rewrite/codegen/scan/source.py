@@ -1,10 +1,9 @@
 """Triton source of a scan: programs walk lines in blocks and carry the running result along.
 
-A line is the run of elements that one scan goes through: neighbors in memory when the scan is along the
-last dimension, ``n_inner`` apart otherwise (then a program takes neighboring lines, so that loads stay
-wide). Few long lines take two launches: totals of chunks, then each chunk from the total of those before
-it.
-"""
+A line is the run of elements that one scan goes through: neighbors in memory when the scan is
+along the last dimension, ``n_inner`` apart otherwise (then a program takes neighboring lines, so
+that loads stay wide). Few long lines take two launches: totals of chunks, then each chunk from the
+total of those before it."""
 
 from __future__ import annotations
 
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
     from kernel_lsp.rewrite.codegen.scan.fuse import Scan
 
 TAKEN = (
-    "lines", "steps", "present", "first", "offs", "source", "carry", "edge", "kept", "outer", "inner",
-    "n_lines", "n_scan", "n_inner", "n_source", "chunk", "chunks", "chunk_size", "n_chunks", "partial",
+    "lines", "steps", "present", "first", "offs", "source", "carry", "edge", "kept", "outer",
+    "inner",
+    "n_lines", "n_scan", "n_inner", "n_source", "chunk", "chunks", "chunk_size", "n_chunks",
+    "partial",
     "earlier", "block", "total", "first_line", "filled", "behind", "blocks",
 )  # fmt: skip
 """Names that the templates below use themselves."""
@@ -71,14 +72,18 @@ class _ScanWriter:
         self.product = op_name(scan.seed) == "cumprod"
         self.whole_numbers = not scan.seed.meta["val"].dtype.is_floating_point
         names = UniqueNames(TAKEN)
-        from kernel_lsp.rewrite.codegen.scan.fuse import locator  # the planner's module imports this one
+        from kernel_lsp.rewrite.codegen.scan.fuse import (
+            locator,
+        )  # the planner's module imports this one
 
         inside = set(scan.nodes)
         head = chain.PointwiseChain(
             graph=graph, inside=inside, names=names, locate=locator(scan, shifted=bool(scan.shift))
         )
         tail = (
-            chain.PointwiseChain(graph=graph, inside=inside, names=names, locate=locator(scan, shifted=False))
+            chain.PointwiseChain(
+                graph=graph, inside=inside, names=names, locate=locator(scan, shifted=False)
+            )
             if scan.shift
             else head
         )
@@ -97,7 +102,10 @@ class _ScanWriter:
         """One launch; a program owns its lines from end to end."""
         once = self.scan.dim > 0 and self.scan.sizes[self.scan.dim] <= self.choice["BLOCK_SIZE"]
         body = Body(UniqueNames(TAKEN), self._load)
-        body.add("first_line = tl.program_id(0).to(tl.int64) * BLOCK_LINES  # int64: offsets can pass 2**31")
+        body.add(
+            "first_line = tl.program_id(0).to(tl.int64) * BLOCK_LINES  # int64: offsets can "
+            "pass 2**31"
+        )
         body.add("lines = first_line + tl.arange(0, BLOCK_LINES)")
         body.add("present = lines < n_lines  # the last program reaches past the end")
         self._before_loop(body)
@@ -132,13 +140,18 @@ class _ScanWriter:
         dtype = "int64" if self.whole_numbers else "float32"
         launch = [
             f"    blocks = {source.blocks('n_scan', block)}",
-            f"    chunk_size = {source.blocks('blocks', MAX_CHUNKS)} * {block}  # at most {MAX_CHUNKS}",
+            f"    chunk_size = {source.blocks('blocks', MAX_CHUNKS)} * {block}  # at most "
+            f"{MAX_CHUNKS}",
             "    n_chunks = (n_scan + chunk_size - 1) // chunk_size",
-            f"    partial = torch.empty(n_lines * n_chunks, dtype=torch.{dtype}, device=out.device)",
+            f"    partial = torch.empty(n_lines * n_chunks, dtype=torch.{dtype}, "
+            f"device=out.device)",
             "    grid = (n_chunks, n_lines)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             source.wrap_items(
-                f"_{self.name}_totals_kernel[grid](", self._arguments(first[0]), ")", indent="        "
+                f"_{self.name}_totals_kernel[grid](",
+                self._arguments(first[0]),
+                ")",
+                indent="        ",
             ),
             source.wrap_items(
                 f"_{self.name}_kernel[grid](", self._arguments(second[0]), ")", indent="        "
@@ -149,26 +162,42 @@ class _ScanWriter:
     def _chunk_totals(self) -> tuple[list[str], str, list[str]]:
         body = self._chunk_start()
         self._carry(body, f"tl.full([BLOCK_LINES, BLOCK_SIZE], {self._identity()}, {self._type()})")
-        inner = self._loop(body, "chunk * chunk_size", "tl.minimum(n_scan, (chunk + 1) * chunk_size)")
+        inner = self._loop(
+            body, "chunk * chunk_size", "tl.minimum(n_scan, (chunk + 1) * chunk_size)"
+        )
         kept = self._kept(inner)
         inner.add(f"carry = carry {'*' if self.product else '+'} {kept}")
         body.lines += inner.lines
-        total = "tl.reduce(carry, 1, _product)[:, None]" if self.product else "tl.sum(carry, axis=1)[:, None]"
+        total = (
+            "tl.reduce(carry, 1, _product)[:, None]"
+            if self.product
+            else "tl.sum(carry, axis=1)[:, None]"
+        )
         body.add(f"tl.store(partial_ptr + lines[:, None] * n_chunks + chunk, {total})")
         header = self._header(
             body, [*self._pointers(self.root), "partial_ptr"], extra=["n_chunks", "chunk_size"]
         )
-        return header, f"Each program computes the {self._word()} of one chunk of a line.", body.lines
+        return (
+            header,
+            f"Each program computes the {self._word()} of one chunk of a line.",
+            body.lines,
+        )
 
     def _chunk_scans(self) -> tuple[list[str], str, list[str]]:
         body = self._chunk_start()
         body.add("chunks = tl.arange(0, MAX_CHUNKS)")
         order = ">" if self.scan.reverse else "<"
-        body.add(f"earlier = (chunks {order} chunk) & (chunks < n_chunks)  # what the scan saw before")
+        body.add(
+            f"earlier = (chunks {order} chunk) & (chunks < n_chunks)  # what the scan saw before"
+        )
         where = "partial_ptr + lines[:, None] * n_chunks + chunks[None, :]"
         body.add(f"partial = tl.load({where}, mask=earlier[None, :], other={self._identity()})")
-        self._carry(body, "tl.reduce(partial, 1, _product)" if self.product else "tl.sum(partial, axis=1)")
-        inner = self._loop(body, "chunk * chunk_size", "tl.minimum(n_scan, (chunk + 1) * chunk_size)")
+        self._carry(
+            body, "tl.reduce(partial, 1, _product)" if self.product else "tl.sum(partial, axis=1)"
+        )
+        inner = self._loop(
+            body, "chunk * chunk_size", "tl.minimum(n_scan, (chunk + 1) * chunk_size)"
+        )
         self._block(inner, carried=True)
         body.lines += inner.lines
         header = self._header(
@@ -209,7 +238,10 @@ class _ScanWriter:
             inner = body.inner()
             if start == "0":
                 last = "(n_scan - 1) // BLOCK_SIZE * BLOCK_SIZE - block"
-                inner.add(f"start = {last}  # from the end: the last block, which is not full, comes first")
+                inner.add(
+                    f"start = {last}  # from the end: the last block, which is not full, "
+                    f"comes first"
+                )
             else:
                 inner.add("# From the end: the last block, which is not full, comes first.")
                 inner.add(f"blocks = ({end} - {start} - 1) // BLOCK_SIZE")
@@ -233,7 +265,9 @@ class _ScanWriter:
         if scan.shift:
             body.add(f"filled = mask & (steps >= {scan.shift}){step}  # zeros come first")
             if scan.n_inner == 1:
-                body.add(f"source = lines{line} * (n_scan - {scan.shift}) + (steps - {scan.shift}){step}")
+                body.add(
+                    f"source = lines{line} * (n_scan - {scan.shift}) + (steps - {scan.shift}){step}"
+                )
             else:
                 body.add(f"source = offs - (outer{line} + 1) * ({scan.shift} * n_inner)")
         text = str(body.text(self.root))
@@ -329,7 +363,9 @@ class _ScanWriter:
         shift = f" + {scan.shift}" if scan.shift else ""
         sizes = [f"    n_scan = {part}.shape[{dim}]{shift}"]
         if scan.n_inner > 1:
-            sizes.append(f"    n_inner = {' * '.join(f'{part}.shape[{i}]' for i in range(dim + 1, rank))}")
+            sizes.append(
+                f"    n_inner = {' * '.join(f'{part}.shape[{i}]' for i in range(dim + 1, rank))}"
+            )
         shape = f"{part}.shape"
         if scan.shift:
             parts = [f"{part}.shape[{i}]" if i != dim else "n_scan" for i in range(rank)]
@@ -354,8 +390,14 @@ class _ScanWriter:
         found = []
         for operand in self.operands:
             shorter = bool(self.scan.shift) and operand in self.head.operands.values()
-            words = {0: "n_outer", 1: f"n_scan - {self.scan.shift}" if shorter else "n_scan", 2: "n_inner"}
-            found.append((operand.name, operand.dtype, _tuple(words[axis] for axis in operand.axes)))
+            words = {
+                0: "n_outer",
+                1: f"n_scan - {self.scan.shift}" if shorter else "n_scan",
+                2: "n_inner",
+            }
+            found.append(
+                (operand.name, operand.dtype, _tuple(words[axis] for axis in operand.axes))
+            )
         words = {0: "n_outer", 1: "n_scan", 2: "n_inner"}
         dtype = dtype_name(self.scan.last.meta["val"].dtype)
         return [*found, ("out", dtype, _tuple(words[axis] for axis in present))]

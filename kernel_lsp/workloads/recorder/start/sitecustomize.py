@@ -1,10 +1,9 @@
-"""Begins the recorder in every Python process of a program that ``kernel-lsp record`` runs, or what times the
-steps of one that ``kernel-lsp optimize`` runs.
+"""Begins the recorder in every Python process of a program that ``kernel-lsp record`` runs, or
+what times the steps of one that ``kernel-lsp optimize`` runs.
 
-Its folder stands first in PYTHONPATH, so that ranks, workers and subprocesses are recorded as well, and is
-taken out of sys.path again here. What the environment's own sitecustomize does is done afterwards.
-Not covered: interpreters that ignore PYTHONPATH (-I, -E, -S).
-"""
+Its folder stands first in PYTHONPATH, so that ranks, workers and subprocesses are recorded as
+well, and is taken out of sys.path again here. What the environment's own sitecustomize does is
+done afterwards. Not covered: interpreters that ignore PYTHONPATH (-I, -E, -S)."""
 
 import importlib.util
 import os

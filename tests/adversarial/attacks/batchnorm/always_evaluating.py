@@ -13,5 +13,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         n = self.norm
         return torch.relu(
-            nn.functional.batch_norm(self.linear(x), n.running_mean, n.running_var, n.weight, n.bias, False)
+            nn.functional.batch_norm(
+                self.linear(x), n.running_mean, n.running_var, n.weight, n.bias, False
+            )
         )

@@ -12,7 +12,9 @@ def fused(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask)
     y = tl.load(y_ptr + offs, mask=mask)
-    tl.store(out_ptr + offs, tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL) + 1.0, mask=mask)
+    tl.store(
+        out_ptr + offs, tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL) + 1.0, mask=mask
+    )
 
 
 class ModelNew(nn.Module):

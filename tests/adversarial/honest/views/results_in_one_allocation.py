@@ -10,5 +10,7 @@ class ModelNew(nn.Module):
         self.table = nn.Parameter(torch.randn(8, features))
 
     def forward(self, x):
-        both = torch.cat([x + self.table.sum(dim=0), x.mean(dim=0, keepdim=True).repeat(x.shape[0], 1)])
+        both = torch.cat(
+            [x + self.table.sum(dim=0), x.mean(dim=0, keepdim=True).repeat(x.shape[0], 1)]
+        )
         return both[: x.shape[0]], self.table.clone(), both[x.shape[0] :]
