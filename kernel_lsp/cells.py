@@ -13,7 +13,7 @@ from kernel_lsp.records import Finding, Span
 _LINE_NUMBERS = re.compile(r"\bline (\d+(?:, \d+)*)")
 
 
-def placed(finding: Finding, program: NotebookProgram) -> Finding:
+def place_finding(finding: Finding, program: NotebookProgram) -> Finding:
     """The finding with ``cell`` (from 1, among all cells), lines and columns in it, and lines of
     the file; the offsets of its fix count in the cell's source, and a fix of several cells is
     none."""
@@ -35,7 +35,7 @@ def placed(finding: Finding, program: NotebookProgram) -> Finding:
     )
 
 
-def moved(finding: Finding, span: Span) -> Finding:
+def move_finding(finding: Finding, span: Span) -> Finding:
     """The finding where its span counts in its cell."""
     return replace(finding, span=span)
 

@@ -43,7 +43,7 @@ def about(folder: Path | str) -> dict[str, Any]:
         found = root.stat()
     except OSError:
         return {}
-    subject: dict[str, Any] = {"place": [found.st_dev, found.st_ino, born(root)]}
+    subject: dict[str, Any] = {"place": [found.st_dev, found.st_ino, birth_time(root)]}
     git = _git(root)
     if git is not None:
         subject["remotes"], subject["began"] = _remotes(git), _began(git)
@@ -82,7 +82,7 @@ def words(folder: Path | str) -> str:
     return "this folder as long as it is the same one; you are asked again when another lies there"
 
 
-def born(path: Path) -> int | None:
+def birth_time(path: Path) -> int | None:
     """When a file was made (nanoseconds since 1970): numbers of inodes come again. None: unknown
     here."""
     with contextlib.suppress(AttributeError, OSError):
@@ -107,7 +107,7 @@ def _mark(path: Path) -> list[int | None] | None:
     """Of a folder which one it is; a file is the one of its name, however often it is saved."""
     with contextlib.suppress(OSError):
         if path.is_dir():
-            return [path.stat().st_ino, born(path)]
+            return [path.stat().st_ino, birth_time(path)]
     return None
 
 

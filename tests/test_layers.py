@@ -84,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
-    "models": BASE | {"agents.compact", "agents.backbones.small.shape", "signatures"},
+    "models": BASE | {"agents.prompt_encoding", "agents.backbones.small.shape", "signatures"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process", "snapshots"},
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},

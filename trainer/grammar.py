@@ -154,7 +154,7 @@ def products(d: TaskDraft) -> None:
     d.say(d.rng.choice(("h = torch.bmm(x, y)", "h = x @ y", "h = torch.matmul(x, y)")))
 
 
-def gathered(d: TaskDraft) -> None:
+def gather_rows(d: TaskDraft) -> None:
     """Rows of a table."""
     words, width = d.size(11, 1000, 8000, 32000), d.channels(128, 256, 512)
     batch, length = d.size(TINY_BATCH, 4, 8, 16), d.size(TINY_SPACE, 128, 256, 512)
@@ -214,7 +214,7 @@ STARTS: tuple[tuple[Callable[[TaskDraft], None], int], ...] = (
     (tokens, 5),
     (maps, 8),
     (products, 3),
-    (gathered, 1),
+    (gather_rows, 1),
     (heads, 2),
     (pairs, 2),
 )

@@ -5,7 +5,7 @@ applies each before the next is asked for) and stops. Where it would leave the r
 to be surer than that by a margin, which was chosen on tasks that it had not learned from. What it
 would have said instead is known with its probability, so the next course is the likeliest that
 differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy
-completion). Replies are valid by construction (agents/compact). A model that has learned to weigh
+completion). Replies are valid by construction (agents/prompt_encoding). A model that has learned to weigh
 is asked about the rule's courses instead, with what each would cost (compact/weighing.py), and the
 most promising one comes first. A model that fails is followed by the rule, and the reason is told.
 When its first course was measured it is told what came of it, and asked `again`. Not covered:

@@ -5,7 +5,7 @@ daVinci-kernel, arXiv
 2606.16497; ours are lower bounds). A draft has the form of a SKILL.md and passes a filter of lazy advice: a
 compiler or library instead of a rewrite, skipped work, lower precision. Nothing is admitted here:
 drafts are staged (pipeline/learning.py), and used by nobody before they were verified
-(pipeline/proving). What needs no model is summary_rule.py's."""
+(pipeline/skill_validation). What needs no model is summary_rule.py's."""
 
 from __future__ import annotations
 

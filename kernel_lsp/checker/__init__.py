@@ -132,7 +132,7 @@ def _check_notebook(path: Path, text: str) -> Analysis:
         )
     analysis = analyze(Snapshot(uri=str(path), text=program.text))
     placed = replace(
-        analysis, findings=tuple(cells.placed(one, program) for one in analysis.findings)
+        analysis, findings=tuple(cells.place_finding(one, program) for one in analysis.findings)
     )
     for cell, why in program.broken[:1]:
         said = f"cell {cell.number} is left out: {why}"

@@ -29,7 +29,7 @@ T = TypeVar("T")
 EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
 
 
-class _Shown:
+class _PlainRenderable:
     """What is printed, without what the terminal would obey; rich's own colors and cursor stay."""
 
     def __init__(self, printed: ConsoleRenderable) -> None:
@@ -45,7 +45,7 @@ class _Shown:
 
 class _Plain(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Shown(printed) for printed in renderables]
+        return [_PlainRenderable(printed) for printed in renderables]
 
 
 out = Console(highlight=False)

@@ -42,7 +42,7 @@ def doctor(
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
         _sandbox(console.run(held.try_layers())),
-        *_promised(folder.absolute(), settings),
+        *_promised_layers(folder.absolute(), settings),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -184,7 +184,7 @@ def _sandbox(tried: held.Held) -> DoctorFinding:
     )
 
 
-def _promised(folder: Path, settings: Settings) -> list[DoctorFinding]:
+def _promised_layers(folder: Path, settings: Settings) -> list[DoctorFinding]:
     """What was accepted for this folder: where less holds than its answer rests on, nothing is
     run."""
     required = Consents(settings.data_dir).required(folder)

@@ -61,7 +61,7 @@ def trust(
         if remote is None:
             said = answer.value
             if answer is not consent.ConsentAnswer.NEVER:
-                said += f". {_trusted(folder, settings, answer, accept_weaker=accept_weaker)}"
+                said += f". {_store_answer(folder, settings, answer, accept_weaker=accept_weaker)}"
             else:
                 consent.trust(folder, settings.data_dir, answer)
         else:
@@ -74,7 +74,7 @@ def trust(
     console.out.print(f"{folder.resolve()}: {said}", markup=False)
 
 
-def _trusted(
+def _store_answer(
     folder: Path, settings: config.Settings, answer: consent.ConsentAnswer, *, accept_weaker: bool
 ) -> str:
     """Store the answer with what holds here; what was stored, in words."""

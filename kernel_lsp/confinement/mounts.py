@@ -136,7 +136,15 @@ def list_mounts(view: View) -> list[str]:
         if _below(os.path.realpath(path), covers)
     ]
     found = {*asked, *map(os.path.realpath, asked), *visible.devices(gpu=view.gpu)}
-    return sorted(path for path in found if os.path.exists(path))
+    return sorted(
+        path for path in found if os.path.exists(path) and not _is_shown_link(path, covers)
+    )
+
+
+def _is_shown_link(path: str, covers: list[str]) -> bool:
+    """Whether a link stays in its place, as /sbin in PATH does: nothing can be mounted on it, and
+    what it leads to is shown by its real name."""
+    return os.path.islink(path) and not _below(path, covers)
 
 
 def _below(path: str, folders: list[str]) -> bool:

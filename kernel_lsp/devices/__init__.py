@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class DeviceDescription:
     """One kind of device. Rates are what kernels reach, bytes and operations per second."""
 
     capability: str
@@ -52,8 +52,8 @@ def _gpu(
     shared_kib: int,
     l2_mib: int,
     features: str,
-) -> Device:
-    return Device(
+) -> DeviceDescription:
+    return DeviceDescription(
         capability=capability,
         title=title,
         processors=processors,
@@ -66,7 +66,7 @@ def _gpu(
     )
 
 
-H200 = Device(
+H200 = DeviceDescription(
     capability="sm_90",
     title="an H200",
     processors=132,
@@ -77,7 +77,7 @@ H200 = Device(
     l2_bytes=50 * 2**20,
     features=frozenset({"bf16", "fp8", "tma"}),
 )
-CPU = Device(
+CPU = DeviceDescription(
     capability="cpu",
     title="two cores of a CPU",
     processors=2,
@@ -137,7 +137,9 @@ PEAK_GB_PER_S = {
 """Longer names come before the names that they contain. Variants of one name: the fastest."""
 
 
-def describe(device: str, capability: str | None = None, name: str | None = None) -> Device:
+def describe(
+    device: str, capability: str | None = None, name: str | None = None
+) -> DeviceDescription:
     """Returns the description of ``cuda`` or ``cpu``; ``name`` as torch tells it."""
     if device != "cuda":
         return CPU

@@ -6,7 +6,7 @@ uplift.py     what a verification's pairs show: bounds of the uplift, credit by 
 admission.py  drafts that are turned down before anything is measured: duplicates, constants of one task
 usage.py      how verified skills do at work, per hardware, and which of them has stopped helping
 
-Not covered: where drafts come from (agents/), how pairs are judged (pipeline/proving).
+Not covered: where drafts come from (agents/), how pairs are judged (pipeline/skill_validation).
 """
 
 from kernel_lsp.library.store import SkillLibrary

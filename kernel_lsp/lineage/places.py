@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.source import Function, LauncherCall, find_assignments, names_in
-from kernel_lsp.rewrite.kernels.view import KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 OPTIONS = {"num_warps": 4, "num_stages": 3}
 """Of a launch, with Triton's defaults."""
 
 
-def untuned_launch(kernel: KernelState) -> LauncherCall | None:
+def untuned_launch(kernel: Kernel) -> LauncherCall | None:
     """The only one, of a kernel that nothing tunes."""
     launches = kernel.source.launches()
     return (
@@ -27,7 +27,7 @@ def untuned_launch(kernel: KernelState) -> LauncherCall | None:
     )
 
 
-def constants_of(kernel: KernelState, name: str) -> list[ast.Constant]:
+def constants_of(kernel: Kernel, name: str) -> list[ast.Constant]:
     """The number in the launcher that a parameter has; where it is a name, the number it was given
     once."""
     if untuned_launch(kernel) is None or (given := passed_value(kernel, name)) is None:
@@ -38,13 +38,13 @@ def constants_of(kernel: KernelState, name: str) -> list[ast.Constant]:
     return [given] if isinstance(given, ast.Constant) and type(given.value) is int else []
 
 
-def keywords(kernel: KernelState, names: Sequence[str]) -> list[tuple[ast.Call, ast.keyword]]:
+def keywords(kernel: Kernel, names: Sequence[str]) -> list[tuple[ast.Call, ast.keyword]]:
     """Keywords of these names in the kernel's calls."""
     calls = (node for node in ast.walk(kernel.function) if isinstance(node, ast.Call))
     return [(call, k) for call in calls for k in call.keywords if k.arg in names]
 
 
-def without_keywords(kernel: KernelState, call: ast.Call, names: Sequence[str]) -> str:
+def without_keywords(kernel: Kernel, call: ast.Call, names: Sequence[str]) -> str:
     """The call's text with neither these keywords nor its line breaks."""
     kept = [kernel.text(a) for a in call.args]
     kept += [kernel.text(k) for k in call.keywords if k.arg not in names]
@@ -56,7 +56,7 @@ def innermost(calls: Sequence[ast.Call]) -> list[ast.Call]:
     return [c for c in calls if not any(o is not c and o in ast.walk(c) for o in calls)]
 
 
-def loops(kernel: KernelState) -> list[ast.For]:
+def loops(kernel: Kernel) -> list[ast.For]:
     return [node for node in ast.walk(kernel.function) if isinstance(node, ast.For)]
 
 
@@ -93,7 +93,7 @@ def used_names(node: ast.AST) -> set[str]:
     return read | {t.id for t in changed if isinstance(t, ast.Name)}
 
 
-def block_text(kernel: KernelState, statements: Sequence[ast.stmt], column: int) -> str:
+def block_text(kernel: Kernel, statements: Sequence[ast.stmt], column: int) -> str:
     """Statements as they stand, comments between them too, the first line from ``column`` on."""
     start = kernel.source.span(statements[0])[0]
     end = kernel.source.span(statements[-1])[1]
@@ -101,18 +101,18 @@ def block_text(kernel: KernelState, statements: Sequence[ast.stmt], column: int)
     return textwrap.indent(whole, " " * column).lstrip(" ")
 
 
-def dtypes(kernel: KernelState) -> list[str]:
+def dtypes(kernel: Kernel) -> list[str]:
     return sorted(
         {p.dtype for p in kernel.pointers().values() if p.dtype.startswith(("float", "bfloat"))}
     )
 
 
-def floats(kernel: KernelState) -> Proof:
+def floats(kernel: Kernel) -> Proof:
     told = ", ".join(f"{name}: {p.dtype}" for name, p in kernel.pointers().items())
     return proof("the floating-point tensors have these types", bool(dtypes(kernel)), told)
 
 
-def numbers(kernel: KernelState, node: ast.AST) -> dict[str, int]:
+def numbers(kernel: Kernel, node: ast.AST) -> dict[str, int]:
     """Whole numbers that the first launch passes for names in an expression."""
     if not kernel.launched:
         return {}

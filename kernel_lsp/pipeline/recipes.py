@@ -5,7 +5,7 @@ A recipe names kinds of sites; here they become sites, each step looking at what
 left. All steps must find one, or the recipe does not apply. Where its steps are ``planned`` the
 rule plans, and they set its parameters. One that was shown instead of certain skills applies where
 the rule plans these. The engine proves and writes every step, as for any course. Not covered:
-whether a recipe helps (library/, pipeline/proving)."""
+whether a recipe helps (library/, pipeline/skill_validation)."""
 
 from __future__ import annotations
 

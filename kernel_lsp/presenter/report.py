@@ -362,7 +362,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     body = "\n".join(
         "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
+    head = f"<thead><tr>{heads}</tr></thead>"
+    return f'<div class="wide"><table>{head}<tbody>\n{body}\n</tbody></table></div>\n'
 
 
 def _ratio(found: Interval) -> str:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import torch
 
 from kernel_lsp import devices, wire
-from kernel_lsp.devices import Device
+from kernel_lsp.devices import DeviceDescription
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
@@ -47,7 +47,7 @@ from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.cost import call_time
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.loops.unrolled import is_unrolled
@@ -74,7 +74,7 @@ class EngineSession:
         device: str,
         skills: list[Skill],
         *,
-        hardware: Device | None = None,
+        hardware: DeviceDescription | None = None,
     ) -> None:
         """``hardware``: by which costs are estimated; None: what is known of ``device`` without a
         GPU."""
@@ -352,14 +352,14 @@ def words(graph: Graph) -> list[str]:
     return list(found)
 
 
-def _parameters(module: ModuleType, graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def _parameters(module: ModuleType, graph: Graph, match: Match) -> dict[str, list[Any]]:
     parameters = getattr(module, "parameters", {})
     return dict(parameters(graph, match) if callable(parameters) else parameters)
 
 
 def _site(
     skill: str,
-    match: GraphMatch,
+    match: Match,
     proofs: tuple[Proof, ...],
     parameters: dict[str, list[Any]],
     kind: str,

@@ -47,7 +47,7 @@ class Wrapper:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GraphMatch:
+class Match:
     """A place in one graph where a skill applies."""
 
     nodes: tuple[Any, ...]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 
 TEMPLATES = Path(__file__).with_name("codegen")
@@ -25,7 +25,7 @@ TEMPLATES = Path(__file__).with_name("codegen")
 
 def kind_of(
     graph: Graph,
-    match: GraphMatch,
+    match: Match,
     skill: str,
     parameters: dict[str, list[Any]],
     source: str | None,

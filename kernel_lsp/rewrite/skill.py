@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.capture.aliasing import may_alias
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.facts.tensors import TensorFact
 from kernel_lsp.rewrite.facts.transfer_functions import clamp_bounds
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch, Miss, Wrapper
+from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss, Wrapper
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.rewrite.printing.statements import helper_source
@@ -26,7 +26,7 @@ __all__ = [
     "NONFINITE",
     "GeneratedSource",
     "Graph",
-    "GraphMatch",
+    "Match",
     "Miss",
     "Node",
     "Proof",

@@ -23,7 +23,7 @@ from kernel_lsp.session import examine, finding_hint
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ShownCells:
     """One cell as it was analyzed."""
 
     source: str
@@ -37,7 +37,7 @@ class Notebooks:
     def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
         self._pending: dict[str, asyncio.Task[None]] = {}
-        self._shown: dict[str, dict[str, _Shown]] = {}
+        self._shown: dict[str, dict[str, _ShownCells]] = {}
         """By notebook and cell."""
 
     def schedule(self, uri: str, delay_s: float = DEBOUNCE_S) -> None:
@@ -121,12 +121,12 @@ class Notebooks:
         self._show(
             uri,
             {
-                name: _Shown(source, tuple(by_number.get(numbers[name], ())))
+                name: _ShownCells(source, tuple(by_number.get(numbers[name], ())))
                 for name, source in sources.items()
             },
         )
 
-    def _show(self, uri: str, now: dict[str, _Shown]) -> None:
+    def _show(self, uri: str, now: dict[str, _ShownCells]) -> None:
         before = self._shown.get(uri, {})
         self._shown[uri] = now
         for cell in before.keys() - now.keys():
@@ -178,4 +178,4 @@ def _in_cells(
             continue
         begin, end = finding.span.start - part.span.start, finding.span.end - part.span.start
         within = Span(start=begin, end=min(end, len(part.cell.source)))
-        yield part.cell.number, cells.moved(cells.placed(finding, program), within)
+        yield part.cell.number, cells.move_finding(cells.place_finding(finding, program), within)

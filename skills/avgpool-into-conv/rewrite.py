@@ -8,7 +8,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, aten, cost, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, aten, cost, proof
 
 parameters: dict[str, list[object]] = {}
 
@@ -32,7 +32,7 @@ class Merged:
     """Zeros around the weight before it is averaged; negative: taps cut off."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         pool = pools.average(node)
@@ -52,7 +52,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             ) / rates.bytes_per_s
             saved = gone - max(work, moved) - 4 * rates.overhead_s
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(made.node, node),
                 label=graph.label(made.node, node),
                 summary="merge average pooling into the convolution before it",
@@ -63,7 +63,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     made, pool, axes = (match.data[key] for key in ("convolution", "pool", "axes"))
     dtype = graph.fact(made.node).dtype
     steps = [(a.stride, a.dilation) for a in made.axes]
@@ -97,7 +97,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return proofs
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     made: conv.Convolution = match.data["convolution"]
     axes: list[Merged] = match.data["axes"]
     here = match.nodes[1]

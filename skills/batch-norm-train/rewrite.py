@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.normalization import batch_norm
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, argument, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, proof
 
 parameters: dict[str, list[Any]] = batch_norm.PARAMETERS
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     return batch_norm.matches(graph)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     norm = graph.named(match.data["norm"])
     fact, running = graph.fact(norm.args[0]), argument(norm, "running_mean")
     readers = (
@@ -46,5 +46,5 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     batch_norm.rewrite(graph, match, parameters)

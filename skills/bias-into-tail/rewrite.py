@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
 from kernel_lsp.rewrite.codegen.core.space import REDUCE, SOFTMAX
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, is_pointwise, op_name
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, aten, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, is_op, proof
 
 CONVOLUTIONS = {
     aten.conv1d: 1, aten.conv2d: 2, aten.conv3d: 3,
@@ -23,7 +23,7 @@ ALONE = 1e-3
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     if graph.device != "cuda":  # on a CPU the library adds the bias where it sums
         return []
     if graph.generated:  # too late: what could take the addition is a kernel already
@@ -36,7 +36,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         large = value.numel() * value.element_size() >= LEAST_BYTES and value.dtype in FLOATS
         takers = [reader for reader in graph.users(node) if _takes(reader, node)]
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"add the bias of {node.target._opname} in the kernel of what follows",
@@ -46,7 +46,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     (node,) = match.nodes
     bias, shape = argument(node, "bias"), graph.val(node).shape
     rank = next(count for op, count in CONVOLUTIONS.items() if is_op(node, op))
@@ -62,7 +62,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     (node,) = match.nodes
     bias = argument(node, "bias")
     rank = next(count for op, count in CONVOLUTIONS.items() if is_op(node, op))

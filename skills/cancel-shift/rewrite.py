@@ -12,7 +12,7 @@ from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     NONFINITE,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -43,11 +43,11 @@ class Shift:
     from_layer: bool
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return {} if is_number(match.data["shift"].other) else dict(NONFINITE)
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         shift = _shift(graph, node)
@@ -55,7 +55,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             continue
         what = "the bias of " + shift.base.target._opname if shift.from_layer else "a shift"
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(shift.value, node),
                 label=graph.label(shift.value, node),
                 summary=f"drop {what} that {_word(node)} subtracts again",
@@ -66,7 +66,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     value, node = match.nodes
     readers = set(graph.users(value)) <= {node, _average(node)} and not graph.is_output(value)
     dtype = graph.fact(node).dtype
@@ -83,7 +83,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     shift: Shift = match.data["shift"]
     node = match.nodes[1]
     base = _without_bias(graph, shift.base) if shift.from_layer else shift.base

@@ -9,7 +9,7 @@ import torch
 
 from kernel_lsp.rewrite.loops import cell_layers
 from kernel_lsp.rewrite.loops.cells import CellLoop, cell_loops, is_cell
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, cost, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, cost, proof
 
 SAVED = 0.6
 """Share of the loop's time. Two cores of an EPYC, 64 steps of 4 rows and 128 states: LSTM 12 ms to
@@ -22,17 +22,17 @@ handles_loops = True
 parameters: dict[str, list[Any]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     if not any(map(is_cell, graph.nodes)):
         return []
     own = {node.name: node for node in graph.nodes}
     return [_match(graph, found, own) for found in cell_loops(graph.copy())]
 
 
-def _match(graph: Graph, found: CellLoop, own: dict[str, Node]) -> GraphMatch:
+def _match(graph: Graph, found: CellLoop, own: dict[str, Node]) -> Match:
     loop = found.loop
     kinds = " and ".join(dict.fromkeys(cell.layer.split("_")[0].upper() for cell in found.cells))
-    return GraphMatch(
+    return Match(
         nodes=tuple(own[node.name] for node in loop.nodes if node.name in own),
         label=found.label(graph),
         summary=f"run the {loop.length} steps of the {kinds} cell as one layer of the library",
@@ -41,7 +41,7 @@ def _match(graph: Graph, found: CellLoop, own: dict[str, Node]) -> GraphMatch:
     )
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     found: CellLoop = match.data["found"]
     dtypes = {graph.val(cell.weights[0]).dtype for cell in found.cells}
     allowed = set(EXACT_ON_GPU if graph.device == "cuda" else EXACT_DTYPES)
@@ -56,6 +56,6 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     cell_layers.apply(graph, match.label)
     graph.caveat("the library's layer has a gradient, but no gradient of its gradient")

@@ -7,7 +7,7 @@ import torch
 from kernel_lsp.rewrite import layout
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -24,7 +24,7 @@ CONVERSION_S = (
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     convolutions = [n for n in graph.nodes if is_op(n, *layout.CONVOLUTIONS)]
     if not convolutions or any(
         _is_channels_last(item) for n in convolutions for item in n.args[:2]
@@ -40,7 +40,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     copies += 2 * cost.moved_bytes_of(graph, convolutions[0].args[0])
     launches = CONVERSION_S * len(convolutions) if graph.device == "cuda" else 0.0
     return [
-        GraphMatch(
+        Match(
             nodes=tuple(convolutions),
             label=graph.label(convolutions[0]),
             summary="run the convolutions in channels_last",
@@ -49,7 +49,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     ]
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     channels = [graph.fact(n).shape[1] for n in match.nodes]
     sensitive = [
         n.name
@@ -70,7 +70,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     last = {"memory_format": torch.channels_last}
     for node in match.nodes:
         moved = [

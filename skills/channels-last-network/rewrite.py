@@ -4,7 +4,7 @@ fused."""
 from __future__ import annotations
 
 from kernel_lsp.rewrite import layout
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, argument, cost, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, cost, proof
 
 LEAST_CHANNELS = 16
 SPARED = 0.25
@@ -16,7 +16,7 @@ LEAST_GAIN = 0.05
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = layout.convolutions(graph)
     if graph.device != "cuda" or graph.gradients or not found:
         return []
@@ -29,7 +29,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     spent = moved / cost.rates(graph).bytes_per_s + sum(_weight_seconds(node) for node in found)
     share = (gain - spent) / max(_total(graph), 1e-9)
     return [
-        GraphMatch(
+        Match(
             nodes=tuple(found),
             label=graph.label(found[0], found[-1]) if len(found) > 1 else graph.label(found[0]),
             summary=f"run {len(found)} convolutions and what follows them in channels-last memory",
@@ -38,7 +38,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     ]
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     found = layout.convolutions(graph)
     grouped = [node.name for node in found if argument(node, "groups", 1) != 1]
     odd = [
@@ -61,7 +61,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     layout.to_channels_last(graph)
 
 

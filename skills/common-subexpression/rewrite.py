@@ -6,14 +6,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Node, Proof, cost, has_effect, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, cost, has_effect, proof
 
 UNWRITTEN = ("empty", "new_empty")
 """How the names begin of operations whose results are not values yet."""
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     again = _find_repeats(graph)
     saved = sum(cost.seconds(graph, node) for node in again)
     if any(has_effect(node) for node in graph.nodes) or saved <= 0:
@@ -21,7 +21,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     working = [node for node in again if cost.seconds(graph, node) > 0]
     words = ", ".join(dict.fromkeys(str(getattr(n.target, "_opname", "")) for n in working[:4]))
     return [
-        GraphMatch(
+        Match(
             nodes=tuple(again),
             label=graph.label(*working[-3:]),
             summary=f"compute {words} once where it is written twice",
@@ -31,7 +31,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     ]
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     again: dict[Node, Node] = match.data["again"]
     pure = not any(has_effect(node) for node in graph.nodes)
     pairs = ", ".join(f"{node.name} is {first.name}" for node, first in list(again.items())[:4])
@@ -43,7 +43,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     for node, first in match.data["again"].items():
         if node in graph.nodes:  # what only a dropped call read is gone already
             graph.replace(node, first)

@@ -9,7 +9,7 @@ from kernel_lsp.rewrite.loops.unrolled import is_unrolled
 from kernel_lsp.rewrite.printing import graph_replay
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     Wrapper,
@@ -70,7 +70,7 @@ def _replayed_compiled(module, steps, *arguments):
 '''
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     module = graph.origin.module
     made = [_default(graph)] if _compiles_alone(graph) else []
     if (
@@ -97,7 +97,7 @@ def _compiles_alone(graph: Graph) -> bool:
     return graph.device == "cuda" and whole and has_tensors and not is_unrolled(graph)
 
 
-def _default(graph: Graph) -> GraphMatch:
+def _default(graph: Graph) -> Match:
     """Timed by the gate as a baseline in any case, so that no estimate is needed."""
     nodes = [
         next(node for item in graph.inputs if (node := item.node) is not None),
@@ -106,7 +106,7 @@ def _default(graph: Graph) -> GraphMatch:
     return _match(graph, nodes, "default mode", None, "default")
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
     found = [
         proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")
@@ -114,7 +114,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     return [*found, *(graph_replay.proofs(graph) if match.data["mode"] == "replay" else [])]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     mode = match.data["mode"]
     replayed, plain = mode == "replay", mode in ("replay", "default")
     source = SOURCE.replace("{mode}", "" if plain else f', mode="{mode}"')
@@ -135,8 +135,8 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     )
 
 
-def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> GraphMatch:
-    return GraphMatch(
+def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> Match:
+    return Match(
         nodes=() if mode == "default" else tuple(graph.nodes),
         label=graph.label(*nodes),
         summary=f"torch.compile of the target, {how}",

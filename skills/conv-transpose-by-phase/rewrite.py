@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.algebra import phase_tail, phases
 from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -29,7 +29,7 @@ LEAST_OUTPUT = 1 << 20
 """Elements of an output for which five launches instead of two are nothing."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         made = conv.read(node) if KEPT not in node.meta else None
@@ -43,7 +43,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         tail = phase_tail.tail_of(graph, node)
         words = "".join(f", {name}" for name in dict.fromkeys(item.target._opname for item in tail))
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(node, *tail),
                 label=graph.label(node),
                 summary=f"compute {node.target._opname} as one convolution and interleave its "
@@ -56,7 +56,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     made: conv.Convolution = match.data["convolution"]
     strides = [axis.stride for axis in made.axes]
     dilations = [axis.dilation for axis in made.axes]
@@ -86,7 +86,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     made: conv.Convolution = match.data["convolution"]
     tail: tuple[Node, ...] = match.data["tail"]
     last = match.nodes[-1]

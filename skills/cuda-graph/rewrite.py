@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.cost import call_time
 from kernel_lsp.rewrite.printing import graph_replay
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 NOTE = (
     "Many small kernels: launching them takes longer than running them, so they are replayed "
@@ -15,11 +15,11 @@ handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     if not graph_replay.fits(graph) or not graph.nodes:
         return []
     return [
-        GraphMatch(
+        Match(
             nodes=tuple(graph.nodes),
             label=graph.label(*[item.node for item in graph.inputs if item.node is not None][:1]),
             summary=f"replay {call_time.launches(graph)} launches as one CUDA graph",
@@ -29,9 +29,9 @@ def match(graph: Graph) -> list[GraphMatch]:
     ]
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return graph_replay.proofs(graph)
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph_replay.wrap(graph, "_replayed", NOTE)

@@ -6,20 +6,20 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     return conv_fuse.matches(graph, depthwise=True)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return conv_fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return conv_fuse.parameters(graph, match)
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     conv_fuse.apply(graph, match, parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.skill import (
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         side = _diagonal_side(graph, node)
@@ -27,7 +27,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         gone = cost.seconds(graph, node) + cost.seconds(graph, diagonal)
         scaling = 2 * graph.fact(node).numel * 4 / cost.rates(graph).bytes_per_s
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(diagonal, node),
                 label=graph.label(diagonal, node),
                 summary=f"scale {'rows' if side == 0 else 'columns'}: no product with a "
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     diagonal = match.nodes[0]
     vector = graph.fact(diagonal.args[0])
     main = argument(diagonal, "diagonal", argument(diagonal, "offset", 0)) in (0, None)
@@ -56,7 +56,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     diagonal, product = match.nodes
     vector = diagonal.args[0]
     if match.data["side"] == 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -19,14 +19,14 @@ from kernel_lsp.rewrite.skill import (
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         if not _is_diagonal(graph, node) or (product := _product(graph, node)) is None:
             continue
         saved = _saved_seconds(graph, product, node)
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(product, node),
                 label=graph.label(product, node),
                 summary=f"{node.target._opname} of a product without the product",
@@ -37,7 +37,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     product, node = match.nodes
     dtypes = {graph.fact(item).dtype for item in (product, *product.args[:2])}
     ranks = [len(graph.fact(item).shape) for item in product.args[:2]]
@@ -56,7 +56,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     product, node = match.nodes
     left, right = product.args[:2]
     rows, cols = graph.fact(left).shape[-2], graph.fact(right).shape[-1]

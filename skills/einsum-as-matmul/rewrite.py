@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -31,14 +31,14 @@ class Product:
     """Order of the product's dimensions."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for softmax in graph.nodes:
         pair = _around(graph, softmax)
         if pair is None:
             continue
         found.append(
-            GraphMatch(
+            Match(
                 nodes=pair,
                 label=graph.label(*pair),
                 summary="write the attention's two einsums as matrix products",
@@ -49,7 +49,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return [
         proof(
             "the equation is one matrix product for each batch",
@@ -60,7 +60,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     for node in match.data["pair"]:
         form = product(node)
         assert form is not None

@@ -7,10 +7,10 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen.attention import fuse as attention_fuse
 from kernel_lsp.rewrite.near_misses import attention
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     return attention_fuse.matches(graph)
 
 
@@ -18,13 +18,13 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return attention.misses(graph)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return attention_fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return dict(match.data["parameters"])
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     attention_fuse.apply(graph, match, parameters)

@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.algebra import monotone
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -48,7 +48,7 @@ class Step:
     """A number, or a node with one value for each channel (or one for all)."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         layer = _layer(graph, node)
@@ -65,7 +65,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         made = weight + rates.overhead_s * (len(chain) + scaled)
         where = "weight and bias" if scaled else "bias"
         found.append(
-            GraphMatch(
+            Match(
                 nodes=tuple(nodes),
                 label=graph.label(*nodes),
                 summary=f"fold {_words(steps)} into the {where} of {node.target._opname}",
@@ -76,7 +76,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
     before = match.nodes[:-1]
@@ -102,7 +102,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
     first: Step | None = match.data["first"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.rewrite.algebra import convolution as conv
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, aten, cost, is_op, proof
 
 PRODUCERS = {
     aten.conv1d: 3, aten.conv2d: 4, aten.conv3d: 5, aten.conv_transpose1d: 3,
@@ -17,7 +17,7 @@ channels at batch 32 lost 24 us for each fold, and one at batch 2 half of its sp
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         producer = node.args[0] if is_op(node, aten.batch_norm) else None
@@ -32,7 +32,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         if graph.device == "cuda":
             folding += FOLDING_LAUNCHES * rates.overhead_s
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(producer, node),
                 label=graph.label(producer, node),
                 summary=f"fold batch norm into {producer.target._opname}",
@@ -42,7 +42,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     producer, norm = match.nodes
     features = len(graph.fact(norm).shape)
     channels_second = any(
@@ -74,7 +74,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     producer, norm = match.nodes
     weight, bias = argument(producer, "weight"), argument(producer, "bias")
     mean, variance = argument(norm, "running_mean"), argument(norm, "running_var")

@@ -13,10 +13,10 @@ from kernel_lsp.rewrite.codegen.loss import (
     triplet,
 )
 from kernel_lsp.rewrite.near_misses import fusing
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
     classes = [*cross_entropy.matches(graph), *cross_entropy_maps.matches(graph)]
     return [*pairs, *classes, *triplet.matches(graph), *cosine_embedding.matches(graph)]
@@ -26,15 +26,15 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, space.LOSSES)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return fuse.parameters(graph, match)
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     if "cross_entropy" in match.data:
         cross_entropy.apply(graph, match, parameters)
     elif "cross_entropy_maps" in match.data:

@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.loops.split_steps import split, split_of
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.loops.walks import SliceWalk
 from kernel_lsp.rewrite.near_misses import loops as unfit
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof, cost, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof, cost, proof
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
 LAUNCH_S = 12e-6
@@ -19,7 +19,7 @@ handles_loops = True
 parameters: dict[str, list[Any]] = recurrence.PARAMETERS
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     matches = []
     for loop in loops_of(graph):
         if (found := _find_recurrence(graph, loop)) is not None:
@@ -36,7 +36,7 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return unfit.misses(graph, lambda loop: _find_recurrence(graph, loop) is not None)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop = match.data["found"].loop
     length = f"{loop.length} steps of {len(loop.steps[1])} operations"
     around = "the graph's edges: it is done for all steps, in front of them or behind"
@@ -55,7 +55,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     found = _split_off(graph, match.label) if match.data["split"] else match.data["found"]
     if found is None:
         graph.named(match.label)  # raises: it was there when the match was made
@@ -86,13 +86,13 @@ def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
 
 def _match(
     graph: Graph, found: recurrence.Recurrence, whole: UnrolledLoop, *, split: bool
-) -> GraphMatch:
+) -> Match:
     loop = found.loop
     eager = sum(cost.seconds(graph, node) for node in whole.nodes)
     moved = sum(_bytes(graph, walk) for walk in found.walks.values())
     moved += len(loop.listed) * cost.moved_bytes_of(graph, loop.steps[1][-1]) * loop.length
     ours = max(moved / cost.gpu_rates(graph).bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
-    return GraphMatch(
+    return Match(
         nodes=whole.nodes,
         label=whole.label(graph),
         summary=f"run the {loop.length} steps of the loop in one kernel",

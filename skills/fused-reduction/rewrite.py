@@ -8,14 +8,14 @@ from typing import Any
 from kernel_lsp.rewrite.codegen.core import fuse, space
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.near_misses import fusing
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)
 """In eager, by several kernels or passes; any other reduction by itself is near the memory's
 roof."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = fuse.reduction_matches(graph, space.REDUCE)
     worth = [m for m in found if len(m.nodes) > 1 or op_name(m.nodes[0]) in SLOW_ALONE]
     return [match for match in worth if not fuse.is_rms(graph, match)]  # those are fused-norm's
@@ -25,13 +25,13 @@ def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, space.REDUCE)
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return fuse.proofs(graph, match)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return fuse.parameters(graph, match)
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     fuse.apply(graph, match, parameters)

@@ -6,7 +6,7 @@ from kernel_lsp.rewrite.codegen.core.launching import make_named
 from kernel_lsp.rewrite.skill import (
     GeneratedSource,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     aten,
@@ -27,7 +27,7 @@ LARGEST_BYTES = 64 * 1024 * 1024  # it stays in memory as long as the process
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     invariant = _invariant(graph)
     found = []
     for node in graph.nodes:
@@ -41,7 +41,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             if all(u in group for u in item.users) or item is node
         )
         found.append(
-            GraphMatch(
+            Match(
                 nodes=tuple(group),
                 label=graph.label(node),
                 summary=f"build the constant {graph.fact(node).shape} tensor once instead of on "
@@ -52,7 +52,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node = match.nodes[-1]
     size = cost.moved_bytes_of(graph, node)
     pure = not any(has_effect(item) or is_random(item) for item in match.nodes)
@@ -71,7 +71,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node = match.nodes[-1]
     kernel = make_named(
         graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name)
@@ -93,7 +93,7 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     graph.replace(node, made)
 
 
-def _builder(graph: Graph, match: GraphMatch, name: str) -> GeneratedSource:
+def _builder(graph: Graph, match: Match, name: str) -> GeneratedSource:
     """The function that builds the constant, and keeps it."""
     decorators = (
         "@functools.cache  # one tensor per device, kept until the process ends",

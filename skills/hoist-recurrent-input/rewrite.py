@@ -12,14 +12,14 @@ from kernel_lsp.rewrite.loops.hoist_source import HoistedLoop
 from kernel_lsp.rewrite.loops.open_cells import can_open, open_cells, require_kind
 from kernel_lsp.rewrite.loops.results import first_reader, launch, results_of
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
-from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, GraphMatch, Node, Proof, cost, proof
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, cost, proof
 
 SHORTEST_KERNEL_S = 2.5e-6
 handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = [
         made for loop in loops_of(graph) if (made := _match(graph, loop, loop.nodes)) is not None
     ]
@@ -28,13 +28,13 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def _match(graph: Graph, loop: UnrolledLoop, nodes: Sequence[Node]) -> GraphMatch | None:
+def _match(graph: Graph, loop: UnrolledLoop, nodes: Sequence[Node]) -> Match | None:
     if not (places := places_of(graph, loop)) or not set(loop.final) <= {
         i for _, i in loop.carried
     }:
         return None
     each = cost.rates(graph).overhead_s + SHORTEST_KERNEL_S
-    return GraphMatch(
+    return Match(
         nodes=tuple(nodes),
         label=loop.label(graph),
         summary=f"one product for the inputs of all {loop.length} steps, before the loop",
@@ -43,7 +43,7 @@ def _match(graph: Graph, loop: UnrolledLoop, nodes: Sequence[Node]) -> GraphMatc
     )
 
 
-def _matches_of_cells(graph: Graph) -> list[GraphMatch]:
+def _matches_of_cells(graph: Graph) -> list[Match]:
     """Loops in which a product appears only once their cells are opened, in a copy of the graph."""
     own = {node.name: node for node in graph.nodes}
     found = []
@@ -80,7 +80,7 @@ def _open_loop(graph: Graph, label: str) -> tuple[UnrolledLoop | None, list[str]
     return None, []
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop: UnrolledLoop = match.data["loop"]
     dtypes = {graph.val(loop.steps[1][i]).dtype for i in places_of(graph, loop)}
     dims = sorted({walk.dim for walk in loop.walks})
@@ -99,7 +99,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     loop: UnrolledLoop | None = match.data["loop"]
     if (label := match.data["opened"]) is not None:
         complete(graph)

@@ -6,7 +6,7 @@ import operator
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -25,9 +25,9 @@ estimate."""
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     return [
-        GraphMatch(
+        Match(
             nodes=(node,),
             label=graph.label(node),
             summary=f"take the {node.target._opname} without the indices that nobody reads",
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     ]
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node, values = match.nodes[0], match.data["values"]
     fact = graph.fact(values[0])
     readers = ", ".join(value.name for value in values)
@@ -60,7 +60,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, values = match.nodes[0], match.data["values"]
     kind = next(other for op, other in WITHOUT.items() if is_op(node, op))
     dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import Graph, GraphMatch, Proof, cost, proof, without_gradients
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof, without_gradients
 
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         for read in (pools.maximum, pools.average):
@@ -23,7 +23,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             moved = cost.moved_bytes_of(graph, inner.input) + cost.moved_bytes_of(graph, node)
             rates = cost.rates(graph)
             found.append(
-                GraphMatch(
+                Match(
                     nodes=(inner.node, node),
                     label=graph.label(inner.node, node),
                     summary="merge two pools into one",
@@ -34,7 +34,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     inner, _ = match.nodes
     merged = match.data["merged"]
     axes = merged[0] if merged is not None else None
@@ -56,7 +56,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     inner, outer = match.nodes
     (axes, counts), average = match.data["merged"], match.data["average"]
     op = (pools.AVERAGE if average else pools.MAXIMUM)[len(axes) - 1].default

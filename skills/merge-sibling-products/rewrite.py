@@ -12,7 +12,7 @@ from kernel_lsp.rewrite.capture.aliasing import root_of
 from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -46,7 +46,7 @@ class Layer:
         return argument(self.product, "bias")
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for layers in _families(graph):
         saved = _saved_seconds(graph, layers)
@@ -54,7 +54,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         if saved <= 0 or not all(_is_inner(graph, layer.end) for layer in layers):
             continue
         found.append(
-            GraphMatch(
+            Match(
                 nodes=tuple(nodes),
                 label=graph.label(*(layer.product for layer in layers)),
                 summary=f"one product for {len(layers)} layers of the same input",
@@ -65,7 +65,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     layers: list[Layer] = match.data["layers"]
     one = len({layer.product.args[0] for layer in layers}) == 1
     first = layers[0]
@@ -83,7 +83,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     layers: list[Layer] = match.data["layers"]
     first, here = layers[0], layers[0].product
     weight = graph.call(

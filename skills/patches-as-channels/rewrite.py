@@ -8,7 +8,7 @@ from kernel_lsp.rewrite.codegen.convolution import cost as conv_cost
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv, conv_of
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -25,7 +25,7 @@ LEAST_GAIN = 0.1
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         facts = conv_of(node) if is_op(node, aten.conv2d) and graph.device == "cuda" else None
@@ -33,7 +33,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             continue
         window = " x ".join(map(str, facts.kernel))
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"compute {window} patches as one product over their pixels",
@@ -43,7 +43,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     facts = conv_of(match.nodes[0])
     assert facts is not None
     beside = facts.kernel == facts.stride and set(facts.dilation) == {1} and not any(facts.before)
@@ -65,7 +65,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     (node,) = match.nodes
     facts = conv_of(node)
     assert facts is not None

@@ -8,7 +8,7 @@ from kernel_lsp.rewrite.algebra import monotone
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -57,7 +57,7 @@ class Chain:
         return bool(argument(self.reduction, "keepdim"))
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         chain = _chain(graph, node)
@@ -67,7 +67,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         side = "matrix-vector product" if axis == "features" else "product of the reduced input"
         what = "mean" if chain.mean else "sum"
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(chain.product, *chain.steps, node),
                 label=graph.label(chain.product, node),
                 summary=f"turn {chain.product.target._opname} and {what} into a {side}",
@@ -78,7 +78,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     chain: Chain = match.data["chain"]
     dtype = graph.fact(chain.product).dtype
     alone = all(graph.only_user(node) is not None for node in (chain.product, *chain.steps))
@@ -97,7 +97,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     chain: Chain = match.data["chain"]
     made = _features(graph, chain) if match.data["axis"] == "features" else _rows(graph, chain)
     for node in chain.scales:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     aten,
@@ -18,7 +18,7 @@ PRODUCTS = (aten.matmul, aten.mm)
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for outer in graph.nodes:
         for side in (0, 1) if is_op(outer, *PRODUCTS) else ():
@@ -28,7 +28,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             if (saved := _saved_flops(graph, inner, outer, side)) is not None:
                 seconds = saved / cost.rates(graph).flops_per_s
                 found.append(
-                    GraphMatch(
+                    Match(
                         nodes=(inner, outer),
                         label=graph.label(inner, outer),
                         summary="multiply a chain of matrices in the cheaper order",
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     inner, outer = match.nodes
     dtype = graph.fact(outer).dtype
     return [
@@ -57,7 +57,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     inner, outer = match.nodes
     if match.data["side"] == 0:
         tail = graph.call(aten.matmul.default, (inner.args[1], outer.args[1]), before=outer)

@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.algebra import pools, tap_sums
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -48,13 +48,13 @@ class Chain:
         return math.prod(self.convolution.axes[a].out for a in self.reduced)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """``kernel``: one pass of a Triton kernel; ``plain``: PyTorch calls, which record gradients
     too."""
     return {"form": ["kernel", "plain"]} if _has_kernel(graph, match.data["chain"]) else {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         chain = _chain(graph, node)
@@ -63,7 +63,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         done = "mean" if chain.mean else "sum"
         what = chain.convolution.node.target._opname
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(chain.convolution.node, *chain.scales, node),
                 label=graph.label(chain.convolution.node, node),
                 summary=f"take the {done} of {what} from sums of its input",
@@ -75,7 +75,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     chain: Chain = match.data["chain"]
     made = chain.convolution
     alone = all(graph.only_user(node) is not None for node in (made.node, *chain.scales))
@@ -102,7 +102,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     chain: Chain = match.data["chain"]
     here = chain.reduction
     kernel = _has_kernel(graph, chain) and parameters.get("form", "kernel") == "kernel"

@@ -10,7 +10,7 @@ from typing import Any
 from kernel_lsp.rewrite.algebra import monotone, pools
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -40,7 +40,7 @@ class Reduction:
     """Some windows hold zeros from outside."""
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         reduction = _reduction(graph, node)
@@ -52,7 +52,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         left = sum(ratio * _moving(graph, item) + cost.rates(graph).overhead_s for item in chain)
         words = ", ".join(dict.fromkeys(item.target._opname for item in chain))
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(*chain, node),
                 label=graph.label(*chain, node),
                 summary=f"do {words} after {node.target._opname}, on fewer elements",
@@ -63,7 +63,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     chain, reduction = match.data["chain"], match.data["reduction"]
     names = ", ".join(item.name for item in chain)
     if reduction.kind == "extreme":
@@ -83,7 +83,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     chain: list[Node] = match.data["chain"]
     reduction: Reduction = match.data["reduction"]
     here = reduction.result

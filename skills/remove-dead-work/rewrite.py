@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.skill import (
     DROPOUTS,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -22,13 +22,13 @@ CASTS = (aten.to, aten.contiguous)
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     dead = _dead(graph)
     found = [_match(graph, node, kind) for node in graph.nodes if (kind := _identity(graph, node))]
     if dead:
         saved = sum(cost.seconds(graph, node) for node in dead)
         found.append(
-            GraphMatch(
+            Match(
                 nodes=tuple(dead),
                 label=graph.label(*dead[-3:]),
                 summary="remove work whose result is not used",
@@ -39,7 +39,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node, kind = match.nodes[0], match.data["kind"]
     if kind == "dead":
         pure = not any(has_effect(item) for item in match.nodes)
@@ -71,7 +71,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     if match.data["kind"] == "dead":
         graph.drop_unused()
         return
@@ -86,14 +86,14 @@ def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> Non
     graph.replace(node, node.args[0])
 
 
-def _match(graph: Graph, node: Node, kind: str) -> GraphMatch:
+def _match(graph: Graph, node: Node, kind: str) -> Match:
     what = f"a needless {node.target._opname}"
     if kind == "dropout":
         what = (
             f"dropout, which does nothing "
             f"{'in eval mode' if _is_eval(node) else 'with a probability of 0'}"
         )
-    return GraphMatch(
+    return Match(
         nodes=(node,),
         label=graph.label(node),
         summary=f"remove {what}",

@@ -8,7 +8,7 @@ import operator
 from kernel_lsp.rewrite.skill import (
     NONFINITE,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -27,12 +27,12 @@ SELECTING = (aten.max, aten.min)
 NORMALIZING = {aten.softmax: 1.0, aten.log_softmax: 0.0}
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[object]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[object]]:
     exact = match.data["kind"] == "identity" or graph.fact(match.data["operand"]).finite
     return {} if exact else dict(NONFINITE)
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         kind = _kind(graph, node)
@@ -42,7 +42,7 @@ def match(graph: Graph) -> list[GraphMatch]:
         if covered is None:
             continue
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(node,),
                 label=graph.label(node),
                 summary=f"drop the {node.target._opname} over a dimension of size 1",
@@ -53,7 +53,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node, value = match.nodes[0], graph.fact(match.data["operand"])
     if match.data["kind"] == "difference":
         return [proof("both operands are the same tensor", node.args[0] is node.args[1], "x - x")]
@@ -73,7 +73,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, result = match.nodes[0], match.data["result"]
     operand = match.data["operand"]
     if match.data["kind"] == "identity":

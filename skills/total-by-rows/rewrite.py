@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -28,7 +28,7 @@ LEAST_LOGARITHM = {torch.float32: -104.0, torch.float64: -746.0}
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     if graph.gradients:  # what this makes way for has no backward
         return []
     found = []
@@ -40,7 +40,7 @@ def match(graph: Graph) -> list[GraphMatch]:
             continue
         moved = sum(2 * cost.moved_bytes_of(graph, item) for item in softmaxes)
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(*softmaxes, node),
                 label=graph.label(*softmaxes, node),
                 summary=f"take {node.target._opname} row by row, beside the softmax of each row",
@@ -51,7 +51,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node, sources = match.nodes[-1], match.data["sources"]
     dtypes = {graph.fact(item).dtype for item in (node, *sources)}
     shapes = {graph.fact(item).shape for item in sources}
@@ -66,7 +66,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, sources = match.nodes[-1], match.data["sources"]
     terms = _divergence(graph, node, sources) if is_op(node, aten.kl_div) else sources[0]
     mean = is_op(node, aten.mean) or argument(node, "reduction") == 1

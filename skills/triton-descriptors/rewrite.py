@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import find_calls, sources
 from kernel_lsp.rewrite.kernels.terms import Reader
 from kernel_lsp.rewrite.kernels.tiles import Tiles, accesses
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 MODULE = "triton.tools.tensor_descriptor"
 IMPORTS = ("import torch", f"from {MODULE} import TensorDescriptor")
@@ -36,7 +36,7 @@ class Found:
     stores: list[DescribedTile]
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if not _may_change(kernel):
         return []
     tiles = Tiles(kernel)
@@ -51,10 +51,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if not names:
         return []
     summary = f"tiles of {', '.join(names)} by tensor descriptors (TMA)"
-    return [KernelMatch(", ".join(names), summary, BENEFIT, data=Found(loads, stores))]
+    return [Match(", ".join(names), summary, BENEFIT, data=Found(loads, stores))]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     found: Found = match.data
     written = ", ".join(sorted(_written_pointers(kernel)))
     return [
@@ -84,14 +84,14 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     """In a product the shared memory that stores by descriptor pass through is that of a stage."""
     if not match.data.loads or not match.data.stores:
         return {}
     return {"stores": [False, True] if find_calls(kernel.function, "dot") else [True, False]}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
     made: dict[str, DescribedTile] = {}
     for one in (*found.loads, *(found.stores if parameters.get("stores", True) else [])):
@@ -115,7 +115,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 # --- what must hold --------------------------------------------------------------------------
 
 
-def _may_change(kernel: KernelState) -> bool:
+def _may_change(kernel: Kernel) -> bool:
     """One launch, of which everything is seen, of a kernel that has no other way to memory than
     tl's."""
     if (
@@ -140,7 +140,7 @@ def _may_change(kernel: KernelState) -> bool:
 
 
 def _find_accesses(
-    kernel: KernelState, kinds: tuple[str, ...]
+    kernel: Kernel, kinds: tuple[str, ...]
 ) -> Iterator[tuple[ast.Call, set[str]]]:
     """Each access with the pointers that its address may come from."""
     pointers = kernel.pointers().keys()
@@ -148,17 +148,17 @@ def _find_accesses(
         yield call, sources(kernel.function, call.args[0] if call.args else call) & pointers
 
 
-def _written_pointers(kernel: KernelState) -> set[str]:
+def _written_pointers(kernel: Kernel) -> set[str]:
     return set().union(*(names for _, names in _find_accesses(kernel, WRITES)))
 
 
-def _is_unwritten(kernel: KernelState, one: DescribedTile) -> bool:
+def _is_unwritten(kernel: Kernel, one: DescribedTile) -> bool:
     return all(
         launchers.separate(kernel, one.tile.pointer, other) for other in _written_pointers(kernel)
     )
 
 
-def _is_alone(kernel: KernelState, one: DescribedTile, loads: list[DescribedTile]) -> bool:
+def _is_alone(kernel: Kernel, one: DescribedTile, loads: list[DescribedTile]) -> bool:
     """No other access may meet what this one stores, and its text holds none of the loads."""
     others = [
         names
@@ -171,13 +171,13 @@ def _is_alone(kernel: KernelState, one: DescribedTile, loads: list[DescribedTile
     )
 
 
-def _is_same(kernel: KernelState, tiles: Tiles, one: DescribedTile) -> bool:
+def _is_same(kernel: Kernel, tiles: Tiles, one: DescribedTile) -> bool:
     """As far as stores see it, zeros behind the ends change nothing."""
     lanes = one.tile.unlike()
     return not lanes or escape(kernel, tiles, {one.tile.call: lanes}) is None
 
 
-def _is_tile(kernel: KernelState, one: DescribedTile) -> Proof:
+def _is_tile(kernel: Kernel, one: DescribedTile) -> Proof:
     rows, columns = one.tile.axes
     ends = [f"below {a.extent}" if a.extent else "of one block" for a in (rows, columns)]
     return proof(

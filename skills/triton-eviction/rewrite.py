@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernel_lsp.rewrite.kernels.source import find_calls
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, key
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 AGAIN, ONCE = "again", "once"
 POLICIES = {AGAIN: "evict_last", ONCE: "evict_first"}
@@ -19,7 +19,7 @@ TAKEN = ("eviction_policy", "cache_modifier", "volatile")
 """Somebody has thought about this load already."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if find_calls(kernel.function, "dot") or not kernel.launched:
         return []
     found = _uses(kernel)
@@ -27,10 +27,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     if not again:
         return []
     summary = f"what is read again stays in the caches ({again} of {len(found)} loads)"
-    return [KernelMatch(f"{len(found)} loads", summary, 0.03, data=found)]
+    return [Match(f"{len(found)} loads", summary, 0.03, data=found)]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     return [
         proof(
             "results stay what they are",
@@ -40,20 +40,20 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     """An empty policy leaves these loads as they are."""
     uses = set(match.data.values())
     return {use: [policy, ""] for use, policy in POLICIES.items() if use in uses}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for load, use in match.data.items():
         if policy := parameters[use]:
             last = [*load.args, *(k.value for k in load.keywords)][-1]
             kernel.replace(last, f'{kernel.text(last)}, eviction_policy="{policy}"')
 
 
-def _uses(kernel: KernelState) -> dict[ast.Call, str]:
+def _uses(kernel: Kernel) -> dict[ast.Call, str]:
     """Load -> whether its address is read again, by another program, another pass or another
     round."""
     reader = Reader(kernel.function)
@@ -92,7 +92,7 @@ def _in_any_loop(address: Terms) -> str:
     return key(alike)
 
 
-def _axes(kernel: KernelState) -> set[str]:
+def _axes(kernel: Kernel) -> set[str]:
     """Axes of the grid along which programs differ."""
     asked = (
         Reader(kernel.function).terms(call) for call in find_calls(kernel.function, "program_id")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.rewrite.kernels.places import ahead
 from kernel_lsp.rewrite.kernels.source import Function, find_calls
 from kernel_lsp.rewrite.kernels.terms import only_shapes
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 LOG2_E = "1.4426950408889634"
 
@@ -28,16 +28,16 @@ class Scores:
     """Nodes of names that were met where the factor does no harm."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = _exponents(kernel.function)
     scores = _scores(kernel, [side for call in found for side in _sides(call)])
     if not found or scores is None:
         return []
     summary = "exp2 instead of exp: log2(e) goes into the scale"
-    return [KernelMatch(f"{len(found)} of tl.exp", summary, 0.05, data=(found, scores.scales))]
+    return [Match(f"{len(found)} of tl.exp", summary, 0.05, data=(found, scores.scales))]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     return [
         proof(
             "exp(a - b) is exp2(a * log2(e) - b * log2(e))",
@@ -53,11 +53,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     exponents, scales = match.data
     for call in exponents:
         kernel.replace(call.func, f"{kernel.text(call.func.value)}.exp2")
@@ -86,7 +86,7 @@ def _sides(call: ast.Call) -> list[ast.expr]:
     return []
 
 
-def _scores(kernel: KernelState, sides: list[ast.expr]) -> Scores | None:
+def _scores(kernel: Kernel, sides: list[ast.expr]) -> Scores | None:
     """All that depends on the scores; None: something does that the factor would change."""
     found, waiting = Scores(), list(sides)
     parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
@@ -107,7 +107,7 @@ def _scores(kernel: KernelState, sides: list[ast.expr]) -> Scores | None:
     return found if found.scales and loads <= found.understood else None
 
 
-def _read(kernel: KernelState, node: ast.expr, found: Scores) -> bool:
+def _read(kernel: Kernel, node: ast.expr, found: Scores) -> bool:
     """The expression carries the factor as soon as its names do."""
     match node:
         case ast.Name(id=name):
@@ -145,7 +145,7 @@ def _is_lowest(node: ast.expr) -> bool:
     return ast.unparse(node) in ("float('-inf')", "-float('inf')")
 
 
-def _is_scale(kernel: KernelState, node: ast.expr) -> bool:
+def _is_scale(kernel: Kernel, node: ast.expr) -> bool:
     """One number for all of the kernel: of its launch, or written down."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float)

@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.launch_pair import Side, side_of
 from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 BENEFIT = 0.3
 ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
@@ -30,7 +30,7 @@ class Found:
     """The first kernel's statement."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if len(kernel.source.launches()) != 1 or places.language(kernel) is None:
         return []
     found = _neighbors(kernel)
@@ -39,11 +39,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     names = f"{found.first.kernel.name} and {found.second.kernel.name}"
     summary = f"{names} in one launch, without {found.tensor} in between"
     return [
-        KernelMatch(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)
+        Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     found: Found = match.data
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
@@ -100,11 +100,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
     first, second = found.first, found.second
     mine, stays = first.parameter(found.tensor), _is_needed(kernel.launcher, found)
@@ -123,7 +123,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _launch(
-    kernel: KernelState, found: Found, mine: str, heir: str | None, added: dict[str, str]
+    kernel: Kernel, found: Found, mine: str, heir: str | None, added: dict[str, str]
 ) -> None:
     second = found.second
     changed: dict[ast.expr, str] = {}
@@ -166,7 +166,7 @@ def _shared_parameters(found: Found) -> tuple[dict[str, str], dict[str, str]]:
     return inherited, added
 
 
-def _following_statements(kernel: KernelState, found: Found, names: dict[str, str]) -> list[str]:
+def _following_statements(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
     """The second's statements with the first's names."""
     first, second = found.first, found.second
     store = found.store.value
@@ -217,7 +217,7 @@ class _Follows(ast.NodeTransformer):
 # --- what is recognized ---------------------------------------------------------------------------
 
 
-def _neighbors(kernel: KernelState) -> Found | None:
+def _neighbors(kernel: Kernel) -> Found | None:
     kernels = {
         n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)
     }
@@ -330,7 +330,7 @@ def _names(function: Function) -> list[ast.Name]:
     return [n for n in ast.walk(function) if isinstance(n, ast.Name)]
 
 
-def _plain_store(kernel: KernelState, found: Found) -> bool:
+def _plain_store(kernel: Kernel, found: Found) -> bool:
     first, store = found.first, found.store.value
     assert isinstance(store, ast.Call)
     nodes = [*ast.walk(first.kernel)]
@@ -418,7 +418,7 @@ def _makes(statement: ast.Assign, name: str) -> bool:
     return isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == name
 
 
-def _dtype(kernel: KernelState, found: Found) -> str | None:
+def _dtype(kernel: Kernel, found: Found) -> str | None:
     """The tensor's, as an expression of the first kernel."""
     value = only_value(kernel.launcher, found.tensor)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):

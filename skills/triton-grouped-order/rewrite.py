@@ -9,12 +9,12 @@ import ast
 
 from kernel_lsp.rewrite.kernels import effects
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 GROUPS = (8, 4, 16)
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = _programs(kernel)
     if (
         found is None
@@ -23,13 +23,13 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     ):
         return []
     return [
-        KernelMatch(
+        Match(
             "programs", "neighboring programs share what they load (grouped order)", 0.1, data=found
         )
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     atomics = [
         n
         for n in ast.walk(kernel.function)
@@ -60,11 +60,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {"group": list(GROUPS)}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     rows, columns, later = match.data
     language = _language(later)
     indent = " " * later.col_offset
@@ -79,7 +79,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     )
 
 
-def _programs(kernel: KernelState) -> tuple[str, str, ast.Assign] | None:
+def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
     """(row's name, column's name, the later of their statements): both are plain top-level
     assignments."""
     found: dict[int, tuple[str, ast.Assign]] = {}

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels import launch_constants
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.source import find_calls
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, bounds
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 KNOWN = 16
 """Triton compiles a variant of its own for multiples of it."""
@@ -26,7 +26,7 @@ BENEFIT = 0.08
 written."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if not launch_constants.fits(kernel):
         return []
     found = _multiples(kernel)
@@ -36,11 +36,11 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     said = ", ".join(f"{name} of {found[name]}" for name in names)
     summary = f"wider loads: the compiler learns of multiples ({said})"
     return [
-        KernelMatch(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})
+        Match(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     return [
         proof(
             f"{name} // {_constant(name)} * {_constant(name)} is {name}",
@@ -52,11 +52,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     body = kernel.function.body
     first = body[1] if ast.get_docstring(kernel.function) is not None and len(body) > 1 else body[0]
     indent = " " * first.col_offset
@@ -79,7 +79,7 @@ def _constant(name: str) -> str:
     return f"{name.upper()}_MULTIPLE"
 
 
-def _multiples(kernel: KernelState) -> dict[str, int]:
+def _multiples(kernel: Kernel) -> dict[str, int]:
     """Integer parameters that are multiples of a power of two in every launch, where Triton knows
     of none."""
     found = {}
@@ -98,7 +98,7 @@ def _multiples(kernel: KernelState) -> dict[str, int]:
 # --- where it makes a load or store wider ------------------------------------------------------
 
 
-def _wanted_hints(kernel: KernelState, multiples: dict[str, int]) -> list[str]:
+def _wanted_hints(kernel: Kernel, multiples: dict[str, int]) -> list[str]:
     """Parameters without which some load or store stays narrow."""
     reader, found = Reader(kernel.function), set[str]()
     for access in (*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")):
@@ -114,7 +114,7 @@ def _wanted_hints(kernel: KernelState, multiples: dict[str, int]) -> list[str]:
 
 
 def _steps(
-    kernel: KernelState, reader: Reader, access: ast.Call
+    kernel: Kernel, reader: Reader, access: ast.Call
 ) -> Iterator[tuple[tuple[Atom, ...], int]]:
     """What is added to neighboring lanes' addresses, and to their index where a mask or a modulo
     ends.
@@ -144,7 +144,7 @@ def _steps(
                 yield product, count
 
 
-def _address(kernel: KernelState, reader: Reader, access: ast.Call) -> Terms:
+def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
     """Without factors that are 1 in this workload; of a pointer that moves, all that is added to
     it."""
     if not access.args:
@@ -191,7 +191,7 @@ def _reached_nodes(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
 
 
 def _power(
-    kernel: KernelState, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]
+    kernel: Kernel, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]
 ) -> int:
     """The largest power of two that the compiler sees in it."""
     atoms, count = product
@@ -200,7 +200,7 @@ def _power(
     )
 
 
-def _seen_multiple(kernel: KernelState, one: Atom, multiples: dict[str, int]) -> int:
+def _seen_multiple(kernel: Kernel, one: Atom, multiples: dict[str, int]) -> int:
     launched = kernel.launched[0]
     if one.key in launched.constants:
         value = launched.constants[one.key]
@@ -215,7 +215,7 @@ def _seen_multiple(kernel: KernelState, one: Atom, multiples: dict[str, int]) ->
     return KNOWN if tuned else 1
 
 
-def _widest(kernel: KernelState, reader: Reader, access: ast.Call) -> int:
+def _widest(kernel: Kernel, reader: Reader, access: ast.Call) -> int:
     """Elements of the widest vector of the tensor."""
     address = _address(kernel, reader, access)
     names = {one.key for product in address for one in product} & kernel.pointers().keys()

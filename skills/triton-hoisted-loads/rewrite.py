@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, operand, stored_names
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 WAITS = (
     *REDUCTIONS,
@@ -56,7 +56,7 @@ class Move:
     """Loads are made only where this holds: the loop has a first round."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = []
     if kernel.launched:
         products = [
@@ -71,15 +71,15 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     return found
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     return list(match.data.proofs)
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     move: Move = match.data
     indent = " " * move.to.col_offset
     kernel.replace(
@@ -90,9 +90,9 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
         kernel.replace(_with_comments(kernel, load), "")
 
 
-def _match(kernel: KernelState, move: Move, where: str) -> KernelMatch:
+def _match(kernel: Kernel, move: Move, where: str) -> Match:
     names = ", ".join(kernel.text(load.targets[0]) for load in move.loads)
-    return KernelMatch(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
+    return Match(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
 
 
 # --- ahead of a reduction ----------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
 # --- out of a loop -----------------------------------------------------------------------------
 
 
-def _invariant(kernel: KernelState, loop: ast.For) -> Iterator[Move]:
+def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
     ends = bounds(loop)
     stores = [n for name in WRITES for n in find_calls(loop, name)]
     if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
@@ -170,7 +170,7 @@ def _invariant(kernel: KernelState, loop: ast.For) -> Iterator[Move]:
     yield Move(tuple(loads), loop, tuple(claims), guard)
 
 
-def _fits(kernel: KernelState, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
+def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
     """It is the only one that sets its name, which nothing outside of the loop reads."""
     (name,) = {*stored_names(load)}
     inside = {id(n) for n in ast.walk(loop)}
@@ -185,7 +185,7 @@ def _fits(kernel: KernelState, loop: ast.For, load: ast.Assign, changing: set[st
     )
 
 
-def _goes_up(kernel: KernelState, step: ast.expr | None) -> bool:
+def _goes_up(kernel: Kernel, step: ast.expr | None) -> bool:
     if step is None or (
         isinstance(step, ast.Constant) and isinstance(step.value, int) and step.value > 0
     ):
@@ -194,7 +194,7 @@ def _goes_up(kernel: KernelState, step: ast.expr | None) -> bool:
     return bool(values) and all(type(value) is int and value > 0 for value in values)
 
 
-def _apart(kernel: KernelState, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
+def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
     """What the loop writes into is memory that the launcher makes, and what is loaded lies
     elsewhere."""
     reader, launcher = Reader(kernel.function), Reader(kernel.launcher)
@@ -215,7 +215,7 @@ def _apart(kernel: KernelState, load: ast.Assign, stores: Sequence[ast.Call]) ->
     )
 
 
-def _bases(kernel: KernelState, reader: Reader, access: ast.Call) -> set[str]:
+def _bases(kernel: Kernel, reader: Reader, access: ast.Call) -> set[str]:
     """Parameters that an address starts from; none where it is not understood."""
     atoms = (
         {one for product in reader.terms(access.args[0]) for one in product}
@@ -225,7 +225,7 @@ def _bases(kernel: KernelState, reader: Reader, access: ast.Call) -> set[str]:
     return {one.key for one in atoms if one.key in kernel.pointers()}
 
 
-def _is_made(kernel: KernelState, name: str) -> bool:
+def _is_made(kernel: Kernel, name: str) -> bool:
     """The launch passes a name that one statement of the launcher sets, to memory that nobody else
     has."""
     given, reader = argument(kernel, name), Reader(kernel.launcher)
@@ -287,7 +287,7 @@ def _is_load(statement: ast.stmt) -> bool:
 # --- text --------------------------------------------------------------------------------------
 
 
-def _with_comments(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
+def _with_comments(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
     """The statement with the comments above and behind it."""
     lines = kernel.source.text.split("\n")
     last = statement.end_lineno or statement.lineno
@@ -303,7 +303,7 @@ def _with_comments(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
     )
 
 
-def _moved_text(kernel: KernelState, load: ast.Assign, move: Move) -> str:
+def _moved_text(kernel: Kernel, load: ast.Assign, move: Move) -> str:
     """Its text with its comments, and with one more condition in its mask where the move has a
     guard."""
     whole = _with_comments(kernel, load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 OPTIONS = ("num_warps", "num_stages")
 WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)
@@ -15,14 +15,14 @@ DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 NUMBERS_A_THREAD, NUMBERS_OF_A_TILE, MOST_NUMBERS = 8, 64, 128
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.launched[0].configs:
         return []
     summary = "launch with the warps and stages that measured best"
-    return [KernelMatch(f"launch of {kernel.source.kernel}", summary, 0.1)]
+    return [Match(f"launch of {kernel.source.kernel}", summary, 0.1)]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     launch, settled = kernel.source.launches()[0], heuristics.decided_names(kernel)
     spread = any(k.arg is None for k in launch.call.keywords)
     named = launch.keyword("num_warps") is not None
@@ -46,14 +46,14 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def _prove_unasked(kernel: KernelState) -> Proof:
+def _prove_unasked(kernel: Kernel) -> Proof:
     asked = find_calls(kernel.function, "num_warps")
     return proof(
         "the kernel does not ask for them", not asked, "its text reads neither warps nor stages"
     )
 
 
-def _prove_unread(kernel: KernelState) -> Proof:
+def _prove_unread(kernel: Kernel) -> Proof:
     """Other launches of the kernel get them too, and compute the same."""
     others = sorted({name for option in OPTIONS for name in heuristics.readers(kernel, option)})
     return proof(
@@ -63,7 +63,7 @@ def _prove_unread(kernel: KernelState) -> Proof:
     )
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     options = kernel.launched[0].options
     warps = options.get("num_warps", DEFAULT_WARPS)
     guess = _guess(kernel)
@@ -79,7 +79,7 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     return found
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     now, settled = kernel.launched[0].options, heuristics.decided_names(kernel)
     numbers = {n: value for n, value in parameters.items() if n in settled and value != now.get(n)}
     heuristics.settle(kernel, numbers)
@@ -99,20 +99,20 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
         kernel.replace(node, text)
 
 
-def _guess(kernel: KernelState) -> int:
+def _guess(kernel: Kernel) -> int:
     """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile
     64."""
     return max((w for w in WARPS if w <= min(_wanted_warps(kernel), MOST_GUESSED)), default=1)
 
 
-def _few(kernel: KernelState) -> list[int]:
+def _few(kernel: Kernel) -> list[int]:
     """Without those whose threads would hold more than 128 numbers: they spill, and compile for
     minutes."""
     fewest = _wanted_warps(kernel) * _numbers(kernel) // MOST_NUMBERS
     return [w for w in WARPS if w >= fewest]
 
 
-def _wanted_warps(kernel: KernelState) -> int:
+def _wanted_warps(kernel: Kernel) -> int:
     sizes = sorted(
         v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16
     )
@@ -121,7 +121,7 @@ def _wanted_warps(kernel: KernelState) -> int:
     return int(tile // (32 * _numbers(kernel)))
 
 
-def _numbers(kernel: KernelState) -> int:
+def _numbers(kernel: Kernel) -> int:
     return NUMBERS_OF_A_TILE if find_calls(kernel.function, "dot") else NUMBERS_A_THREAD
 
 

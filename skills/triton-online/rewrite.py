@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.kernels.row_loops import (
 )
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.values import KernelValues
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 BENEFIT = 0.1
 KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"
@@ -52,7 +52,7 @@ class Pair:
         return places.across(*self.loops)
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = find_loop(kernel)
     if found is None or places.language(kernel) is None:
         return []
@@ -60,7 +60,7 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         _pair(kernel, found, *loops) for loops in zip(found.loops, found.loops[1:], strict=False)
     ]
     return [
-        KernelMatch(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
+        Match(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
         for p in pairs
         if p is not None
     ]
@@ -71,7 +71,7 @@ def _summary(pair: Pair) -> str:
     return f"find {what} in one pass ({pair.first.name}, {pair.second.name})"
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     pair: Pair = match.data
     region = [*pair.loops, *pair.between]
     stores = [call for statement in region for call in find_calls(statement, "store")]
@@ -126,11 +126,11 @@ def _begins(pair: Pair) -> bool:
     )
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     pair: Pair = match.data
     if pair.function is None:
         _variance(kernel, pair)
@@ -141,7 +141,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 # --- what is written -----------------------------------------------------------------------------
 
 
-def _softmax(kernel: KernelState, pair: Pair) -> None:
+def _softmax(kernel: Kernel, pair: Pair) -> None:
     language = places.language(kernel)
     largest, total, exp = pair.first.name, pair.second.name, pair.function
     larger, shift = places.fresh(kernel.function, "larger"), places.fresh(kernel.function, "origin")
@@ -168,7 +168,7 @@ def _softmax(kernel: KernelState, pair: Pair) -> None:
     _replace_loops(kernel, pair, moved, lines, end)
 
 
-def _variance(kernel: KernelState, pair: Pair) -> None:
+def _variance(kernel: Kernel, pair: Pair) -> None:
     language, block, extent = places.language(kernel), pair.found.block, pair.found.extent
     names = [
         places.fresh(kernel.function, n)
@@ -204,7 +204,7 @@ def _variance(kernel: KernelState, pair: Pair) -> None:
     _replace_loops(kernel, pair, moved, lines, end, {pair.middle: middle})
 
 
-def _current(kernel: KernelState, pair: Pair) -> tuple[str, list[str]]:
+def _current(kernel: Kernel, pair: Pair) -> tuple[str, list[str]]:
     """(name of what a turn of the first loop reduces, the lines up to there)."""
     lines = [
         line
@@ -219,7 +219,7 @@ def _current(kernel: KernelState, pair: Pair) -> tuple[str, list[str]]:
 
 
 def _replace_loops(
-    kernel: KernelState,
+    kernel: Kernel,
     pair: Pair,
     moved: Sequence[ast.stmt],
     lines: Sequence[str],
@@ -247,7 +247,7 @@ def _replace_loops(
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _pair(kernel: KernelState, found: Looped, one: ast.For, two: ast.For) -> Pair | None:
+def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | None:
     sums = [accumulations(found, loop) for loop in (one, two)]
     if any(s is None or len(s) != 1 for s in sums):
         return None
@@ -326,7 +326,7 @@ def _is_unused(found: Looped, first: Accumulation, middle: ast.stmt | None) -> b
 
 
 def _compare_loops(
-    kernel: KernelState,
+    kernel: Kernel,
     found: Looped,
     loops: tuple[ast.For, ast.For],
     sums: tuple[Accumulation, Accumulation],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in, sources
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
@@ -39,7 +39,7 @@ class Found:
     rest: tuple[ast.stmt, ...]
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if (
         len(kernel.source.launches()) != 1
         or not kernel.launched
@@ -58,10 +58,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []  # a program more costs less than a turn of a loop
     what = f"rows, and load {loads} tensors once" if loads else "tiles"
     summary = f"as many programs as run at a time, which loop over {what}"
-    return [KernelMatch("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
+    return [Match("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     nodes = [*ast.walk(kernel.function)]
     waits = [
         n.attr
@@ -118,7 +118,7 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]  # fmt: skip
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"programs_per_processor": [*_residents(kernel), NONE]}
     if find_calls(kernel.function, "dot"):
         loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For)]
@@ -126,11 +126,11 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     return {**found, "num_stages": [1, 2, 3]}
 
 
-def _residents(kernel: KernelState) -> tuple[int, ...]:
+def _residents(kernel: Kernel) -> tuple[int, ...]:
     return PRODUCTS if find_calls(kernel.function, "dot") else ROWS
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
     if parameters["programs_per_processor"] == NONE:
         return
@@ -164,7 +164,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
 
 
 def _launch(
-    kernel: KernelState, found: Found, count: str, across: str | None, resident: object
+    kernel: Kernel, found: Found, count: str, across: str | None, resident: object
 ) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
@@ -192,7 +192,7 @@ def _launch(
 # --- the kernel's body ----------------------------------------------------------------------------
 
 
-def _same_for_all(kernel: KernelState, body: list[ast.stmt]) -> list[ast.stmt]:
+def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
     """Top-level assignments that no tile changes. Loads only of memory that the kernel does not
     write."""
     stored: dict[str, int] = {}
@@ -219,7 +219,7 @@ def _same_for_all(kernel: KernelState, body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _short_sums(kernel: KernelState) -> bool:
+def _short_sums(kernel: Kernel) -> bool:
     """A product whose inner loop has few turns."""
     turns = []
     for node in ast.walk(kernel.function):
@@ -241,7 +241,7 @@ def _of_program(statement: ast.stmt) -> bool:
     )
 
 
-def _is_unwritten(kernel: KernelState, statement: ast.stmt) -> bool:
+def _is_unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
     """What it loads is memory that no program stores into."""
     loads = find_calls(statement, "load")
     if not loads:
@@ -262,7 +262,7 @@ def _is_store(call: ast.Call) -> bool:
 
 
 def _of_tile(
-    kernel: KernelState,
+    kernel: Kernel,
     statement: ast.stmt,
     tile: str,
     count: str,
@@ -298,7 +298,7 @@ def _of_tile(
     return lines if not edits else _edit_statement(kernel, statement, edits)
 
 
-def _as_asked(kernel: KernelState, statement: ast.stmt, asked: ast.Call, place: str) -> str:
+def _as_asked(kernel: Kernel, statement: ast.stmt, asked: ast.Call, place: str) -> str:
     """A tensor where its methods are used: the interpreter's loops count in plain numbers."""
     if not isinstance(statement, ast.Assign) or statement.value is not asked:
         return place
@@ -315,7 +315,7 @@ def _as_asked(kernel: KernelState, statement: ast.stmt, asked: ast.Call, place: 
 
 
 def _edit_statement(
-    kernel: KernelState, statement: ast.stmt, edits: list[tuple[ast.AST, str]]
+    kernel: Kernel, statement: ast.stmt, edits: list[tuple[ast.AST, str]]
 ) -> list[str]:
     """The statement's lines with some of its nodes replaced."""
     source = kernel.source
@@ -328,7 +328,7 @@ def _edit_statement(
     return textwrap.dedent(" " * statement.col_offset + text[start:] + rest).split("\n")
 
 
-def _with_comments_above(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
+def _with_comments_above(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
     lines = kernel.source.text.split("\n")
     first = statement.lineno
     while lines[first - 2].lstrip().startswith("#"):
@@ -338,7 +338,7 @@ def _with_comments_above(kernel: KernelState, statement: ast.stmt) -> ast.stmt:
     return made
 
 
-def _parameters(kernel: KernelState) -> list[str]:
+def _parameters(kernel: Kernel) -> list[str]:
     arguments = kernel.function.args
     return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
@@ -351,7 +351,7 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _persistent(kernel: KernelState) -> bool:
+def _persistent(kernel: Kernel) -> bool:
     """Its programs loop over the grid already."""
     return any(
         find_calls(n.iter, "num_programs")

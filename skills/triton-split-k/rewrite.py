@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.kernels.source import (
     operand,
     stored_names,
 )
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
@@ -46,17 +46,17 @@ class Found:
     grid: tuple[str, ...]
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or places.language(kernel) is None:
         return []
     found = _find_product(kernel)
     if found is None or not _choices(kernel, found):
         return []
     summary = f"cut the sum over {found.extent} into shares of several programs (split-K)"
-    return [KernelMatch(found.total, summary, BENEFIT, data=found)]
+    return [Match(found.total, summary, BENEFIT, data=found)]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     found: Found = match.data
     nodes = [*ast.walk(kernel.function)]
     others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
@@ -113,11 +113,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {"splits": list(reversed(_choices(kernel, match.data)))}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
     language, function = places.language(kernel), kernel.function
     split, share, count, size = (
@@ -148,7 +148,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     _launch(kernel, found, count, size, parameters["splits"])
 
 
-def _launch(kernel: KernelState, found: Found, count: str, size: str, splits: object) -> None:
+def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object) -> None:
     statement, result = places.launch_statement(kernel), places.argument(kernel, found.pointer)
     assert statement is not None and isinstance(result, ast.Name)
     shares, partial = (places.fresh(kernel.launcher, n) for n in ("shares", "partial"))
@@ -177,7 +177,7 @@ def _launch(kernel: KernelState, found: Found, count: str, size: str, splits: ob
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _find_product(kernel: KernelState) -> Found | None:
+def _find_product(kernel: Kernel) -> Found | None:
     body = kernel.function.body
     loops = [s for s in body if isinstance(s, ast.For)]
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
@@ -249,7 +249,7 @@ def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
     return False
 
 
-def _carried_names(kernel: KernelState, found: Found) -> set[str]:
+def _carried_names(kernel: Kernel, found: Found) -> set[str]:
     """Names besides the sum that a turn may take from the one before, or that the loop leaves
     behind."""
     changed = {name for s in found.loop.body for name in stored_names(s)}
@@ -273,7 +273,7 @@ def _carried_names(kernel: KernelState, found: Found) -> set[str]:
     ) - {found.total}
 
 
-def _begins_at_zero(kernel: KernelState, found: Found) -> bool:
+def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
     body = kernel.function.body
     said = [
         s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total
@@ -292,7 +292,7 @@ def _begins_at_zero(kernel: KernelState, found: Found) -> bool:
     return ahead and zeros and len(sets) == 2 and "float32" in ast.unparse(said[0].value)
 
 
-def _only_sum(kernel: KernelState, found: Found) -> bool:
+def _only_sum(kernel: Kernel, found: Found) -> bool:
     value = operand(found.store, 1, "value")
     names = {
         s.targets[0].id
@@ -319,7 +319,7 @@ def _only_sum(kernel: KernelState, found: Found) -> bool:
     )
 
 
-def _fresh(kernel: KernelState, found: Found) -> bool:
+def _fresh(kernel: Kernel, found: Found) -> bool:
     """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is
     whole."""
     given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
@@ -352,7 +352,7 @@ def _fresh(kernel: KernelState, found: Found) -> bool:
     )
 
 
-def _choices(kernel: KernelState, found: Found) -> list[int]:
+def _choices(kernel: Kernel, found: Found) -> list[int]:
     """Numbers of shares that keep the device busy and have some turns of the loop each."""
     tiles = [math.prod(one.grid) for one in kernel.launched if one.grid is not None]
     given = [(o.arguments.get(found.extent), o.constants.get(found.block)) for o in kernel.launched]

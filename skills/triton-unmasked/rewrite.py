@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Launched, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Launched, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
 
@@ -40,7 +40,7 @@ class Fact:
         return f"{self.extent} {self.needs} {self.block}"
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if kernel.source.configs() is not None or not launch_constants.fits(kernel):
         return []
     found = [fact for fact in _facts(kernel) if _is_of_use(kernel, fact)]
@@ -49,13 +49,13 @@ def match(kernel: KernelState) -> list[KernelMatch]:
         return []
     names = ", ".join(dict.fromkeys(fact.extent for fact in found))
     return [
-        KernelMatch(
+        Match(
             f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found)
         )
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     return [
         *(
             proof(
@@ -74,11 +74,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for fact in match.data:
         kernel.replace(fact.compare, f"({kernel.text(fact.compare)}) | {fact.name}")
     facts = {fact.name: fact for fact in match.data}
@@ -101,14 +101,14 @@ def _all_said(facts: list[Fact]) -> str:
 # --- in the kernel ---------------------------------------------------------------------------
 
 
-def _facts(kernel: KernelState) -> Iterator[Fact]:
+def _facts(kernel: Kernel) -> Iterator[Fact]:
     reader = Reader(kernel.function)
     for node in ast.walk(kernel.function):
         if isinstance(node, ast.Compare) and (below := terms.below_zero(reader, node)) is not None:
             yield from _fact(kernel, reader, node, below)
 
 
-def _fact(kernel: KernelState, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
+def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
     """Of ``start + arange(0, block) - extent``."""
     lanes = [product for product in below if any(a.kind == "arange" for a in product)]
     if len(lanes) != 1 or below[lanes[0]] != 1 or len(lanes[0]) != 1:
@@ -129,7 +129,7 @@ def _fact(kernel: KernelState, reader: Reader, node: ast.Compare, below: Terms) 
             yield Fact(node, product[0].key, name, WHOLE, f"its lanes are 0 to {name} - 1")
 
 
-def _block_name(kernel: KernelState, block: Terms) -> str | None:
+def _block_name(kernel: Kernel, block: Terms) -> str | None:
     one = terms.atom(block)
     if one is not None and one.kind == "name" and one.key in kernel.source.constexprs():
         return one.key
@@ -137,7 +137,7 @@ def _block_name(kernel: KernelState, block: Terms) -> str | None:
 
 
 def _starts_blocks(
-    kernel: KernelState, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
+    kernel: Kernel, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
 ) -> str | None:
     """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
     for one in {a for product in start for a in product}:
@@ -186,7 +186,7 @@ def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
 # --- in the launcher -------------------------------------------------------------------------
 
 
-def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
+def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
     launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
     values = {
@@ -211,7 +211,7 @@ def _grid_is(kernel: KernelState, axis: int, extent: Terms, block: str) -> bool:
     return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
 
 
-def _condition(kernel: KernelState, fact: Fact) -> str | None:
+def _condition(kernel: Kernel, fact: Fact) -> str | None:
     """As the launcher says it; None: what it passes is more than a name, a number or a size."""
     extent = launch_constants.given_text(kernel, fact.extent)
     block = (
@@ -222,7 +222,7 @@ def _condition(kernel: KernelState, fact: Fact) -> str | None:
     return f"{extent} % {block} == 0" if fact.needs == EVEN else f"{extent} >= {block}"
 
 
-def _is_of_use(kernel: KernelState, fact: Fact) -> bool:
+def _is_of_use(kernel: Kernel, fact: Fact) -> bool:
     """It holds in some launch of the workload, and launcher and kernel can say so."""
     said = _condition(kernel, fact) is not None and launch_constants.is_free(kernel, fact.name)
     return said and any(_holds(fact, one) for one in kernel.launched)

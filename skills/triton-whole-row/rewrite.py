@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels.grids import OF_LOOP
 from kernel_lsp.rewrite.kernels.row_loops import Looped, accumulations, find_loop, once, values_of
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 LONGEST = 16384
 """Numbers of a row that one program holds: 32 a thread with 16 warps."""
@@ -24,7 +24,7 @@ DEFAULT_WARPS = 4
 """Triton's own, where a launch says nothing."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = find_loop(kernel)
     if found is None or not kernel.launched or len(kernel.source.launches()) != 1:
         return []
@@ -38,10 +38,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     accesses = len(values.accesses)
     names = ", ".join(sorted({one.base for one in repeated}))
     summary = f"read a row of {names} once and keep it in registers"
-    return [KernelMatch("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
+    return [Match("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     found, values, inside = match.data
     blocks = {b.name: b for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
     extents = [one.arguments.get(found.extent) for one in kernel.launched]
@@ -105,7 +105,7 @@ def _list_numbers(numbers: list[object]) -> str:
     return ", ".join(map(str, dict.fromkeys(numbers)))
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     found = match.data[0]
     longest = max(int(one.arguments[found.extent]) for one in kernel.launched)
     padded = 1 << (longest - 1).bit_length()
@@ -116,7 +116,7 @@ def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object
     return {"num_warps": list(dict.fromkeys([guess, *few]))}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found, values, _ = match.data
     first, last = found.loops[0], found.loops[-1]
     flag = places.fresh(kernel.function, "WHOLE_ROW")
@@ -133,7 +133,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     _launch(kernel, found, flag, parameters["num_warps"])
 
 
-def _launch(kernel: KernelState, found: Looped, flag: str, warps: object) -> None:
+def _launch(kernel: Kernel, found: Looped, flag: str, warps: object) -> None:
     language, package = places.language(kernel), places.package(kernel)
     extent, block = (places.argument(kernel, name) for name in (found.extent, found.block))
     statement = places.launch_statement(kernel)
@@ -175,7 +175,7 @@ def _of_columns(values: KernelValues, access: PointerArguments) -> bool:
     return access.mask is not None and values.behind(access.mask) == 0
 
 
-def _in_order(kernel: KernelState, found: Looped, values: KernelValues) -> bool:
+def _in_order(kernel: Kernel, found: Looped, values: KernelValues) -> bool:
     """A load and a store that may meet in memory are at one and the same place of each row, so
     that it does not matter how many columns are loaded before the first is stored."""
     alike = KernelValues(found.extent, frozenset(), frozenset())
@@ -194,7 +194,7 @@ def _in_order(kernel: KernelState, found: Looped, values: KernelValues) -> bool:
 
 
 def _flat(
-    kernel: KernelState, found: Looped, values: KernelValues, repeated: set[Place]
+    kernel: Kernel, found: Looped, values: KernelValues, repeated: set[Place]
 ) -> list[str]:
     """The statements from the first loop to the last, each loop's body once, from column 0 on."""
     first, last = (found.body.index(found.loops[i]) for i in (0, -1))
@@ -207,7 +207,7 @@ def _flat(
     return lines
 
 
-def _once(kernel: KernelState, statement: ast.stmt, reused: _Reused) -> list[str]:
+def _once(kernel: Kernel, statement: ast.stmt, reused: _Reused) -> list[str]:
     """The lines of a statement that is not repeated, with loads that came before by their names."""
     values = reused.values
     said = reused.visit(copy.deepcopy(statement))
@@ -227,7 +227,7 @@ class _Reused(ast.NodeTransformer):
     """``start`` is 0, and what a name holds already is not loaded again."""
 
     def __init__(
-        self, kernel: KernelState, values: KernelValues, starts: set[str], repeated: set[Place]
+        self, kernel: Kernel, values: KernelValues, starts: set[str], repeated: set[Place]
     ) -> None:
         self.kernel, self.values, self.starts, self.repeated = kernel, values, starts, repeated
         self.lines: list[str] = []

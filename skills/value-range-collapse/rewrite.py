@@ -7,7 +7,7 @@ import math
 
 from kernel_lsp.rewrite.skill import (
     Graph,
-    GraphMatch,
+    Match,
     Node,
     Proof,
     argument,
@@ -34,13 +34,13 @@ POINTWISE = (aten.relu, *RECTIFIERS, aten.abs, aten.minimum, aten.maximum, *ROUN
 parameters: dict[str, list[object]] = {}
 
 
-def match(graph: Graph) -> list[GraphMatch]:
+def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         kind = _kind(graph, node)
         if kind is not None:
             found.append(
-                GraphMatch(
+                Match(
                     nodes=(node,),
                     label=graph.label(node),
                     summary=_summary(node, kind),
@@ -51,7 +51,7 @@ def match(graph: Graph) -> list[GraphMatch]:
     return found
 
 
-def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
     node = match.nodes[0]
     before, after = graph.fact(node.args[0]), graph.fact(node)
     if match.data["kind"] == "constant":
@@ -77,7 +77,7 @@ def preconditions(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def apply(graph: Graph, match: GraphMatch, parameters: dict[str, object]) -> None:
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
     smooth = kind == "relu of rectifier" or (
         is_op(node, aten.relu) and is_op(node.args[0], *SETTLED)

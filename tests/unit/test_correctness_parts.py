@@ -14,7 +14,7 @@ from kernel_lsp.errors import EvaluationError  # noqa: E402
 from kernel_lsp.evaluator import relations, tensors  # noqa: E402
 from kernel_lsp.evaluator.judging import matching, variations  # noqa: E402
 from kernel_lsp.evaluator.running import memory, parameters  # noqa: E402
-from kernel_lsp.evaluator.running.watch.functions import Functions  # noqa: E402
+from kernel_lsp.evaluator.running.watch.functions import WatchedFunctions  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -281,7 +281,7 @@ def test_a_launcher_that_triton_has_compiled_is_no_module_that_a_candidate_repla
 ) -> None:
     monkeypatch.setitem(sys.modules, "__triton_launcher", ModuleType("__triton_launcher"))
     monkeypatch.setitem(sys.modules, "of_the_user", ModuleType("of_the_user"))
-    watched = Functions()
+    watched = WatchedFunctions()
     for name in ("__triton_launcher", "of_the_user"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     assert watched.changes() == ["sys.modules['of_the_user']"]

@@ -12,7 +12,7 @@ from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Job
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -42,7 +42,7 @@ def test_a_statement_without_text_goes_with_its_line() -> None:
         source.edited([(third, "")])
 
 
-def chain(name: str) -> tuple[list[str], KernelState]:
+def chain(name: str) -> tuple[list[str], Kernel]:
     """Every operator that matches, in order, each with its most drastic choice; and what is
     left."""
     opened, kernel, taken = session(name), session(name).kernel, list[str]()
@@ -52,7 +52,7 @@ def chain(name: str) -> tuple[list[str], KernelState]:
             chosen = {
                 name: choices[0] for name, choices in module.parameters(kernel, match).items()
             }
-            edited = KernelState(kernel.source, kernel.launched)
+            edited = Kernel(kernel.source, kernel.launched)
             module.apply(edited, match, chosen)
             kernel = opened._observed(kernel.source.edited(edited.edits))
             assert module.match(kernel) == [] or match.label != module.match(kernel)[0].label
@@ -135,7 +135,7 @@ def after(name: str, *operators: str) -> str:
     for operator in operators:
         module = opened.rewrites[operator]
         match = module.match(kernel)[0]
-        edited = KernelState(kernel.source, kernel.launched)
+        edited = Kernel(kernel.source, kernel.launched)
         choices = module.parameters(kernel, match)
         module.apply(edited, match, {name: values[0] for name, values in choices.items()})
         kernel = opened._observed(kernel.source.edited(edited.edits))

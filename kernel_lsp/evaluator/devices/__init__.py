@@ -25,7 +25,7 @@ class ColdCall:
     """The host's clock until everything is queued; 0 where nothing is."""
 
 
-class Device(Protocol):
+class TimingDevice(Protocol):
     name: str
     """cuda, cpu or interpreter."""
     place: str
@@ -80,7 +80,7 @@ class Device(Protocol):
         """Names, versions and clocks for the evidence."""
 
 
-def of(name: str) -> Device:
+def of(name: str) -> TimingDevice:
     """The backend called ``name``. Raises ValueError on another name."""
     from kernel_lsp.evaluator.devices import cpu, cuda, interpreter
 
@@ -91,11 +91,11 @@ def of(name: str) -> Device:
     }
     if name not in backends:
         raise ValueError(f"unknown device {name!r}: use cuda, cpu or interpreter")
-    device: Device = backends[name]()
+    device: TimingDevice = backends[name]()
     return device
 
 
-def few_threads(device: Device) -> None:
+def few_threads(device: TimingDevice) -> None:
     """On a GPU, let torch's CPU operators of this process have two threads.
 
     What judges and workers do on the CPU is small, and many of them run side by side: with a

@@ -26,7 +26,7 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
         arguments = variations.change_batch(arguments, reference.batch[0], batch, generator)
     if descriptor.get("group") is not None:
         group = tuple((place, dim) for place, dim in descriptor["group"])
-        arguments = variations.resized(arguments, group, descriptor["size"], generator)
+        arguments = variations.resize_inputs(arguments, group, descriptor["size"], generator)
     arguments = inputs.vary(arguments, family, generator, reference.subject.fixed)
     # The last trial keeps the parameters as constructed: that is what users start from.
     keep = not reference.is_module or family == "as_given_again"

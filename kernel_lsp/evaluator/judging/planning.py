@@ -37,7 +37,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [plain(family) for family in families]
-    extra = _plan_variations(reference, pick, bound, big) + _differentiated(
+    extra = _plan_variations(reference, pick, bound, big) + _plan_gradients(
         reference, pick, made, big
     )
     extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
@@ -73,7 +73,7 @@ def plain(family: str) -> Descriptor:
     }  # fmt: skip
 
 
-def _differentiated(
+def _plan_gradients(
     reference: Reference, pick: random.Random, made: list[Descriptor], big: bool
 ) -> list[Descriptor]:
     """Trials in which every floating input requires a gradient, where nobody said that calls are

@@ -91,7 +91,7 @@ def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[
         if taken & set(group) or not sizes or label in without:
             continue
         draw = reference.generator(3)
-        changed = variations.resized(trial["arguments"], group, max(sizes), draw)
+        changed = variations.resize_inputs(trial["arguments"], group, max(sizes), draw)
         ran = _accept_arguments(reference, trial, changed, label)
         if ran is not None and _same_kind(ran.output, first.output):
             taken |= set(group)

@@ -135,7 +135,7 @@ def _prime(below: int) -> int:
     return next(primes, 1)
 
 
-def resized(arguments: Any, group: Group, size: int, draw: torch.Generator) -> Any:
+def resize_inputs(arguments: Any, group: Group, size: int, draw: torch.Generator) -> Any:
     """Arguments whose dimensions in ``group`` have another size, made of their own values."""
     places = itertools.count()
 

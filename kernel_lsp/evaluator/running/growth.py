@@ -56,11 +56,11 @@ def _kept_by(call: Callable[[], None]) -> Kept:
     call()
     took = time.perf_counter() - start
     count = max(1, min(MAX_CALLS, int(SERIES_S / max(took, 1e-6))))
-    readings = [_taken()]
+    readings = [_taken_bytes()]
     for _ in range(SERIES):
         for _ in range(count):
             call()
-        readings.append(_taken())
+        readings.append(_taken_bytes())
         if not any(b > a for a, b in zip(readings[-2], readings[-1], strict=True)):
             return Kept()
     pairs = list(itertools.pairwise(readings))
@@ -68,7 +68,7 @@ def _kept_by(call: Callable[[], None]) -> Kept:
     return Kept(host if host >= MIN_BYTES else 0, max(device, 0), max(tensors, 0))
 
 
-def _taken() -> tuple[int, int, int]:
+def _taken_bytes() -> tuple[int, int, int]:
     """(host bytes, device bytes, tensors) that are in use, cycles collected."""
     gc.collect()
     device = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0

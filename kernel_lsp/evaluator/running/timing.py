@@ -33,7 +33,7 @@ import torch
 
 from kernel_lsp.evaluator import stats
 from kernel_lsp.evaluator.callees import Callee
-from kernel_lsp.evaluator.devices import ColdCall, Device
+from kernel_lsp.evaluator.devices import ColdCall, TimingDevice
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.running.arena import Arena
@@ -98,7 +98,7 @@ class MeasuredRounds:
 class InterleavedRounds:
     """The providers of one comparison. Add them in order of trust: the candidate last."""
 
-    def __init__(self, device: Device, sets: list[Any], seeds: list[int], grad: bool) -> None:
+    def __init__(self, device: TimingDevice, sets: list[Any], seeds: list[int], grad: bool) -> None:
         self.device, self.sets, self.seeds, self.grad = device, sets, seeds, grad
         self.providers: dict[str, Callee] = {}
         self.notes: list[str] = []

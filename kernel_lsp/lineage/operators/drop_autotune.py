@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 DEFAULTS = {"num_ctas": 1}
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     if _decorator(kernel) is None or not kernel.launched or not kernel.launched[0].configs:
         return []
     if len(kernel.source.launches()) != 1:
         return []
-    return [
-        KernelMatch("autotune", "launch with one configuration instead of choosing by measuring")
-    ]
+    return [Match("autotune", "launch with one configuration instead of choosing by measuring")]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     configs = kernel.launched[0].configs
     same = len({tuple(sorted(config)) for config in configs}) == 1
     return [
@@ -27,11 +25,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {"config": list(range(len(kernel.launched[0].configs)))}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, int]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
     chosen = kernel.launched[0].configs[parameters["config"]]
     told = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
     decorator = _decorator(kernel)
@@ -43,7 +41,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, int]) -
     kernel.replace(last, ", ".join([kernel.text(last), *told]))
 
 
-def _decorator(kernel: KernelState) -> ast.Call | None:
+def _decorator(kernel: Kernel) -> ast.Call | None:
     """Only the outermost: what stands above it would see another kernel."""
     first = kernel.function.decorator_list[0]
     tunes = isinstance(first, ast.Call) and ast.unparse(first.func).endswith("autotune")

@@ -6,18 +6,16 @@ import ast
 
 from kernel_lsp.lineage.places import block_text, blocks, stored_names, used_names
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     for body in blocks(kernel.function):
         for at, loop in enumerate(body):
             if isinstance(loop, ast.For) and (moved := _movable_loads(body, at, loop)):
                 names = ", ".join(sorted(stored_names(s).pop() for s in moved))
                 return [
-                    KernelMatch(
-                        names, f"{names} loaded in each turn of the loop", data=(loop, moved)
-                    )
+                    Match(names, f"{names} loaded in each turn of the loop", data=(loop, moved))
                 ]
     return []
 
@@ -38,7 +36,7 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
     return found
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     _, moved = match.data
     told = ", ".join(sorted(n for s in moved for n in stored_names(s)))
     return [
@@ -46,11 +44,11 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     loop, moved = match.data
     column = loop.body[0].col_offset
     lines = [block_text(kernel, [statement], column) for statement in moved]

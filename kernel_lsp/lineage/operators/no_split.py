@@ -7,10 +7,10 @@ import ast
 from kernel_lsp.lineage.places import constants_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import names_in
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     """A constexpr that is an axis of the grid."""
     if untuned_launch(kernel) is None:
         return []
@@ -25,8 +25,7 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
     split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]
     return [
-        KernelMatch(name, f"no parts along {name}", data=constants_of(kernel, name)[0])
-        for name in split
+        Match(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split
     ]
 
 
@@ -37,7 +36,7 @@ def _split_names(axis: ast.expr) -> set[str]:
     return names_in(axis)
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     grid = kernel.launched[0].grid
     adds = [
         n.attr
@@ -53,9 +52,9 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     kernel.replace(match.data, "1")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from kernel_lsp.lineage.places import floats, innermost
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 LN_2 = "0.6931471805599453"
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = innermost(find_calls(kernel.function, "exp2"))
-    return [KernelMatch("tl.exp2", "exp instead of exp2", data=found)] if found else []
+    return [Match("tl.exp2", "exp instead of exp2", data=found)] if found else []
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     told = f"{len(match.data)} exponentials, of one argument each"
     return [proof("base 2 is what the device computes", True, told), floats(kernel)]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for call in match.data:
         function = kernel.text(call.func).removesuffix("2")
         kernel.replace(call, f"{function}(({kernel.text(call.args[0])}) * {LN_2})")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.lineage.places import loops, range_of
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     calls = [call for loop in loops(kernel) if (call := range_of(loop)) is not None]
     found = [c for c in calls if c.keywords or ast.unparse(c.func).endswith("static_range")]
-    return (
-        [KernelMatch(f"{len(found)} loops", "loops without options", data=found)] if found else []
-    )
+    return [Match(f"{len(found)} loops", "loops without options", data=found)] if found else []
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     told = (
         ", ".join(dict.fromkeys(kernel.text(k) for c in match.data for k in c.keywords))
         or "unrolled"
@@ -24,10 +22,10 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     return [proof("turns of the loop may overlap", True, told)]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for call in match.data:
         kernel.replace(call, f"range({', '.join(kernel.text(a) for a in call.args)})")

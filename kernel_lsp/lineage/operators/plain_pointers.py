@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +24,35 @@ class DescriptorUse:
     uses: tuple[ast.Call, ...]
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     calls = find_calls(kernel.function, "make_tensor_descriptor")
     found = [_describe(kernel, call) for call in calls]
     if not found or any(one is None for one in found):
         return []
     return [
-        KernelMatch(
-            f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found
-        )
+        Match(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     tensors = kernel.pointers()
     told = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
     inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
     return [proof("the innermost stride is 1", inner, told), floats(kernel)]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for one in match.data:
         kernel.replace(one.made, "")
         for call in one.uses:
             kernel.replace(call, _access(kernel, one, call))
 
 
-def _access(kernel: KernelState, one: DescriptorUse, call: ast.Call) -> str:
+def _access(kernel: Kernel, one: DescriptorUse, call: ast.Call) -> str:
     tl, rank = language(kernel) or "tl", len(one.block)
     corner = call.args[0]
     assert isinstance(corner, ast.List | ast.Tuple) and isinstance(call.func, ast.Attribute)
@@ -79,7 +77,7 @@ def _spread(place: str, axis: int, rank: int) -> str:
     return f"({place})[{where}]" if rank > 1 else f"({place})"
 
 
-def _describe(kernel: KernelState, call: ast.Call) -> DescriptorUse | None:
+def _describe(kernel: Kernel, call: ast.Call) -> DescriptorUse | None:
     """None where something else than loads and stores at a written corner is done with it."""
     made = [s for s in ast.walk(kernel.function) if isinstance(s, ast.Assign) and s.value is call]
     names = ("base", "shape", "strides", "block_shape")

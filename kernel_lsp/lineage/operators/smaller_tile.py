@@ -6,13 +6,13 @@ import ast
 
 from kernel_lsp.lineage.places import constants_of
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 LEAST = 16
 """What tl.dot needs; a row of fewer numbers is no block."""
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     spread = {
         n.id
         for c in find_calls(kernel.function, "arange")
@@ -26,10 +26,10 @@ def match(kernel: KernelState) -> list[KernelMatch]:
     }
     sizes = {name: place for name, place in sizes.items() if _value(place) > LEAST}
     names = ", ".join(sizes)
-    return [KernelMatch(names, f"smaller blocks: {names}", data=sizes)] if sizes else []
+    return [Match(names, f"smaller blocks: {names}", data=sizes)] if sizes else []
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     told = ", ".join(f"{name} = {_value(place)}" for name, place in match.data.items())
     return [
         proof(
@@ -38,12 +38,12 @@ def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
     ]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     """Divisors: all at their least, then a quarter, then half of what they are."""
     return {"part": ["least", "quarter", "half"]}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, str]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, str]) -> None:
     for place in match.data.values():
         now = _value(place)
         size = {"least": LEAST, "quarter": now // 4, "half": now // 2}[parameters["part"]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names, untuned_launch, used_names
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
 
 FUNCTIONS = ("exp", "log", "sigmoid", "sqrt", "rsqrt", "abs", "erf", "cos", "sin")
 """Of triton.language, with torch's of the same name."""
@@ -30,27 +30,25 @@ class Epilogue:
     returned: ast.Return
 
 
-def match(kernel: KernelState) -> list[KernelMatch]:
+def match(kernel: Kernel) -> list[Match]:
     found = _epilogue(kernel)
     if found is None:
         return []
     return [
-        KernelMatch(
-            f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found
-        )
+        Match(f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found)
     ]
 
 
-def preconditions(kernel: KernelState, match: KernelMatch) -> list[Proof]:
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     told = "; ".join(kernel.text(s) for s in match.data.statements)
     return [proof("each number needs no other one of the result", True, told), floats(kernel)]
 
 
-def parameters(kernel: KernelState, match: KernelMatch) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     one: Epilogue = match.data
     for statement in (*one.statements, *one.loads):
         kernel.replace(statement, "")
@@ -58,7 +56,7 @@ def apply(kernel: KernelState, match: KernelMatch, parameters: dict[str, object]
     kernel.replace(one.returned, indent.join([*one.lines, kernel.text(one.returned)]))
 
 
-def _epilogue(kernel: KernelState) -> Epilogue | None:
+def _epilogue(kernel: Kernel) -> Epilogue | None:
     returned = kernel.launcher.body[-1]
     stores = find_calls(kernel.function, "store")
     if untuned_launch(kernel) is None or len(stores) != 1 or not isinstance(returned, ast.Return):
@@ -79,7 +77,7 @@ def _epilogue(kernel: KernelState) -> Epilogue | None:
     return Epilogue(tuple(chain), _spare(kernel, chain), whole, made.id, returned)
 
 
-def _chain(kernel: KernelState, core: str, made: str) -> tuple[list[ast.stmt], list[str]]:
+def _chain(kernel: Kernel, core: str, made: str) -> tuple[list[ast.stmt], list[str]]:
     """The last statements that change the result, as far back as torch can do them, and that in
     torch."""
     chain, lines = list[ast.stmt](), list[str]()
@@ -100,7 +98,7 @@ def _is(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _spare(kernel: KernelState, chain: list[ast.stmt]) -> tuple[ast.stmt, ...]:
+def _spare(kernel: Kernel, chain: list[ast.stmt]) -> tuple[ast.stmt, ...]:
     """Loads that nothing else uses."""
     names = {name for s in chain for name in used_names(s)}
     others = [s for s in kernel.function.body if s not in chain]
@@ -114,7 +112,7 @@ def _spare(kernel: KernelState, chain: list[ast.stmt]) -> tuple[ast.stmt, ...]:
     )
 
 
-def _in_torch(kernel: KernelState, node: ast.expr, result: str, made: str) -> str | None:
+def _in_torch(kernel: Kernel, node: ast.expr, result: str, made: str) -> str | None:
     """The expression on the stored result; None where it has no plain translation."""
     if isinstance(node, ast.Name):
         return made if node.id == result else _scalar(kernel, node.id)
@@ -128,7 +126,7 @@ def _in_torch(kernel: KernelState, node: ast.expr, result: str, made: str) -> st
     return _called_in_torch(kernel, node, result, made) if isinstance(node, ast.Call) else None
 
 
-def _called_in_torch(kernel: KernelState, node: ast.Call, result: str, made: str) -> str | None:
+def _called_in_torch(kernel: Kernel, node: ast.Call, result: str, made: str) -> str | None:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     given = [_in_torch(kernel, a, result, made) for a in node.args]
     if None in given or node.keywords:
@@ -138,7 +136,7 @@ def _called_in_torch(kernel: KernelState, node: ast.Call, result: str, made: str
     return f"torch.{name}({given[0]})" if name in FUNCTIONS and len(given) == 1 else None
 
 
-def _scalar(kernel: KernelState, name: str) -> str | None:
+def _scalar(kernel: Kernel, name: str) -> str | None:
     """What the launch passes for a number."""
     if not kernel.launched or not isinstance(kernel.launched[0].arguments.get(name), int | float):
         return None
@@ -146,7 +144,7 @@ def _scalar(kernel: KernelState, name: str) -> str | None:
     return f"({kernel.text(given)})" if given is not None else None
 
 
-def _vector(kernel: KernelState, node: ast.Subscript) -> str | None:
+def _vector(kernel: Kernel, node: ast.Subscript) -> str | None:
     """``loaded[None, :]`` of a vector that the launcher has whole: it broadcasts along the last
     axis."""
     said = (

@@ -87,10 +87,17 @@ def read(node: Any) -> Convolution | None:
         return None
     extra = spread(argument(node, "output_padding") if transposed else 0, rank)
     axes = tuple(
-        ConvolutionDim(size=value.shape[d + 2], out=out.shape[d + 2], kernel=kernel[d], stride=settings["stride"][d],
-             padding=padding[d], output_padding=extra[d], dilation=settings["dilation"][d])
+        ConvolutionDim(
+            size=value.shape[d + 2],
+            out=out.shape[d + 2],
+            kernel=kernel[d],
+            stride=settings["stride"][d],
+            padding=padding[d],
+            output_padding=extra[d],
+            dilation=settings["dilation"][d],
+        )
         for d in range(rank)
-    )  # fmt: skip
+    )
     return Convolution(
         node=node,
         transposed=transposed,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.devices import REFERENCE, Device
+from kernel_lsp.devices import REFERENCE, DeviceDescription
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
@@ -28,12 +28,12 @@ TRANSCENDENTAL = (
 )  # fmt: skip
 
 
-def rates(graph: Graph) -> Device:
+def rates(graph: Graph) -> DeviceDescription:
     """Returns the rates of the device that the target will run on."""
     return graph.hardware
 
 
-def gpu_rates(graph: Graph) -> Device:
+def gpu_rates(graph: Graph) -> DeviceDescription:
     """Returns the same, and the reference GPU's for a target on a CPU: of kernels that a CPU
     interprets."""
     return graph.hardware if graph.device == "cuda" else REFERENCE

@@ -25,7 +25,7 @@ from kernel_lsp.rewrite.kernels.source import (
     sources,
     stored_names,
 )
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 TOTALS = ("sum", "amax", "amin", "max", "min", "any", "all")
 """Of torch: what they make of one number for each block is the same however many blocks there
@@ -35,7 +35,7 @@ TYPES = ("dtype", "element_ty", "type", "shape")
 """Attributes that tell nothing of a value."""
 
 
-def find_visible_size(kernel: KernelState, block: str, *, of_grid: bool) -> str | None:
+def find_visible_size(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
     """The text of the place; None: nothing of what the kernel writes shows the size of the
     block."""
     for call in _handed_on(kernel, block):
@@ -312,7 +312,7 @@ def _of_data(node: ast.AST) -> set[str]:
     return {one.id for one in _data(node) if isinstance(one, ast.Name)}
 
 
-def _handed_on(kernel: KernelState, block: str) -> Iterator[ast.Call]:
+def _handed_on(kernel: Kernel, block: str) -> Iterator[ast.Call]:
     """Calls of functions that are given an address and lanes of the block."""
     function, pointers = kernel.function, kernel.pointers().keys()
     unseen = effects.helpers(kernel, function)
@@ -328,7 +328,7 @@ def _handed_on(kernel: KernelState, block: str) -> Iterator[ast.Call]:
 # --- partial results ---------------------------------------------------------------------------
 
 
-def _is_put_together(kernel: KernelState, cut: _Cut, store: ast.Call) -> bool:
+def _is_put_together(kernel: Kernel, cut: _Cut, store: ast.Call) -> bool:
     """It writes one number for each block into memory that the launcher makes by the same block,
     and that only totals and other kernels read. Where autotune chooses the block, the launcher
     does not know it."""

@@ -34,7 +34,7 @@ from kernel_lsp.rewrite.kernels.source import (
     operand,
     sources,
 )
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
 LEAST, MOST = 16, 8192
@@ -80,7 +80,7 @@ class BlockParameter:
         return self.least <= size <= MOST and (self.masked or size < self.value)
 
 
-def adjustable(kernel: KernelState) -> list[BlockParameter]:
+def adjustable(kernel: Kernel) -> list[BlockParameter]:
     """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
     found: list[BlockParameter] = []
     if not kernel.source.launches():
@@ -122,13 +122,13 @@ def adjustable(kernel: KernelState) -> list[BlockParameter]:
 # --- in the kernel ---------------------------------------------------------------------------
 
 
-def _least(kernel: KernelState) -> int:
+def _least(kernel: Kernel) -> int:
     """The shortest block: a product's inner one, of the narrowest numbers."""
     bytes_ = any(one.dtype.startswith(BYTES) for one in kernel.pointers().values())
     return LEAST_OF_BYTES if bytes_ and find_calls(kernel.function, "dot") else LEAST
 
 
-def _use(kernel: KernelState, name: str) -> str | None:
+def _use(kernel: Kernel, name: str) -> str | None:
     """How the kernel uses it, or None when it does something that is not understood."""
     function, loop, grid = kernel.function, False, False
     for node, parents in _uses(function, name):
@@ -187,7 +187,7 @@ def _shapes(parents: list[ast.AST]) -> bool:
     return bool(calls) and _attribute(calls[-1]) in ("zeros", "full", "broadcast_to")
 
 
-def _is_place(kernel: KernelState, node: ast.expr) -> bool:
+def _is_place(kernel: Kernel, node: ast.expr) -> bool:
     """Where something is, rather than what: of no load, and of no number that is not whole."""
     names = sources(kernel.function, node)
     values = [
@@ -250,7 +250,7 @@ def _names_outside_modulo(node: ast.AST) -> set[str]:
 # --- in the launcher -------------------------------------------------------------------------
 
 
-def _places(kernel: KernelState, name: str, why: str) -> list[ast.expr] | None:
+def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     """Constants to change, or None when the text does not show all of them."""
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched:
@@ -296,7 +296,7 @@ def _places(kernel: KernelState, name: str, why: str) -> list[ast.expr] | None:
     return None
 
 
-def _is_passed_elsewhere(kernel: KernelState, given: ast.expr) -> bool:
+def _is_passed_elsewhere(kernel: Kernel, given: ast.expr) -> bool:
     """What is passed for the block is part of another argument, too: a flag or a count that fits
     it alone."""
     call, text = kernel.source.launches()[0].call, ast.unparse(given)
@@ -312,7 +312,7 @@ def _is_passed_elsewhere(kernel: KernelState, given: ast.expr) -> bool:
     )
 
 
-def passed_value(kernel: KernelState, name: str) -> ast.expr | None:
+def passed_value(kernel: Kernel, name: str) -> ast.expr | None:
     """What the launch passes for a parameter; None: its default."""
     launch = next(iter(kernel.source.launches()), None)
     if launch is None:

@@ -12,10 +12,10 @@ from kernel_lsp.rewrite.kernels import places
 from kernel_lsp.rewrite.kernels.descriptors import LINE, LONGEST, DescribedTile
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.tiles import BlockAxis
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 
-def fresh(kernel: KernelState, wanted: str, made: Iterable[str]) -> str:
+def fresh(kernel: Kernel, wanted: str, made: Iterable[str]) -> str:
     """A name that neither function uses."""
     taken = {*made, *names_in(kernel.launcher), *names_in(kernel.function)}
     taken |= {
@@ -28,7 +28,7 @@ def fresh(kernel: KernelState, wanted: str, made: Iterable[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def load(kernel: KernelState, one: DescribedTile, name: str) -> None:
+def load(kernel: Kernel, one: DescribedTile, name: str) -> None:
     call, tl = one.tile.call, places.language(kernel)
     text = f"{name}.load([{', '.join(one.corner)}])"
     if one.tile.batch is not None:
@@ -45,7 +45,7 @@ def load(kernel: KernelState, one: DescribedTile, name: str) -> None:
     kernel.replace(call, "(\n" + "".join(f"{indent}{p}\n" for p in parts) + indent[4:] + ")")
 
 
-def store(kernel: KernelState, one: DescribedTile, name: str) -> None:
+def store(kernel: Kernel, one: DescribedTile, name: str) -> None:
     call, tl = one.tile.call, places.language(kernel)
     given = {k.arg: k.value for k in call.keywords} | dict(
         zip(("pointer", "value"), call.args, strict=False)

@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.kernels import launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.source import find_assignments, sources
 from kernel_lsp.rewrite.kernels.terms import Atom, Terms
 from kernel_lsp.rewrite.kernels.tiles import MemoryTile, Tiles
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4}
 LINE = 16
@@ -50,7 +50,7 @@ class DescribedTile:
 
 
 def describe_tile(
-    kernel: KernelState, tiles: Tiles, call: ast.Call, stores: bool
+    kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool
 ) -> DescribedTile | None:
     """None: it is no tile, or one of which a descriptor could not be told."""
     tile = tiles.tile(call, stores=stores)
@@ -88,7 +88,7 @@ def describe_tile(
     return made if _fits(kernel, made) else None
 
 
-def _fits(kernel: KernelState, one: DescribedTile) -> bool:
+def _fits(kernel: Kernel, one: DescribedTile) -> bool:
     """Of what is written as numbers, and of the blocks of this workload."""
     axes = one.tile.axes[::-1] if one.transposed else one.tile.axes
     sizes = [_observed_value(kernel, axis.block) for axis in axes]
@@ -111,7 +111,7 @@ def _is_always(tiles: Tiles, call: ast.Call) -> bool:
     return True
 
 
-def _unit(kernel: KernelState, stride: Terms) -> str | None:
+def _unit(kernel: Kernel, stride: Terms) -> str | None:
     """The launcher's word for a stride that is 1 in this workload; empty: it is the number."""
     if stride == {(): 1}:
         return ""
@@ -122,13 +122,13 @@ def _unit(kernel: KernelState, stride: Terms) -> str | None:
     return None
 
 
-def _number(kernel: KernelState, name: str) -> str | None:
+def _number(kernel: Kernel, name: str) -> str | None:
     """A parameter that is a whole number, in the launcher's words."""
     whole = all(type((one.arguments | one.constants).get(name)) is int for one in kernel.launched)
     return launch_constants.given_text(kernel, name) if whole else None
 
 
-def _launcher_text(kernel: KernelState, number: Terms) -> str | None:
+def _launcher_text(kernel: Kernel, number: Terms) -> str | None:
     """A product of parameters in the launcher's words."""
     match list(number.items()):
         case [(product, count)]:
@@ -139,7 +139,7 @@ def _launcher_text(kernel: KernelState, number: Terms) -> str | None:
     return None
 
 
-def _size(kernel: KernelState, block: ast.expr) -> str | None:
+def _size(kernel: Kernel, block: ast.expr) -> str | None:
     """Of a block, as the launcher says it."""
     if isinstance(block, ast.Name) and block.id in kernel.source.constexprs():
         return launch_constants.given_text(kernel, block.id)
@@ -148,7 +148,7 @@ def _size(kernel: KernelState, block: ast.expr) -> str | None:
     )
 
 
-def _observed_value(kernel: KernelState, block: ast.expr) -> int | None:
+def _observed_value(kernel: Kernel, block: ast.expr) -> int | None:
     """One that all launches of the workload have."""
     if isinstance(block, ast.Constant):
         return block.value if isinstance(block.value, int) else None
@@ -157,7 +157,7 @@ def _observed_value(kernel: KernelState, block: ast.expr) -> int | None:
     return value if type(value) is int else None
 
 
-def _programs(kernel: KernelState, axis: int) -> str | None:
+def _programs(kernel: Kernel, axis: int) -> str | None:
     """How many the grid has along the axis, in the launcher's words."""
     launch = kernel.source.launches()[0]
     grid = launchers.grid(kernel.launcher, kernel.function, launch.call, most=3)

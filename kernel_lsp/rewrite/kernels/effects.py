@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import Function, stored_names
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
 """In names of what the language has for effects."""
@@ -49,7 +49,7 @@ def _is_quiet_call(call: ast.Call, *, stores: bool) -> bool:
     return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
 
 
-def calls_that_may(kernel: KernelState, words: Sequence[str]) -> list[str]:
+def calls_that_may(kernel: Kernel, words: Sequence[str]) -> list[str]:
     """Functions whose text has one of these words, of those that the kernel calls, directly or
     through one another; also those of other files, of which nothing is known. Methods of its own
     values are none."""
@@ -69,7 +69,7 @@ def calls_that_may(kernel: KernelState, words: Sequence[str]) -> list[str]:
     return sorted(name for name, text in texts.items() if any(word in text for word in words))
 
 
-def helpers(kernel: KernelState, function: Function) -> list[str]:
+def helpers(kernel: Kernel, function: Function) -> list[str]:
     """Functions that a kernel calls, other than the language's, of which nothing is known."""
     own = {language(kernel), "libdevice", "tldevice", *BUILTIN}
     found = []

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from kernel_lsp.rewrite.kernels.source import Function, grid_said, names_in, only_value
 from kernel_lsp.rewrite.kernels.terms import Reader, atom
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 OF_GRID, OF_LOOP = "each program takes its own block", "a loop advances by it"
 
 
-def grid_of(kernel: KernelState) -> ast.expr:
+def grid_of(kernel: Kernel) -> ast.expr:
     """The grid's expression, looked up where it is a name; None as a constant: the text shows no
     launch."""
     launches = kernel.source.launches()
@@ -23,7 +23,7 @@ def grid_of(kernel: KernelState) -> ast.expr:
 
 
 def follows(
-    kernel: KernelState, said: str, why: str, literal: int | None, name: str | None = None
+    kernel: Kernel, said: str, why: str, literal: int | None, name: str | None = None
 ) -> bool:
     """A block per program needs ``cdiv(extent, block)`` along each axis of the grid that it is
     asked along, a loop needs no mention of it."""
@@ -46,14 +46,14 @@ def follows(
     return not mentioned(grid) and not wanted & _names_of(kernel.launcher, grid)
 
 
-def own_extent(kernel: KernelState, name: str) -> ast.expr | None:
+def own_extent(kernel: Kernel, name: str) -> ast.expr | None:
     """The grid's extent along the axis whose programs take the block; None: it is not seen
     which."""
     found = _own_extents(kernel, name)
     return found[0] if len(found) == 1 else None
 
 
-def _own_extents(kernel: KernelState, name: str) -> list[ast.expr]:
+def _own_extents(kernel: Kernel, name: str) -> list[ast.expr]:
     """The grid's extents along the axes whose programs take the block, as far as it is seen
     which."""
     function, grid = kernel.function, grid_of(kernel)

@@ -15,17 +15,17 @@ from typing import Any
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched
 from kernel_lsp.rewrite.kernels.places import after
-from kernel_lsp.rewrite.kernels.view import KernelState, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, proof
 
 
-def decided_names(kernel: KernelState) -> set[str]:
+def decided_names(kernel: Kernel) -> set[str]:
     """Names that the kernel's one decorator decides, at every launch of them alike."""
     if _values(kernel) is None or not kernel.launched:
         return set()
     return set[str].intersection(*(set(one.decided) for one in kernel.launched))
 
 
-def readers(kernel: KernelState, name: str) -> list[str]:
+def readers(kernel: Kernel, name: str) -> list[str]:
     """Constants that are computed from it: they would be other ones, and may select other code."""
     found = {
         n
@@ -36,7 +36,7 @@ def readers(kernel: KernelState, name: str) -> list[str]:
     return sorted(found)
 
 
-def may_be_constant(kernel: KernelState, name: str) -> bool:
+def may_be_constant(kernel: Kernel, name: str) -> bool:
     """A size of block: a number today, no other constant comes from it, nobody else launches the
     kernel."""
     values = [one.constants.get(name) for one in kernel.launched]
@@ -44,7 +44,7 @@ def may_be_constant(kernel: KernelState, name: str) -> bool:
     return whole and len(set(values)) == 1 and proof_of(kernel, name).holds
 
 
-def proof_of(kernel: KernelState, name: str) -> Proof:
+def proof_of(kernel: Kernel, name: str) -> Proof:
     others, uses = readers(kernel, name), _uses(kernel)
     if others:
         return proof(_claim(name), False, f"{', '.join(others)} is computed from it")
@@ -57,7 +57,7 @@ def proof_of(kernel: KernelState, name: str) -> Proof:
     return proof(_claim(name), alone, because)
 
 
-def settle(kernel: KernelState, numbers: Mapping[str, object]) -> None:
+def settle(kernel: Kernel, numbers: Mapping[str, object]) -> None:
     """The decorator decides these numbers."""
     values = _values(kernel)
     if not numbers or values is None:
@@ -73,7 +73,7 @@ def settle(kernel: KernelState, numbers: Mapping[str, object]) -> None:
         kernel.replace(values, f"{{**{kernel.text(values)}, {', '.join(added)}}}")
 
 
-def _values(kernel: KernelState) -> ast.expr | None:
+def _values(kernel: Kernel) -> ast.expr | None:
     """What the only such decorator was given."""
     found = [
         d
@@ -106,7 +106,7 @@ def _constants(launch: Launched) -> list[str]:
     return [name for name in launch.decided if name in launch.constants]
 
 
-def _uses(kernel: KernelState) -> int:
+def _uses(kernel: Kernel) -> int:
     return sum(
         isinstance(n, ast.Name) and n.id == kernel.source.kernel
         for n in ast.walk(kernel.source.tree)

@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.terms import key
 from kernel_lsp.rewrite.kernels.tiles import Tiles, same_everywhere
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 Lanes = frozenset[tuple[int, str]]
 """(axis, bound): the lanes along this axis that are behind this end."""
@@ -26,7 +26,7 @@ class _Escapes(Exception):
     """With where."""
 
 
-def escape(kernel: KernelState, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> str | None:
+def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> str | None:
     """The statement by which changed lanes may be seen; None: by none. ``changed``: of loads."""
     bounds = {bound for lanes in changed.values() for _, bound in lanes}
     if moving := [bound for bound in bounds if not same_everywhere(bound)]:

@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.places import relaunch
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.terms import is_pure
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Constant:
     """In the launcher's words."""
 
 
-def fits(kernel: KernelState) -> bool:
+def fits(kernel: Kernel) -> bool:
     """The kernel is launched once in its launcher, as its text shows, and can have one more
     parameter."""
     launches = kernel.source.launches()
@@ -38,7 +38,7 @@ def fits(kernel: KernelState) -> bool:
     return not any(isinstance(argument, ast.Starred) for argument in launches[0].call.args)
 
 
-def is_free(kernel: KernelState, name: str) -> bool:
+def is_free(kernel: Kernel, name: str) -> bool:
     """The kernel uses no such name yet."""
     used = names_in(kernel.function) | {
         n.arg for n in ast.walk(kernel.function) if isinstance(n, ast.arg)
@@ -46,7 +46,7 @@ def is_free(kernel: KernelState, name: str) -> bool:
     return name not in used
 
 
-def given_text(kernel: KernelState, name: str) -> str | None:
+def given_text(kernel: Kernel, name: str) -> str | None:
     """What the launch passes for a parameter, as a text that may stand in an expression once more.
 
     None: it is more than a name, a number or a size.
@@ -57,7 +57,7 @@ def given_text(kernel: KernelState, name: str) -> str | None:
     return f"({kernel.text(node)})" if isinstance(node, ast.BinOp) else kernel.text(node)
 
 
-def add(kernel: KernelState, constants: Sequence[Constant]) -> None:
+def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
     end = _end_of_signature(kernel)
     assert end is not None
     indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)
@@ -78,7 +78,7 @@ def add(kernel: KernelState, constants: Sequence[Constant]) -> None:
     kernel.replace(last, ", ".join([kernel.text(last), *passed_on]))
 
 
-def _end_of_signature(kernel: KernelState) -> ast.expr | None:
+def _end_of_signature(kernel: Kernel) -> ast.expr | None:
     """Where a parameter can be added: behind the last one's default or annotation."""
     arguments = kernel.function.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or not arguments.args:
@@ -86,7 +86,7 @@ def _end_of_signature(kernel: KernelState) -> ast.expr | None:
     return arguments.defaults[-1] if arguments.defaults else arguments.args[-1].annotation
 
 
-def _constexpr(kernel: KernelState) -> str:
+def _constexpr(kernel: Kernel) -> str:
     """``tl.constexpr``, as the kernel writes it."""
     noted = (ast.unparse(a.annotation) for a in kernel.function.args.args if a.annotation)
     return next((text for text in noted if "constexpr" in text), "tl.constexpr")

@@ -16,14 +16,14 @@ from kernel_lsp.rewrite.kernels.launched import Blocks, Pointer
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import assignments, find_calls, operand, sources
 from kernel_lsp.rewrite.kernels.tiles import Tiles
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 MOST_OPERATIONS = 64
 LOOP, END = "loop", "."
 MADE = ("zeros", "full")
 
 
-def describe_launch(kernel: KernelState) -> KernelView:
+def describe_launch(kernel: Kernel) -> KernelView:
     """The first launch of this state."""
     launch = kernel.launched[0]
     accesses = [*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")]
@@ -50,7 +50,7 @@ def describe_launch(kernel: KernelState) -> KernelView:
     )
 
 
-def _operations(kernel: KernelState) -> Iterator[str]:
+def _operations(kernel: Kernel) -> Iterator[str]:
     tl = language(kernel)
 
     def walk(node: ast.AST) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _operations(kernel: KernelState) -> Iterator[str]:
         yield from walk(statement)
 
 
-def _forms(kernel: KernelState) -> Iterator[Form]:
+def _forms(kernel: Kernel) -> Iterator[Form]:
     for value in kernel.launched[0].arguments.values():
         one = value.of if isinstance(value, Blocks) else value
         if isinstance(one, Pointer):
@@ -79,7 +79,7 @@ def _forms(kernel: KernelState) -> Iterator[Form]:
             yield Form(dtype=one.dtype, shape=one.shape, layout=layout)
 
 
-def _count_elements(kernel: KernelState, access: ast.Call) -> int:
+def _count_elements(kernel: Kernel, access: ast.Call) -> int:
     """Elements that it reads or writes; a name that stands for several ranges, of two loops say,
     counts once."""
     address = operand(access, 0, "pointer")
@@ -96,7 +96,7 @@ def _count_elements(kernel: KernelState, access: ast.Call) -> int:
     return math.prod(found)
 
 
-def _consecutive(kernel: KernelState, access: ast.Call) -> int:
+def _consecutive(kernel: Kernel, access: ast.Call) -> int:
     """Elements beside each other that it reads or writes, as far as its address tells."""
     address = operand(access, 0, "pointer")
     if address is None:
@@ -113,18 +113,18 @@ def _consecutive(kernel: KernelState, access: ast.Call) -> int:
     return max((_extent(kernel, one) for one in (*lanes, *plain)), default=1)
 
 
-def _count_held(kernel: KernelState, made: ast.Call) -> int:
+def _count_held(kernel: Kernel, made: ast.Call) -> int:
     shape = operand(made, 0, "shape")
     sizes = shape.elts if isinstance(shape, ast.Tuple | ast.List) else [shape] if shape else []
     return math.prod(_size(kernel, size) for size in sizes)
 
 
-def _extent(kernel: KernelState, ranged: ast.Call) -> int:
+def _extent(kernel: Kernel, ranged: ast.Call) -> int:
     end = operand(ranged, 1, "end")
     return _size(kernel, end) if end is not None else 1
 
 
-def _size(kernel: KernelState, node: ast.expr) -> int:
+def _size(kernel: Kernel, node: ast.expr) -> int:
     """Of a constant; 1 where it is computed."""
     match node:
         case ast.Constant(value=int() as value):

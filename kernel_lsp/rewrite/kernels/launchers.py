@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.kernels.source import (
     only_value,
     sources,
 )
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 ALLOCATIONS = frozenset(
     f"{prefix}{name}{suffix}"
@@ -83,7 +83,7 @@ def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
     )
 
 
-def separate(kernel: KernelState, one: str, other: str) -> bool:
+def separate(kernel: Kernel, one: str, other: str) -> bool:
     """As `apart`, of two parameters of the kernel."""
     here, there = (argument(kernel, name) for name in (one, other))
     return here is not None and there is not None and apart(kernel.launcher, here, there)

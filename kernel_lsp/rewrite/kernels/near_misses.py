@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 from kernel_lsp.records import NearMiss, Proof
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState
+from kernel_lsp.rewrite.kernels.view import Match, Kernel
 from kernel_lsp.rewrite.near_misses import MOST, describe_unproved
 
 
-def nearly(kernel: KernelState, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
+def nearly(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
     """Those that would gain most first; lines are those of the program."""
     found = [miss for name, module in rewrites.items() for miss in _of_skill(kernel, name, module)]
     return tuple(miss for _, miss in sorted(found, key=lambda one: -one[0])[:MOST])
 
 
-def _of_skill(kernel: KernelState, name: str, module: ModuleType) -> list[tuple[float, NearMiss]]:
+def _of_skill(kernel: Kernel, name: str, module: ModuleType) -> list[tuple[float, NearMiss]]:
     """With what each would gain."""
     try:
         return [
@@ -30,14 +30,14 @@ def _of_skill(kernel: KernelState, name: str, module: ModuleType) -> list[tuple[
         return []
 
 
-def _single(kernel: KernelState, module: ModuleType) -> Iterator[tuple[KernelMatch, Proof]]:
+def _single(kernel: Kernel, module: ModuleType) -> Iterator[tuple[Match, Proof]]:
     for match in module.match(kernel):
         broken = [proof for proof in module.preconditions(kernel, match) if not proof.holds]
         if len(broken) == 1:
             yield match, broken[0]
 
 
-def _miss(kernel: KernelState, skill: str, broken: Proof) -> NearMiss:
+def _miss(kernel: Kernel, skill: str, broken: Proof) -> NearMiss:
     line = kernel.function.lineno
     return NearMiss(
         op=kernel.source.kernel,

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from kernel_lsp.rewrite.kernels.source import Function, names_in
-from kernel_lsp.rewrite.kernels.view import KernelState, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 WIDTH = 100
 """Of the lines that are written."""
@@ -52,7 +52,7 @@ def indent_lines(lines: Sequence[str], at: ast.stmt) -> str:
     return textwrap.indent("\n".join(lines), " " * at.col_offset).lstrip(" ")
 
 
-def with_comments(kernel: KernelState, statement: ast.stmt) -> list[str]:
+def with_comments(kernel: Kernel, statement: ast.stmt) -> list[str]:
     """Its lines, dedented, with the comments right above it."""
     text = kernel.source.text.split("\n")
     first = statement.lineno - 1
@@ -61,7 +61,7 @@ def with_comments(kernel: KernelState, statement: ast.stmt) -> list[str]:
     return textwrap.dedent("\n".join(text[first : statement.end_lineno])).split("\n")
 
 
-def language(kernel: KernelState) -> str | None:
+def language(kernel: Kernel) -> str | None:
     """``tl``, as the kernel's parameters are annotated with it; None: nothing shows it."""
     for node in ast.walk(kernel.function):
         match node:
@@ -70,7 +70,7 @@ def language(kernel: KernelState) -> str | None:
     return None
 
 
-def package(kernel: KernelState) -> str | None:
+def package(kernel: Kernel) -> str | None:
     """``triton``, as the kernel is decorated with it; None: ``jit`` was imported alone."""
     for decorator in kernel.function.decorator_list:
         if isinstance(decorator, ast.Attribute) and decorator.attr == "jit":
@@ -78,7 +78,7 @@ def package(kernel: KernelState) -> str | None:
     return None
 
 
-def only_launch(kernel: KernelState) -> Proof:
+def only_launch(kernel: Kernel) -> Proof:
     """The launch may change together with the kernel's parameters."""
     name = kernel.source.kernel
     uses = [n for n in ast.walk(kernel.source.tree) if isinstance(n, ast.Name) and n.id == name]
@@ -98,7 +98,7 @@ def only_launch(kernel: KernelState) -> Proof:
     )
 
 
-def argument(kernel: KernelState, name: str) -> ast.expr | None:
+def argument(kernel: Kernel, name: str) -> ast.expr | None:
     """What the only launch passes for a parameter; None: not there, or not to be seen."""
     launches = kernel.source.launches()
     return (
@@ -119,14 +119,14 @@ def passed_arguments(function: Function, call: ast.Call) -> dict[str, ast.expr] 
     return given | {k.arg: k.value for k in call.keywords if k.arg in names}
 
 
-def launch_statement(kernel: KernelState) -> ast.stmt | None:
+def launch_statement(kernel: Kernel) -> ast.stmt | None:
     """The statement that is the launch, and nothing else."""
     calls = [one.call for one in kernel.source.launches()[:1]]
     made = (n for n in ast.walk(kernel.launcher) if isinstance(n, ast.Expr) and n.value in calls)
     return next(made, None)
 
 
-def add_parameters(kernel: KernelState, texts: Sequence[str]) -> None:
+def add_parameters(kernel: Kernel, texts: Sequence[str]) -> None:
     """Last parameters of the kernel, on lines of their own where the first line would get too
     long."""
     arguments = kernel.function.args
@@ -143,13 +143,13 @@ def add_parameters(kernel: KernelState, texts: Sequence[str]) -> None:
         kernel.replace(after(last), f",\n{' ' * first.col_offset}{added}")
 
 
-def relaunch(kernel: KernelState, changed: Mapping[ast.expr, str], added: Sequence[str]) -> None:
+def relaunch(kernel: Kernel, changed: Mapping[ast.expr, str], added: Sequence[str]) -> None:
     """The launch with some of its arguments' texts changed, and further keywords."""
     kernel.replace(kernel.source.launches()[0].call, launch_text(kernel, changed, added))
 
 
 def launch_text(
-    kernel: KernelState,
+    kernel: Kernel,
     changed: Mapping[ast.expr, str],
     added: Sequence[str],
     keywords: Mapping[str, str] | None = None,
@@ -174,5 +174,5 @@ def launch_text(
     return text
 
 
-def line_of(kernel: KernelState, node: Placed) -> str:
+def line_of(kernel: Kernel, node: Placed) -> str:
     return kernel.source.text.split("\n")[node.lineno - 1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels import launchers
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, PointerArguments
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
@@ -34,7 +34,7 @@ class Looped:
         return {loop.target.id for loop in self.loops if isinstance(loop.target, ast.Name)}
 
 
-def find_loop(kernel: KernelState) -> Looped | None:
+def find_loop(kernel: Kernel) -> Looped | None:
     """None: the kernel is not written like that."""
     body = [s for s in kernel.function.body if not _is_text(s)]
     loops = [s for s in body if isinstance(s, ast.For)]
@@ -80,7 +80,7 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def values_of(kernel: KernelState, found: Looped) -> KernelValues:
+def values_of(kernel: Kernel, found: Looped) -> KernelValues:
     names = frozenset(kernel.pointers())
     pairs = ((a, b) for a in names for b in names if a != b)
     apart = frozenset((a, b) for a, b in pairs if launchers.separate(kernel, a, b))

@@ -39,10 +39,10 @@ from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.near_misses import nearly
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.view import KernelMatch, KernelState
+from kernel_lsp.rewrite.kernels.view import Match, Kernel
 from kernel_lsp.rewrite.scripts import load_skills
 
-Applied = tuple[KernelState, list[Proof], list[str]]
+Applied = tuple[Kernel, list[Proof], list[str]]
 MAX_PREFIXES = 500
 """States after the first steps of a chain that are kept at once: some ten kilobytes each."""
 
@@ -182,13 +182,13 @@ class KernelSession:
 
     # --- steps -------------------------------------------------------------------------------
 
-    def sites(self, kernel: KernelState) -> tuple[Site, ...]:
+    def sites(self, kernel: Kernel) -> tuple[Site, ...]:
         """Every place where a skill applies and all its preconditions are proved."""
         if kernel.source.text not in self._sites:
             self._sites[kernel.source.text] = self._found(kernel)
         return self._sites[kernel.source.text]
 
-    def _found(self, kernel: KernelState) -> tuple[Site, ...]:
+    def _found(self, kernel: Kernel) -> tuple[Site, ...]:
         found: list[Site] = []
         for name, module in self.rewrites.items():
             try:
@@ -197,7 +197,7 @@ class KernelSession:
                 self.notes.append(f"skill {name} failed: {type(error).__name__}: {error}")
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
-    def _sites_of(self, name: str, module: ModuleType, kernel: KernelState) -> list[Site]:
+    def _sites_of(self, name: str, module: ModuleType, kernel: Kernel) -> list[Site]:
         found = []
         for match in module.match(kernel):
             proofs = tuple(module.preconditions(kernel, match))
@@ -219,7 +219,7 @@ class KernelSession:
             self._prefixes[key] = made, [*proofs, *proved], [*summaries, summary]
         return self._prefixes[key]
 
-    def _after(self, kernel: KernelState, step: Step) -> tuple[KernelState, list[Proof], str]:
+    def _after(self, kernel: Kernel, step: Step) -> tuple[Kernel, list[Proof], str]:
         with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
             module, match = self._match(kernel, step)
             proved = list(module.preconditions(kernel, match))
@@ -235,7 +235,7 @@ class KernelSession:
             source = kernel.source.edited(edited.edits).importing(edited.imports)
             return self._observed(source, edited.imports), proved, match.summary
 
-    def _match(self, kernel: KernelState, step: Step) -> tuple[ModuleType, KernelMatch]:
+    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
         module = self.rewrites.get(step.skill)
         if module is None:
             raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
@@ -246,16 +246,16 @@ class KernelSession:
             )
         return module, match
 
-    def _observed(self, source: KernelSource, imports: Sequence[str] = ()) -> KernelState:
+    def _observed(self, source: KernelSource, imports: Sequence[str] = ()) -> Kernel:
         launched = observe(replace(self.program, source=source.text), self.workload)
         ours = tuple(one for one in launched if one.kernel == source.kernel)
-        return KernelState(source, ours, self.program.elsewhere, imports=[*imports])
+        return Kernel(source, ours, self.program.elsewhere, imports=[*imports])
 
     def _text(self, name: str) -> str:
         return _function(self.kernel.source, name)
 
 
-def words(kernel: KernelState) -> list[str]:
+def words(kernel: Kernel) -> list[str]:
     """What the kernel does, in words a skill's description would use."""
     found = ["triton", "kernel"]
     text = kernel.text(kernel.function)
@@ -289,7 +289,7 @@ def _configs(source: KernelSource) -> str | None:
 
 
 def _site(
-    skill: str, match: KernelMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
+    skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
 ) -> Site:
     return Site(
         skill=skill,

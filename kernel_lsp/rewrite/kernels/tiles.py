@@ -26,7 +26,7 @@ from kernel_lsp.rewrite.kernels.terms import (
     key,
     multiply_terms,
 )
-from kernel_lsp.rewrite.kernels.view import KernelState
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 UNIQUE = ("at ", " of line ", "loop:")
 """In keys of numbers that may be others at another place, or in another turn of a loop."""
@@ -71,7 +71,7 @@ class MemoryTile:
 class Tiles(Reader):
     """Whole numbers of a kernel, with ranges that know along which axis of a tile they lie."""
 
-    def __init__(self, kernel: KernelState) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel.function)
         self.pointers = kernel.pointers()
         self.tl = language(kernel) or "tl"
@@ -330,7 +330,7 @@ def _is_zero(other: ast.expr | None) -> bool:
     )
 
 
-def accesses(kernel: KernelState) -> list[tuple[ast.Call, bool]]:
+def accesses(kernel: Kernel) -> list[tuple[ast.Call, bool]]:
     """Every ``tl.load`` and ``tl.store`` with whether it stores, in the order of the text."""
     found = [
         (c, kind == "store")

@@ -18,11 +18,11 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
 from kernel_lsp.rewrite.kernels.source import Function, KernelSource
 
-__all__ = ["KernelMatch", "KernelState", "Launched", "Pointer", "Proof", "proof"]
+__all__ = ["Match", "Kernel", "Launched", "Pointer", "Proof", "proof"]
 
 
 @dataclass(frozen=True, slots=True)
-class KernelMatch:
+class Match:
     """A place where a skill applies."""
 
     label: str
@@ -35,7 +35,7 @@ class KernelMatch:
 
 
 @dataclass(slots=True)
-class KernelState:
+class Kernel:
     """One state of the text. Skills read everything and change it through `replace` alone."""
 
     source: KernelSource

@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.codegen.core import fuse
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, NORMS, REDUCE, SOFTMAX
 from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
 from kernel_lsp.rewrite.codegen.scan.fuse import SCANS
-from kernel_lsp.rewrite.generated import GraphMatch, Miss
+from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.near_misses import MOST, describe_unproved, roof
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for
@@ -59,12 +59,12 @@ class MatchObserver:
     covered: set[str] = field(default_factory=set)
     """Nodes that some rewrite covers."""
 
-    def cover(self, match: GraphMatch) -> None:
+    def cover(self, match: Match) -> None:
         """It is a site. What goes around everything says nothing of any operation."""
         if not match.wraps:
             self.covered |= {node.name for node in match.nodes if isinstance(node, fx.Node)}
 
-    def decline(self, graph: Graph, skill: str, match: GraphMatch, proofs: Sequence[Proof]) -> None:
+    def decline(self, graph: Graph, skill: str, match: Match, proofs: Sequence[Proof]) -> None:
         """It is none. Where more than one condition fails it was not near; a rewrite that would
         save nothing is not missed for its proofs."""
         broken = [proof for proof in proofs if not proof.holds]

@@ -32,7 +32,7 @@ DEEP = 2
 """How deep tensors are looked for in lists and dicts of arguments."""
 
 
-class Functions:
+class FunctionRecorder:
     """Functions of the workspace that are watched."""
 
     def __init__(self, torch: Any, recording: ProcessRecording) -> None:
@@ -101,14 +101,14 @@ class Functions:
             return watch(
                 site,
                 glance,
-                lambda: _Call(self._torch, self._recording.calls, watched, args, kwargs),
+                lambda: _FunctionCall(self._torch, self._recording.calls, watched, args, kwargs),
                 lambda: function(*args, **kwargs),
             )
 
         return watched
 
 
-class _Call(Look):
+class _FunctionCall(Look):
     """One call of one function."""
 
     def __init__(

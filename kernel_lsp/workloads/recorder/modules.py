@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from . import describe, imports
 from .calls import named_arguments
-from .functions import Functions
+from .functions import FunctionRecorder
 from .recording import OWN_PACKAGES, ProcessRecording
 from .sites import CallSite, Glance, Look, written_class
 
@@ -50,7 +50,7 @@ class _Modules:
         """``module``: whose ``forward`` is about to be called by its ``__call__``."""
         self.wrapped: set[type] = set()
         """Classes whose own ``forward`` is watched."""
-        self.functions = Functions(torch, recording)
+        self.functions = FunctionRecorder(torch, recording)
 
     def install(self) -> None:
         module = self.torch.nn.Module
@@ -78,7 +78,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _Call(self, self_, args, kwargs),
+                lambda: _ModuleCall(self, self_, args, kwargs),
                 lambda: call(self_, *args, **kwargs),
             )
 
@@ -163,7 +163,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _Call(self, self_, args, kwargs),
+                lambda: _ModuleCall(self, self_, args, kwargs),
                 lambda: forward(self_, *args, **kwargs),
             )
 
@@ -242,7 +242,7 @@ class _Modules:
         return known[0] if len(known) == 1 else None
 
 
-class _Call(Look):
+class _ModuleCall(Look):
     """One call of one module."""
 
     def __init__(

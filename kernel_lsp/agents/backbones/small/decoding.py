@@ -17,7 +17,7 @@ from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 Table = Sequence[Sequence[Sequence[int]]]
 """Nodes as lists of [token, node after it]; an empty one ends the reply
-(agents/compact/grammar.py)."""
+(agents/prompt_encoding/grammar.py)."""
 MOST_WORDS = 512
 """Of one reply: the longest is an application with 16 parameters of 16 parts."""
 

@@ -18,7 +18,7 @@ from kernel_lsp.evaluator.running.watch.flags import (
     no_monitor_of_progress,
     threads,
 )
-from kernel_lsp.evaluator.running.watch.functions import Functions
+from kernel_lsp.evaluator.running.watch.functions import WatchedFunctions
 from kernel_lsp.evaluator.running.watch.outputs import Note, output_problems
 
 __all__ = ["Note", "Watch", "output_problems"]
@@ -44,7 +44,7 @@ class Watch:
         self._children: set[int] = set()
 
     def start(self) -> None:
-        self._changes = Functions().changes
+        self._changes = WatchedFunctions().changes
         self._flags = flags()
         no_monitor_of_progress()
         self._threads = threads()

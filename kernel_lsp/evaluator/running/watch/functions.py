@@ -51,7 +51,7 @@ REBOUND_BY = "torch._dynamo"
 Known = tuple[Any, Any, Any, Any]
 
 
-class Functions:
+class WatchedFunctions:
     """What every watched name meant at construction; :meth:`changes` names what means something
     else."""
 

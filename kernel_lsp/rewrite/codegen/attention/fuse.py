@@ -25,7 +25,7 @@ from kernel_lsp.rewrite.codegen.core import chain, cost, launching
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ FEW_QUERIES = 16
 MIN_SAVING = 0.1
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     twin = _Twin(graph)
     products = [node for node in graph.nodes if op_name(node) in PRODUCTS]
     calls = [node for node in graph.nodes if op_name(node) == LIBRARY]
@@ -69,7 +69,7 @@ class _Twin:
         return None if out is None else find(made, out)
 
 
-def _by_person(graph: Graph, node: fx.Node, twin: _Twin) -> list[GraphMatch]:
+def _by_person(graph: Graph, node: fx.Node, twin: _Twin) -> list[Match]:
     """Of attention that ends in this product, in whatever spelling."""
     if (plain := find(graph, node)) is not None:
         return _matches(graph, plain, plain.nodes)
@@ -78,7 +78,7 @@ def _by_person(graph: Graph, node: fx.Node, twin: _Twin) -> list[GraphMatch]:
     return _matches(graph, item, spine.nodes) if spine is not None and item is not None else []
 
 
-def _of_library(graph: Graph, node: fx.Node, twin: _Twin) -> list[GraphMatch]:
+def _of_library(graph: Graph, node: fx.Node, twin: _Twin) -> list[Match]:
     slow, masked = library.is_slow(node), library.may_be_causal(node)
     item = twin.item(node, library.by_hand) if slow or masked else None
     found = [_shared_match(graph, node)] if library.is_repeated(node) else []
@@ -89,7 +89,7 @@ def _of_library(graph: Graph, node: fx.Node, twin: _Twin) -> list[GraphMatch]:
     return found
 
 
-def _call_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
+def _call_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
     flops = (
         2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
     )
@@ -98,7 +98,7 @@ def _call_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
     )
     others = sum(cost.eager_seconds(graph, other) for other in graph.nodes if other is not node)
     worth = own_s < library_s * (1.0 - MIN_SAVING)
-    return GraphMatch(
+    return Match(
         nodes=(node,),
         label=graph.label(node),
         summary=f"compute {_kind(item)} on tensor cores with float32's error",
@@ -116,14 +116,14 @@ def _data(item: Attention, out: fx.Node, library: bool) -> dict[str, Any]:
     return {"out": out.name, "library": library, "parameters": own, **facts}
 
 
-def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
+def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
     """The library's own causal attention, where the mask that it is given is just that."""
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes)
     rates = base_cost.rates(graph)
     read_s = base_cost.moved_bytes_of(graph, argument(node, "attn_mask")) / rates.bytes_per_s
     saved_s = 0.4 * flops / LIBRARY_FLOPS[item.dtype] + read_s
     seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
-    return GraphMatch(
+    return Match(
         nodes=(node,),
         label=f"{graph.label(node)}+causal",
         summary="let the library's attention skip what its mask hides",
@@ -132,12 +132,12 @@ def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> GraphMatch:
     )
 
 
-def _shared_match(graph: Graph, node: fx.Node) -> GraphMatch:
+def _shared_match(graph: Graph, node: fx.Node) -> Match:
     """The library without copies of keys and values for each head of a group."""
     copies = sum(base_cost.moved_bytes_of(graph, arg) for arg in node.args[1:3])
     saved_s = copies / base_cost.rates(graph).bytes_per_s
     seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
-    return GraphMatch(
+    return Match(
         nodes=(node,),
         label=graph.label(node),
         summary="let the library's attention read keys and values once for each group of heads",
@@ -146,9 +146,9 @@ def _shared_match(graph: Graph, node: fx.Node) -> GraphMatch:
     )
 
 
-def _matches(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...]) -> list[GraphMatch]:
+def _matches(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...]) -> list[Match]:
     """``nodes`` are the program's own; the last one is its second product."""
-    own = GraphMatch(
+    own = Match(
         nodes=nodes,
         label=graph.label(*nodes),
         summary=f"compute {_kind(item)} tile by tile, without writing the scores",
@@ -159,7 +159,7 @@ def _matches(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...]) -> list[
     if not library.means(item):
         return [own]
     many = item.sizes[-2] >= FEW_QUERIES
-    called = GraphMatch(
+    called = Match(
         nodes=nodes,
         label=graph.label(nodes[0], nodes[-1]),
         summary=f"call the library's attention for {_kind(item)}",
@@ -218,7 +218,7 @@ def parameters(item: Attention) -> dict[str, list[Any]]:
 # --- applying it -------------------------------------------------------------------------
 
 
-def _find_attention(graph: Graph, match: GraphMatch) -> Attention | None:
+def _find_attention(graph: Graph, match: Match) -> Attention | None:
     """The match's attention; a call of the library is spelled out in the graph first."""
     node = graph.named(match.data["out"])
     if op_name(node) != LIBRARY:
@@ -230,7 +230,7 @@ def _find_attention(graph: Graph, match: GraphMatch) -> Attention | None:
     return None if item is None else replace(item, as_library=True)
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     if match.data.get("shared"):
         claim = "a run of heads has the same keys and values"
         return [Proof(claim=claim, holds=True, because="this call repeats each of them as a run")]
@@ -253,7 +253,7 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     return found
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     if match.data.get("shared"):
         return library.share(graph, graph.named(match.data["out"]))
     item = _find_attention(graph, match)

@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.core import launching
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MOST_CHANNELS = 256
@@ -28,7 +28,7 @@ MOST_CHANNELS = 256
 TF32 = "torch.backends.cudnn.allow_tf32"
 
 
-def matches(graph: Graph, *, depthwise: bool = False) -> list[GraphMatch]:
+def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
     """One for each convolution of the kind."""
     found = []
     for node in graph.nodes:
@@ -37,7 +37,7 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[GraphMatch]:
             continue
         tail = tail_for(graph, facts)
         found.append(
-            GraphMatch(
+            Match(
                 nodes=(node, *tail.nodes),
                 label=graph.label(node, *tail.nodes),
                 summary=f"run {describe(facts, tail)} as one kernel",
@@ -61,7 +61,7 @@ def tail_for(graph: Graph, facts: Conv) -> Tail:
     return tail_of(graph, facts, channels=facts.out_channels <= MOST_CHANNELS)
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """Finite, default first."""
     facts = find_convolution(graph, match)
     return space(facts, tail_for(graph, facts))
@@ -160,14 +160,14 @@ def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
     return {name: choices[0] for name, choices in space(facts, tail).items()}
 
 
-def find_convolution(graph: Graph, match: GraphMatch) -> Conv:
+def find_convolution(graph: Graph, match: Match) -> Conv:
     facts = conv_of(graph.named(match.data["conv"]))
     if facts is None:
         raise RewriteError(f"{match.label} is no longer a convolution")
     return facts
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     facts = find_convolution(graph, match)
     tail = tail_for(graph, facts)
     defaults = _default(facts, tail)
@@ -243,7 +243,7 @@ def _word(node: fx.Node) -> str:
     return op_name(node).strip("_")
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     facts = find_convolution(graph, match)
     nodes: Iterable[str] = [node.name for node in match.nodes[1:]]
     return [

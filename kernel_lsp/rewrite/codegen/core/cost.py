@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from kernel_lsp.devices import REFERENCE, Device
+from kernel_lsp.devices import REFERENCE, DeviceDescription
 from kernel_lsp.rewrite.codegen.core.ir import Output, Region
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, SOFTMAX, space_of
@@ -180,7 +180,7 @@ def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float
     return round((eager_s - fused_s) / total, 4)
 
 
-def rates(graph: Graph) -> Device:
+def rates(graph: Graph) -> DeviceDescription:
     return cost.rates(graph)
 
 

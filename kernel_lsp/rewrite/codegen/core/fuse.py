@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.core.space import NORMS, RegionShape, space_of
 from kernel_lsp.rewrite.codegen.core.templates import Template, emit, template_for
 from kernel_lsp.rewrite.codegen.pointwise import gated
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
@@ -32,7 +32,7 @@ GRADIENTS = {
 }
 
 
-def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[GraphMatch]:
+def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[Match]:
     """Matches around reductions of one family. ``alone``: worth a kernel without neighbors."""
     found, taken = [], set[fx.Node]()
     for seed in graph.nodes:
@@ -46,7 +46,7 @@ def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -
     return found
 
 
-def norm_matches(graph: Graph) -> list[GraphMatch]:
+def norm_matches(graph: Graph) -> list[Match]:
     """Library norms, and RMS norm written by hand: a mean of squares that scales its own input."""
     hand = [
         match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)
@@ -54,7 +54,7 @@ def norm_matches(graph: Graph) -> list[GraphMatch]:
     return [*reduction_matches(graph, NORMS), *hand]
 
 
-def is_rms(graph: Graph, match: GraphMatch) -> bool:
+def is_rms(graph: Graph, match: Match) -> bool:
     """A mean of squares that scales its own input."""
     names = {op_name(node) for node in match.nodes}
     full = any(
@@ -63,7 +63,7 @@ def is_rms(graph: Graph, match: GraphMatch) -> bool:
     return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
 
 
-def _scalings(graph: Graph, match: GraphMatch) -> list[tuple[fx.Node, fx.Node]]:
+def _scalings(graph: Graph, match: Match) -> list[tuple[fx.Node, fx.Node]]:
     """Products and quotients of a tensor with something computed from its own mean."""
     return [
         (node, node.args[0] if isinstance(node.args[0], fx.Node) else node)
@@ -76,20 +76,20 @@ def _scalings(graph: Graph, match: GraphMatch) -> list[tuple[fx.Node, fx.Node]]:
     ]
 
 
-def pointwise_matches(graph: Graph) -> list[GraphMatch]:
+def pointwise_matches(graph: Graph) -> list[Match]:
     written, parts = gated.written_out(graph) if gated.gates(graph) else (graph, {})
     matches = [match_of(written, nodes, space) for nodes, space in pointwise_groups(written)]
     found = [match for match in matches if match is not None]
     return [_restore_glu(graph, match, parts) for match in found if _is_chain(match, parts)]
 
 
-def _is_chain(match: GraphMatch, parts: dict[str, str]) -> bool:
+def _is_chain(match: Match, parts: dict[str, str]) -> bool:
     """More than the two parts of one glu, which is a single kernel in eager."""
     real = [node.name for node in match.nodes if not is_identity(node) or strides.is_copy(node)]
     return len({parts.get(name, name) for name in real}) > 1
 
 
-def _restore_glu(graph: Graph, match: GraphMatch, parts: dict[str, str]) -> GraphMatch:
+def _restore_glu(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
     """The match in a graph where each glu is still one operation."""
     if not parts:
         return match
@@ -103,7 +103,7 @@ def _restore_glu(graph: Graph, match: GraphMatch, parts: dict[str, str]) -> Grap
 
 def match_of(
     graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
-) -> GraphMatch | None:
+) -> Match | None:
     """None when the group cannot be generated or placed. A kernel that would not pay has benefit
     0."""
     try:
@@ -114,7 +114,7 @@ def match_of(
 
 def demanded_match(
     graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
-) -> GraphMatch | None:
+) -> Match | None:
     """The same; None when there is nothing to fuse. Raises Unsupported."""
     real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
     if not nodes or (len(real) < 2 and not alone):
@@ -136,7 +136,7 @@ def demanded_match(
         saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
     else:
         saved = cost.benefit(graph, nodes, fused_s, MIN_SAVING)
-    return GraphMatch(
+    return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=f"fuse {_words(real)} into "
@@ -152,12 +152,12 @@ def demanded_match(
     )
 
 
-def parameters(graph: Graph, match: GraphMatch) -> dict[str, list[Any]]:
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """Finite search space, default first."""
     return dict(match.data["parameters"])
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the match's nodes with one launch."""
     gated.write_out(graph, match.data.get("gates", ()))
     by_name = {node.name: node for node in graph.nodes}
@@ -191,7 +191,7 @@ def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx
     return strides.permute_node(graph, node, view, before) if view else node
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     names = ", ".join(match.data["nodes"])
     return [
         Proof(

@@ -15,7 +15,7 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import fuse
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, WHOLE, op_name
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -23,12 +23,12 @@ LEAST = 1e-12
 """What torch adds to the squared lengths."""
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     found = [_match(graph, node) for node in graph.nodes if _is_covered(node)]
     return [match for match in found if match is not None]
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     fused = _match_loss(graph, graph.named(match.data["nodes"][0]))
     if fused is None:
         raise RewriteError("the sums of the cosine embedding loss do not share a kernel")
@@ -44,7 +44,7 @@ def _is_covered(node: fx.Node) -> bool:
     return bool(rows and labels and left.dtype == right.dtype and left.dtype in FLOATS)
 
 
-def _match(graph: Graph, node: fx.Node) -> GraphMatch | None:
+def _match(graph: Graph, node: fx.Node) -> Match | None:
     copy = graph.copy()
     fused = _match_loss(copy, copy.named(node.name))
     if fused is None:
@@ -62,7 +62,7 @@ def _match(graph: Graph, node: fx.Node) -> GraphMatch | None:
     )
 
 
-def _match_loss(graph: Graph, loss: fx.Node) -> GraphMatch | None:
+def _match_loss(graph: Graph, loss: fx.Node) -> Match | None:
     """The loss in its parts, in this graph, and the match of all that belongs to a row."""
     first, rows = _written_out(graph, loss)
     found = fuse.reduction_matches(graph, ("sum",), alone=False)

@@ -27,14 +27,14 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
     WEIGHTED_SMOOTHING,
 )
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, dtype_name, op_name
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import guard
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps": [8, 16, 4]}
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     return [
         _match(graph, node)
         for node in graph.nodes
@@ -126,14 +126,14 @@ def operands(node: fx.Node) -> list[fx.Node]:
     return [item for item in found if item is not None]
 
 
-def _match(graph: Graph, node: fx.Node) -> GraphMatch:
+def _match(graph: Graph, node: fx.Node) -> Match:
     data = {"parameters": PARAMETERS, "cross_entropy": True}
     return match_loss(graph, node, operands(node)[:1], "cross entropy", data)
 
 
 def match_loss(
     graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]
-) -> GraphMatch:
+) -> Match:
     """The loss with the log_softmax before it, where there is one. ``read``: what is read once,
     forward."""
     logits = logits_of(node)
@@ -144,7 +144,7 @@ def match_loss(
     if graph.gradients:
         fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
         benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
-    return GraphMatch(
+    return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=f"compute {what} without writing the probabilities",
@@ -155,7 +155,7 @@ def match_loss(
     )
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:

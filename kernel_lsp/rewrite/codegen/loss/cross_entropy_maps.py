@@ -38,13 +38,13 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_maps_source import (
     WEIGHTED,
 )
 from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": [4, 8]}
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     return [
         _match(graph, node)
         for node in graph.nodes
@@ -62,12 +62,12 @@ def _is_covered(node: fx.Node) -> bool:
     )  # one class: channels-last is contiguous too
 
 
-def _match(graph: Graph, node: fx.Node) -> GraphMatch:
+def _match(graph: Graph, node: fx.Node) -> Match:
     data = {"parameters": PARAMETERS, "cross_entropy_maps": True}
     return match_loss(graph, node, operands(node), "cross entropy of maps", data)
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     name = launching.unique_name(graph, "fused_cross_entropy")
     kernel = _CrossEntropyWriter(node, name, choice, graph.gradients).generated()

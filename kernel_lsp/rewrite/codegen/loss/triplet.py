@@ -14,18 +14,18 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import cost, fuse
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
 PARAMETERS: dict[str, list[Any]] = {"num_warps": [16, 8, 4]}
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     return [_match(graph, node) for node in graph.nodes if _is_covered(graph, node)]
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """margin + |a - p| - |a - n|, clamped at zero, in the parts that eager computes it from."""
     loss = graph.named(match.data["nodes"][0])
     anchor, near, far = loss.args[:3]
@@ -58,9 +58,9 @@ def _is_covered(graph: Graph, node: fx.Node) -> bool:
     return bool(alike and plain and argument(node, "p", 2.0) in (1, 2))
 
 
-def _match(graph: Graph, node: fx.Node) -> GraphMatch:
+def _match(graph: Graph, node: fx.Node) -> Match:
     fused_s = cost.read_once_seconds(graph, node.all_input_nodes, launches=2)
-    return GraphMatch(
+    return Match(
         nodes=(node,),
         label=graph.label(node),
         summary="compute both distances of a triplet loss and its margin in one pass",

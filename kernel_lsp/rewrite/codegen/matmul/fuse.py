@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.matmul.plan import MatmulJob, MatmulPlan
 from kernel_lsp.rewrite.codegen.matmul.source import emit
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
 from kernel_lsp.rewrite.cost import operations as roofline
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >= 9"
@@ -28,7 +28,7 @@ HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >=
 for an accelerator first, which takes the host longer than the rest of the guard."""
 
 
-def matches(graph: Graph, *, triangular: bool = False) -> list[GraphMatch]:
+def matches(graph: Graph, *, triangular: bool = False) -> list[Match]:
     """Every matrix product that can be generated, each with its longest tail. ``triangular``:
     those of which tril or triu leave a part; without it the others."""
     products = [product for node in graph.nodes if (product := product_of(node)) is not None]
@@ -36,12 +36,12 @@ def matches(graph: Graph, *, triangular: bool = False) -> list[GraphMatch]:
     return [match for match in found if match is not None]
 
 
-def _match(graph: Graph, product: MatmulProduct) -> GraphMatch | None:
+def _match(graph: Graph, product: MatmulProduct) -> Match | None:
     nodes = _longest_cover(graph, product)
     if nodes is None:
         return None
     plans = matmul_cost.plans(product)
-    return GraphMatch(
+    return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=_summary(nodes),
@@ -70,7 +70,7 @@ def _longest_cover(graph: Graph, product: MatmulProduct) -> list[fx.Node] | None
     return None
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     product = product_of(match.nodes[0])
     assert product is not None
     sizes = f"[{product.rows}, {product.inner}] by [{product.inner}, {product.cols}]"
@@ -99,14 +99,14 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]
 
 
-def estimate(match: GraphMatch, choice: dict[str, Any]) -> float:
+def estimate(match: Match, choice: dict[str, Any]) -> float:
     """Seconds of the product alone with these parameters."""
     product = product_of(match.nodes[0])
     assert product is not None
     return matmul_cost.seconds(product, MatmulPlan.parse(choice["plan"]))
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the product and its tail with launches."""
     nodes = [graph.named(name) for name in match.data["nodes"]]
     product = product_of(nodes[0])

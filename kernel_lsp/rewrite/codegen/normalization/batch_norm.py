@@ -25,7 +25,7 @@ from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNorm
 from kernel_lsp.rewrite.codegen.pointwise import flat
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.codegen.reduction import channels
-from kernel_lsp.rewrite.generated import GeneratedSource, GraphMatch
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048], "num_warps": [4,
 MIN_SAVING = 0.1
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
@@ -44,7 +44,7 @@ def matches(graph: Graph) -> list[GraphMatch]:
         words = [op_name(n) for n in parts.nodes[1:] if not is_identity(n)]
         tail = f" with {', '.join(words)}" if words else ""
         found.append(
-            GraphMatch(
+            Match(
                 nodes=parts.nodes,
                 label=graph.label(*parts.nodes),
                 summary=f"batch norm in train mode{tail} in two passes",
@@ -82,7 +82,7 @@ def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
 # --- source ----------------------------------------------------------------------------------
 
 
-def rewrite(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     norm = graph.named(match.data["norm"])
     parts = parts_of(graph, norm)
     if parts is None:

@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.codegen.core import chain, cost, launching
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.pooling import source as pooling_source
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import guard
 
@@ -205,14 +205,14 @@ def locator(sizes: tuple[int, ...], rank: int) -> chain.Locate:
 # --- what it is worth --------------------------------------------------------------------
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     found = [find(graph, node) for node in graph.nodes if "_pool" in op_name(node)]
     return [_match(graph, pool) for pool in found if pool is not None]
 
 
-def _match(graph: Graph, pool: PoolRegion) -> GraphMatch:
+def _match(graph: Graph, pool: PoolRegion) -> Match:
     plain = pool.everything
-    return GraphMatch(
+    return Match(
         nodes=pool.nodes,
         label=graph.label(*pool.nodes),
         summary=_plain_summary(pool)
@@ -257,7 +257,7 @@ def _benefit(graph: Graph, pool: PoolRegion) -> float:
 # --- applying it -------------------------------------------------------------------------
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     pool = find(graph, graph.named(match.data["seed"]))
     assert pool is not None
     shapes = ", ".join(f"{w.kernel} of {w.size} to {w.out}" for w in pool.windows)
@@ -271,7 +271,7 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     ]  # fmt: skip
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     pool = find(graph, graph.named(match.data["seed"]))
     if pool is None:
         raise RewriteError(

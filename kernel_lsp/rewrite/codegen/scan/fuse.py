@@ -24,7 +24,7 @@ from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.scan import source as scan_source
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import GraphMatch
+from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
@@ -73,7 +73,7 @@ class Scan(chain.Surrounded):
         return [list(range(self.dim)), [self.dim], list(range(self.dim + 1, rank))]
 
 
-def matches(graph: Graph) -> list[GraphMatch]:
+def matches(graph: Graph) -> list[Match]:
     found = [find(graph, node) for node in graph.nodes if op_name(node) in SCANS]
     return [_match(graph, scan) for scan in found if scan is not None]
 
@@ -195,8 +195,8 @@ def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...]
 # --- what it is worth --------------------------------------------------------------------
 
 
-def _match(graph: Graph, scan: Scan) -> GraphMatch:
-    return GraphMatch(
+def _match(graph: Graph, scan: Scan) -> Match:
+    return Match(
         nodes=scan.nodes,
         label=graph.label(*scan.nodes),
         summary=_summary(scan),
@@ -280,7 +280,7 @@ def parameters(scan: Scan) -> dict[str, list[Any]]:
 # --- applying it -------------------------------------------------------------------------
 
 
-def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
+def proofs(graph: Graph, match: Match) -> list[Proof]:
     scan = find(graph, graph.named(match.data["seed"]))
     assert scan is not None
     value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
@@ -300,7 +300,7 @@ def proofs(graph: Graph, match: GraphMatch) -> list[Proof]:
     return found
 
 
-def apply(graph: Graph, match: GraphMatch, choice: dict[str, Any]) -> None:
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     scan = find(graph, graph.named(match.data["seed"]))
     if scan is None:
         raise RewriteError(
