@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.blocks import BlockParameter, adjustable
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LARGEST_TILE = 256
 

@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import find_calls, sources
 from kernel_lsp.rewrite.kernels.terms import Reader
 from kernel_lsp.rewrite.kernels.tiles import Tiles, accesses
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 MODULE = "triton.tools.tensor_descriptor"
 IMPORTS = ("import torch", f"from {MODULE} import TensorDescriptor")
@@ -139,9 +139,7 @@ def _may_change(kernel: Kernel) -> bool:
     )
 
 
-def _find_accesses(
-    kernel: Kernel, kinds: tuple[str, ...]
-) -> Iterator[tuple[ast.Call, set[str]]]:
+def _find_accesses(kernel: Kernel, kinds: tuple[str, ...]) -> Iterator[tuple[ast.Call, set[str]]]:
     """Each access with the pointers that its address may come from."""
     pointers = kernel.pointers().keys()
     for call in (c for kind in kinds for c in find_calls(kernel.function, kind)):

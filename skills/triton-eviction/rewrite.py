@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernel_lsp.rewrite.kernels.source import find_calls
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, key
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 AGAIN, ONCE = "again", "once"
 POLICIES = {AGAIN: "evict_last", ONCE: "evict_first"}

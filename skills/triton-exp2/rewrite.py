@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.rewrite.kernels.places import ahead
 from kernel_lsp.rewrite.kernels.source import Function, find_calls
 from kernel_lsp.rewrite.kernels.terms import only_shapes
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LOG2_E = "1.4426950408889634"
 

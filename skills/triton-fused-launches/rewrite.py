@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.launch_pair import Side, side_of
 from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 BENEFIT = 0.3
 ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
@@ -38,9 +38,7 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     names = f"{found.first.kernel.name} and {found.second.kernel.name}"
     summary = f"{names} in one launch, without {found.tensor} in between"
-    return [
-        Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)
-    ]
+    return [Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:

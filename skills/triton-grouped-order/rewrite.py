@@ -9,7 +9,7 @@ import ast
 
 from kernel_lsp.rewrite.kernels import effects
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 GROUPS = (8, 4, 16)
 

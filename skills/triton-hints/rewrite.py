@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels import launch_constants
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.source import find_calls
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, bounds
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 KNOWN = 16
 """Triton compiles a variant of its own for multiples of it."""
@@ -35,9 +35,7 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     said = ", ".join(f"{name} of {found[name]}" for name in names)
     summary = f"wider loads: the compiler learns of multiples ({said})"
-    return [
-        Match(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})
-    ]
+    return [Match(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})]
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
@@ -190,9 +188,7 @@ def _reached_nodes(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
         waiting = names
 
 
-def _power(
-    kernel: Kernel, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]
-) -> int:
+def _power(kernel: Kernel, product: tuple[tuple[Atom, ...], int], multiples: dict[str, int]) -> int:
     """The largest power of two that the compiler sees in it."""
     atoms, count = product
     return math.gcd(

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, operand, stored_names
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 WAITS = (
     *REDUCTIONS,

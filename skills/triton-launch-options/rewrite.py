@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 OPTIONS = ("num_warps", "num_stages")
 WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)

@@ -12,7 +12,7 @@ from kernel_lsp.rewrite.kernels.effects import is_quiet
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import bounds
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 STAGES = (3, 2, 4, 6)
 OFF = 1

@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.kernels.row_loops import (
 )
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.values import KernelValues
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 BENEFIT = 0.1
 KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in, sources
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
@@ -163,9 +163,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     _launch(kernel, found, count, across, parameters["programs_per_processor"])
 
 
-def _launch(
-    kernel: Kernel, found: Found, count: str, across: str | None, resident: object
-) -> None:
+def _launch(kernel: Kernel, found: Found, count: str, across: str | None, resident: object) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
     tiles = places.fresh(kernel.launcher, "tiles")

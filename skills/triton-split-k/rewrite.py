@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.kernels.source import (
     operand,
     stored_names,
 )
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""

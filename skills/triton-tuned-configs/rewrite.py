@@ -8,7 +8,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LARGEST_TILE = 256
 """Of a product, along one axis."""
@@ -21,9 +21,7 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     count = len(kernel.launched[0].configs)
     return [
-        Match(
-            "autotune", f"a configuration beside the {count} that autotune chooses from", 0.1
-        )
+        Match("autotune", f"a configuration beside the {count} that autotune chooses from", 0.1)
     ]
 
 

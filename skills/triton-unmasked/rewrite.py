@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Launched, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
 
@@ -49,9 +49,7 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     names = ", ".join(dict.fromkeys(fact.extent for fact in found))
     return [
-        Match(
-            f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found)
-        )
+        Match(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))
     ]
 
 

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels.grids import OF_LOOP
 from kernel_lsp.rewrite.kernels.row_loops import Looped, accumulations, find_loop, once, values_of
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LONGEST = 16384
 """Numbers of a row that one program holds: 32 a thread with 16 warps."""
@@ -193,9 +193,7 @@ def _in_order(kernel: Kernel, found: Looped, values: KernelValues) -> bool:
 # --- the loops as a straight line ----------------------------------------------------------------
 
 
-def _flat(
-    kernel: Kernel, found: Looped, values: KernelValues, repeated: set[Place]
-) -> list[str]:
+def _flat(kernel: Kernel, found: Looped, values: KernelValues, repeated: set[Place]) -> list[str]:
     """The statements from the first loop to the last, each loop's body once, from column 0 on."""
     first, last = (found.body.index(found.loops[i]) for i in (0, -1))
     for statement in found.body[:first]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 DEFAULTS = {"num_ctas": 1}
 

@@ -7,7 +7,7 @@ import ast
 from kernel_lsp.lineage.places import floats, innermost
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 REPLACED = ("input_precision", "allow_tf32", "out_dtype", "max_num_imprecise_acc")
 

@@ -6,7 +6,7 @@ import ast
 
 from kernel_lsp.lineage.places import block_text, blocks, stored_names, used_names
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:

@@ -6,7 +6,7 @@ import ast
 
 from kernel_lsp.lineage.places import numbers, untuned_launch
 from kernel_lsp.rewrite.kernels.blocks import passed_value
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:

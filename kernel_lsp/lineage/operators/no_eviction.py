@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.lineage.places import innermost, keywords, without_keywords
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 NAMES = ("eviction_policy", "cache_modifier")
 

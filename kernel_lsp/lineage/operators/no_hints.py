@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 HINTS = ("max_contiguous", "multiple_of", "max_constancy")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_lsp.lineage.places import OPTIONS, loops, untuned_launch
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:

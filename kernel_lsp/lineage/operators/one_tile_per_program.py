@@ -7,7 +7,7 @@ import ast
 from kernel_lsp.lineage.places import block_text, range_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.lineage.places import floats, innermost
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LN_2 = "0.6931471805599453"
 

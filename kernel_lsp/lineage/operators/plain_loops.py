@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.lineage.places import loops, range_of
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)

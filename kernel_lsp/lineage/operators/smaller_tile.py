@@ -6,7 +6,7 @@ import ast
 
 from kernel_lsp.lineage.places import constants_of
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LEAST = 16
 """What tl.dot needs; a row of fewer numbers is no block."""

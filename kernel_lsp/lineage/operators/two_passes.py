@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.lineage.places import block_text, blocks, floats, stored_names, used_names
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names, untuned_launch, used_names
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import Match, Kernel, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 FUNCTIONS = ("exp", "log", "sigmoid", "sqrt", "rsqrt", "abs", "erf", "cos", "sin")
 """Of triton.language, with torch's of the same name."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 from kernel_lsp.records import NearMiss, Proof
-from kernel_lsp.rewrite.kernels.view import Match, Kernel
+from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.near_misses import MOST, describe_unproved
 
 

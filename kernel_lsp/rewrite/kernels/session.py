@@ -39,7 +39,7 @@ from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.near_misses import nearly
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.view import Match, Kernel
+from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.scripts import load_skills
 
 Applied = tuple[Kernel, list[Proof], list[str]]

@@ -18,7 +18,7 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
 from kernel_lsp.rewrite.kernels.source import Function, KernelSource
 
-__all__ = ["Match", "Kernel", "Launched", "Pointer", "Proof", "proof"]
+__all__ = ["Kernel", "Launched", "Match", "Pointer", "Proof", "proof"]
 
 
 @dataclass(frozen=True, slots=True)
