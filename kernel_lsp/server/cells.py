@@ -36,6 +36,7 @@ class Notebooks:
 
     def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
+        ls.on_reconfigured, ls.actions_in_cells = self.schedule_all, self.actions
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._shown: dict[str, dict[str, _ShownCells]] = {}
         """By notebook and cell."""
@@ -146,26 +147,6 @@ class Notebooks:
     def _positions(self, source: str) -> Positions:
         encoding = self._ls.workspace.position_encoding
         return Positions(source, str(getattr(encoding, "value", encoding)))
-
-
-def register(ls: KernelServer) -> Notebooks:
-    open_ones = Notebooks(ls)
-
-    def on_open(ls: KernelServer, params: types.DidOpenNotebookDocumentParams) -> None:
-        open_ones.schedule(params.notebook_document.uri, delay_s=0.0)
-
-    def on_change(ls: KernelServer, params: types.DidChangeNotebookDocumentParams) -> None:
-        open_ones.schedule(params.notebook_document.uri)
-
-    def on_close(ls: KernelServer, params: types.DidCloseNotebookDocumentParams) -> None:
-        open_ones.close(params.notebook_document.uri)
-
-    ls.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(on_open)
-    ls.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(on_change)
-    ls.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(on_close)
-    ls.on_reconfigured = open_ones.schedule_all
-    ls.actions_in_cells = open_ones.actions
-    return open_ones
 
 
 def _in_cells(

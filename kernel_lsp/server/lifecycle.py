@@ -17,7 +17,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.plain import plain
-from kernel_lsp.server import abilities, cells, commands, framing, reads, sync
+from kernel_lsp.server import abilities, commands, framing, reads, sync
 from kernel_lsp.server.app import KernelServer, log
 from kernel_lsp.server.jobs import ServerJobs
 from kernel_lsp.server.protocol import RequestFailed
@@ -62,7 +62,6 @@ def make_server() -> KernelServer:
 
     sync.register(ls)
     commands.register(ls, jobs)
-    cells.register(ls)
     ls.feature(types.INITIALIZE)(on_initialize)
     ls.feature(types.INITIALIZED)(on_initialized)
     ls.feature(types.SHUTDOWN)(on_shutdown)

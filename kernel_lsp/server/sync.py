@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
@@ -12,6 +13,9 @@ from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import KernelServer, log
 from kernel_lsp.session import How
+
+if TYPE_CHECKING:
+    from kernel_lsp.server.cells import Notebooks
 
 SECTION = "kernel-lsp"
 TICK_S = 1.0
@@ -27,6 +31,30 @@ def register(ls: KernelServer) -> None:
     ls.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(on_configuration)
     ls.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(on_folders)
     ls.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(on_watched)
+    register_notebooks(ls)
+
+
+def register_notebooks(ls: KernelServer) -> None:
+    """What only notebooks need is imported with the first one: nobody else's start waits for it."""
+
+    @functools.cache
+    def open_ones() -> Notebooks:
+        from kernel_lsp.server.cells import Notebooks
+
+        return Notebooks(ls)
+
+    def on_notebook_open(ls: KernelServer, params: types.DidOpenNotebookDocumentParams) -> None:
+        open_ones().schedule(params.notebook_document.uri, delay_s=0.0)
+
+    def on_notebook_change(ls: KernelServer, params: types.DidChangeNotebookDocumentParams) -> None:
+        open_ones().schedule(params.notebook_document.uri)
+
+    def on_notebook_close(ls: KernelServer, params: types.DidCloseNotebookDocumentParams) -> None:
+        open_ones().close(params.notebook_document.uri)
+
+    ls.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(on_notebook_open)
+    ls.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(on_notebook_change)
+    ls.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(on_notebook_close)
 
 
 async def on_initialized(ls: KernelServer, params: types.InitializedParams) -> None:
