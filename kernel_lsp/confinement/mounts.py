@@ -92,6 +92,9 @@ def _show(view: View, clones: dict[str, int]) -> None:
         if path in view.hidden:
             _hide(path)
             continue
+        if os.path.islink(path):  # in a folder that is seen already, and what it names has its own mount
+            os.close(clones[path])
+            continue
         if path not in writable and not path.startswith("/dev/"):
             _read_only(clones[path], b"", AT_EMPTY_PATH | AT_RECURSIVE)
         _place(clones[path], path)
