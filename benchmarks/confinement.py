@@ -1,12 +1,11 @@
-"""What confinement costs and holds on this machine: starting a child, and the escape corpus as a
-table.
+"""What confinement costs and holds on this machine: starting a child, and the escape corpus as a table.
 
     python -m benchmarks.confinement [--rounds 20] [--json FILE]
 
-Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and
-without confining itself, in turns, the median of each; and of a program by the entry, against the
-same one without. The corpus is tests/adversarial/escapes: how many of its cases got out, by user
-and by what confines."""
+Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and without
+confining itself, in turns, the median of each; and of a program by the entry, against the same one without.
+The corpus is tests/adversarial/escapes: how many of its cases got out, by user and by what confines.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ WITHOUT: tuple[tuple[str, ...], ...] = ((), ("namespaces",), ("landlock",))
 
 
 def forked_ms(folder: Path, *, confined: bool) -> float:
-    """From the fork to the end of the child, which becomes a tree of its own where it is
-    confined."""
+    """From the fork to the end of the child, which becomes a tree of its own where it is confined."""
     begun = time.perf_counter()
     guardian = os.fork()
     if guardian == 0:
@@ -120,7 +118,12 @@ def main() -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
-        "held": {"layers": sorted(tried.layers), "words": tried.words, "open": tried.open},
+        "held": {
+            "layers": sorted(tried.layers),
+            "words": tried.words,
+            "open": tried.open,
+            "problem": tried.problem,
+        },
         "rounds": options.rounds,
         "median_ms": medians(options.rounds),
         "escapes": escapes(),

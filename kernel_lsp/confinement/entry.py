@@ -118,7 +118,7 @@ async def start(
         "tell": tell,
         "bubblewrap": not os.environ.get("KERNEL_LSP_NO_BWRAP"),
     }
-    launcher = (sys.executable, "-I", "-S", "-B", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE)
+    launcher = (sys.executable, "-I", "-S", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE)
     try:
         process = await asyncio.create_subprocess_exec(
             *launcher,

@@ -1,7 +1,7 @@
 """Which layers hold on this machine: a confined child of ours tries to get out. Nothing is
 inferred.
 
-    held = await tried()
+    held = await try_layers()
     held.layers, held.open       what took effect; what it could do although it should not, in words
 
 It is started as a zygote is, and forks a child as a zygote does (trying.py). Standard library

@@ -95,6 +95,10 @@ def _show(view: View, clones: dict[str, int]) -> None:
         if path in view.hidden:
             _hide(path)
             continue
+        # A link lies in a folder that is seen already, and what it names has a mount of its own.
+        if os.path.islink(path):
+            os.close(clones[path])
+            continue
         if path not in writable and not path.startswith("/dev/"):
             _read_only(clones[path], b"", AT_EMPTY_PATH | AT_RECURSIVE)
         _place(clones[path], path)
@@ -136,15 +140,7 @@ def list_mounts(view: View) -> list[str]:
         if _below(os.path.realpath(path), covers)
     ]
     found = {*asked, *map(os.path.realpath, asked), *visible.devices(gpu=view.gpu)}
-    return sorted(
-        path for path in found if os.path.exists(path) and not _is_shown_link(path, covers)
-    )
-
-
-def _is_shown_link(path: str, covers: list[str]) -> bool:
-    """Whether a link stays in its place, as /sbin in PATH does: nothing can be mounted on it, and
-    what it leads to is shown by its real name."""
-    return os.path.islink(path) and not _below(path, covers)
+    return sorted(path for path in found if os.path.exists(path))
 
 
 def _below(path: str, folders: list[str]) -> bool:

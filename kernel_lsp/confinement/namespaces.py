@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 
 from kernel_lsp.confinement import linux, mounts
@@ -70,9 +71,8 @@ def separate(view: View, *, nesting: bool = False) -> list[str]:
         elif os.geteuid() == 0 and not view.gpu:
             mounts.make_read_only("/proc")
     except OSError as error:
-        print(
-            f"confinement: {error}", flush=True
-        )  # the layers that are missing are in the evidence
+        # Not to standard output, which is the program's. What is missing is in the evidence.
+        print(f"confinement: {error}", file=sys.stderr, flush=True)
     return done
 
 

@@ -7,16 +7,28 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from auditing import audited
 from editor_client import EDITORS, PATIENCE_S, ROOT, Answering, Editor, Launch, listen, make_client
 from filelock import FileLock
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, client_capabilities
 from stories import measure
+
+
+@pytest.fixture(scope="session", autouse=True)
+def audit() -> Iterator[None]:
+    """In no end-to-end test does anything foreign run unconfined."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    with audited() as seen:
+        yield
+    assert seen.bare == set()
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,18 @@ def confined(
     return Said(**json.loads(done.stdout))
 
 
+def permits_namespaces() -> bool:
+    """Whether this machine does, asked by another program than ours."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return False
+    options = ["--mount", "--pid", "--net", "--fork"] + ([] if os.geteuid() == 0 else ["--user"])
+    return (
+        subprocess.run([unshare, *options, "true"], capture_output=True, check=False).returncode
+        == 0
+    )
+
+
 @contextmanager
 def folder_in(place: Path, who: str) -> Iterator[Path]:
     """A folder of that user's own."""

@@ -221,11 +221,12 @@ async def test_the_evidence_names_the_layers(
 
 
 async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
-    zygote: ZygoteClient, confinement: Confinement, tmp_path: Path
+    zygote: ZygoteClient, confinement: Confinement
 ) -> None:
-    project = tmp_path / "project"
+    root = confinement.scratch.parent
+    project = root / "project"
     project.mkdir()
-    file, edited = project / "model.py", tmp_path / "edited"
+    file, edited = project / "model.py", root / "edited"
     file.write_text("real")
     edited.write_text("edited")
     child = await start(zygote, replace(confinement, overlaid=(project,), replaced={file: edited}))
