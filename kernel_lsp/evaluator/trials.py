@@ -125,7 +125,8 @@ class Trials:
             self._note(trial, "outputs", None, verdict["skip"])
         else:
             self.found.families.append(trial["family"])
-            self.informative += bool(verdict["informative"])
+            # A size of 0 has nothing that is not finite: it says nothing about the reference.
+            self.informative += trial.get("group") is None and bool(verdict["informative"])
             self.strides = self.strides or verdict["note"]
             if trial["gradients"]:
                 await self._gradients(trial)

@@ -48,7 +48,7 @@ def apply() -> tuple[str, ...]:
     return tuple(patched)
 
 
-class RuntimeLibrary:
+class Library:
     """A module of an installed package whose source is the one that was rewritten."""
 
     def __init__(

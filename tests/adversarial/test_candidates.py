@@ -62,6 +62,8 @@ ENDED = {
     "every_process_killed",
     "exception_with_behavior",
     "exit_by_exception",
+    "kernel_on_one_element",
+    "own_memory_written",
     "fork_without_end",
     "huge_exception",
     "leaves_quietly",

@@ -102,10 +102,10 @@ def test_what_cannot_be_written_still_counts_in_this_process(tmp_path: Path) -> 
     """A file size limit of nothing makes every write fail as on a full disk."""
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from kernel_lsp.evaluator.sharing.allowance import Ledger\n"
+        "from kernel_lsp.evaluator.sharing.allowance import DeviceLedger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, "
         "resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
-        "ledger = Ledger(Path(sys.argv[1]))\n"
+        "ledger = DeviceLedger(Path(sys.argv[1]))\n"
         "ledger.add(100.0, 7.0); assert ledger.uses() == [(100.0, 7.0)]\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, "
         "(resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)\n"
@@ -149,9 +149,9 @@ async def test_a_turn_is_written_down(tmp_path: Path) -> None:
 
 HOLDER = """
 import asyncio, sys
-from kernel_lsp.evaluator.sharing.device_lock import Manners, Rules
+from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
 async def main():
-    async with Manners(Rules(data_dir=sys.argv[1])).turn("cpu"):
+    async with Manners(SharingRules(data_dir=sys.argv[1])).turn("cpu"):
         print("in", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 asyncio.run(main())
