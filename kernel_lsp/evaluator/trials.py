@@ -125,8 +125,10 @@ class Trials:
             self._note(trial, "outputs", None, verdict["skip"])
         else:
             self.found.families.append(trial["family"])
-            # A size of 0 has nothing that is not finite: it says nothing about the reference.
-            self.informative += trial.get("group") is None and bool(verdict["informative"])
+            # Values and sizes at the edges are ours, not the workload's: finite results there say
+            # nothing about the inputs that it has.
+            at_an_edge = bool(trial.get("lenient")) or trial.get("group") is not None
+            self.informative += not at_an_edge and bool(verdict["informative"])
             self.strides = self.strides or verdict["note"]
             if trial["gradients"]:
                 await self._gradients(trial)
