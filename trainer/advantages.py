@@ -1,7 +1,7 @@
 """Advantages of rows, agent by agent: TRLOO, leave-one-out, GRPO, Kevin's, and one shared by all
 agents.
 
-A `AdvantageRow` is one reply with its reward or return. Each scheme is a function `rows -> one
+An `AdvantageRow` is one reply with its reward or return. Each scheme is a function `rows -> one
 number per row`, so recipes exchange them by name (`ADVANTAGES`); rows of the same group are
 compared with each other and with nothing else. Pure, no torch. Rejected rows stay in their group:
 rejection masks tokens, later (losses.py; arXiv 2602.05885, "order matters"). Not covered: token
