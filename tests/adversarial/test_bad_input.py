@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from kernel_lsp import scratch
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate, evaluate
 from kernel_lsp.evaluator.verify import request_from_files
@@ -73,7 +74,7 @@ async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     """Torch is imported once. Scratch folders of its children lie in a folder of their own, which
     is how they are told from others'."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("scratch")))
+        scratch_in(tmp_path_factory.mktemp("scratch"), patch)
         async with Gate(idle_s=600) as made:
             yield made
         assert not left_over()
@@ -82,8 +83,14 @@ async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """For a test with processes of its own, none of which may be left."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch_in(tmp_path, monkeypatch)
     return tmp_path
+
+
+def scratch_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """This process has one room for its whole life otherwise, wherever its first caller was."""
+    patch.setattr(tempfile, "tempdir", str(folder))
+    patch.setattr(scratch, "room", lambda: folder)
 
 
 def left_over() -> list[str]:

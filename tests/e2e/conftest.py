@@ -20,9 +20,10 @@ from pytest_lsp import ClientServerConfig, client_capabilities
 from stories import measure
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def audit() -> Iterator[None]:
-    """In no end-to-end test does anything foreign run unconfined."""
+    """In no end-to-end test does anything foreign run unconfined. Not for the whole session: one
+    process runs unit tests as well, whose own children are no user's."""
     if not sys.platform.startswith("linux"):
         yield
         return

@@ -119,7 +119,7 @@ async def test_after_a_kill_of_this_process_the_server_is_gone(tmp_path: Path) -
         from pathlib import Path
         from test_backbone_serving import files, serving
         serving.MARK = {MARK!r}
-        print(serving.Server(files(Path({str(tmp_path)!r}))).mark, flush=True)
+        print(serving.ModelServer(files(Path({str(tmp_path)!r}))).mark, flush=True)
         time.sleep(600)
     """
     host = await asyncio.create_subprocess_exec(*script(code), stdout=subprocess.PIPE)
