@@ -357,3 +357,106 @@ def test_rms_norm_by_hand_belongs_to_one_skill() -> None:
     opened = session(source, "fused-norm", "fused-reduction")
     owners = {name for name, rewrite_ in opened.rewrites.items() if rewrite_.match(opened.graph)}
     assert owners == {"fused-norm"}
+
+
+CODE = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Scale:
+    factor = 2.0
+
+    def half(self, x):
+        return x / self.factor
+
+
+class Base(nn.Module):
+    offset = staticmethod(torch.neg)
+
+    def gate(self, x):
+        return F.relu(torch.sigmoid(x))
+
+    @classmethod
+    def shifted(cls, x):
+        return x + 1
+
+    @property
+    def doubled(self):
+        return self.block.fc.bias * 2
+
+
+class Model(Base):
+    def __init__(self):
+        super().__init__()
+        self.block, self.scale = Block(), Scale()
+
+    def forward(self, x):
+        y = self.gate(self.block(x)) * self.scale.half(x) + self.doubled
+        return self.shifted(y) + self.offset(x)
+
+
+def get_inputs():
+    return [torch.randn(6, 8)]
+"""
+
+
+def subclass(**members: object):
+    def change(made: torch.nn.Module) -> None:
+        kind = type(made)
+        made.__class__ = type("Other", (kind,), members)
+
+    return change
+
+
+def other_block(made: torch.nn.Module) -> None:
+    kind = type(made.block)
+    made.block.__class__ = type("Other", (kind,), {"forward": lambda self, x: self.fc(x) * 3})
+
+
+def hooked_block(made: torch.nn.Module) -> None:
+    made.block.register_forward_hook(lambda _m, _i, out: out * 2)
+
+
+def other_scale(made: torch.nn.Module) -> None:
+    made.scale.__class__ = type("Other", (type(made.scale),), {"half": lambda self, x: x * 7})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        subclass(gate=lambda self, x: x.sin()),
+        subclass(offset=staticmethod(torch.exp)),
+        subclass(shifted=classmethod(lambda cls, x: x + 9)),
+        subclass(doubled=property(lambda self: self.block.fc.bias * 5)),
+        lambda made: setattr(made, "gate", types.MethodType(lambda self, x: x.cos(), made)),
+        lambda made: setattr(made.block, "forward", lambda x: x - 4),
+        other_block,
+        hooked_block,
+        other_scale,
+    ],
+)  # fmt: skip
+def test_code_that_forward_calls_may_be_overridden(change) -> None:
+    before, after = pair(CODE, "value-range-collapse")
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
+@pytest.mark.parametrize("doubled, kept", [("", True), (" + self.doubled", False)])
+def test_a_subclass_that_overrides_nothing_keeps_the_fast_path(doubled: str, kept: bool) -> None:
+    """But for properties, which are compared by the class of the object."""
+    _, after = pair(CODE.replace(" + self.doubled", doubled), "value-range-collapse")
+    subclass(extra=1)(after)
+    after._forward_eager_model = lambda _x: None
+    assert (after(X) is not None) is kept

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.capture.overriding import CalledCode, called_code
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
@@ -27,12 +28,17 @@ MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
 
 @contextlib.contextmanager
 def observe_module(
-    module: Any, reads: dict[str, Any], called: list[tuple[str, bool]], wrote: Callable[[str], None]
+    module: Any,
+    reads: dict[str, Any],
+    code: dict[str, CalledCode],
+    called: list[tuple[str, bool]],
+    wrote: Callable[[str], None],
 ) -> Iterator[None]:
-    """Record the attributes that user-defined modules read and set, and how layers are called."""
+    """Record the attributes that user-defined modules read and set, the code of their own that they
+    call, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, classes, wrote)
+    note = _recorder(reads, code, classes, wrote)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -52,11 +58,14 @@ def observe_module(
 
 @contextlib.contextmanager
 def observed_objects(
-    things: list[tuple[str, Any]], reads: dict[str, Any], wrote: Callable[[str], None]
+    things: list[tuple[str, Any]],
+    reads: dict[str, Any],
+    code: dict[str, CalledCode],
+    wrote: Callable[[str], None],
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, classes, wrote)
+    note = _recorder(reads, code, classes, wrote)
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -88,19 +97,21 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 
 
 def _recording(
-    kind: type, path: str, note: Callable[[str, Any, Any], None], wrote: Callable[[str], None]
+    kind: type, path: str, note: Callable[[str, Any, Any, type], None], wrote: Callable[[str], None]
 ) -> type:
     """A subclass that looks like ``kind`` and reports each attribute read, note(path, value,
-    owner), and each one set, wrote(path)."""
+    owner, kind), and each one set, wrote(path)."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
     members: dict[str, Any] = {}
+    torchs = MODULE_OWN if issubclass(kind, torch.nn.Module) else frozenset[str]()
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
-        if not name.startswith("__") and name not in MODULE_OWN:
-            note(prefix + name, value, self)
+        seen = not name.startswith("__") and name not in torchs
+        if seen or (name == "forward" and path):
+            note(prefix + name, value, self, kind)
         return value
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
@@ -114,7 +125,7 @@ def _recording(
         def __getattr__(self: Any, name: str) -> Any:
             value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
             if value is None:  # a parameter or layer registered as None may be set later
-                note(prefix + name, value, self)
+                note(prefix + name, value, self, kind)
             return value
 
         members["__getattr__"] = __getattr__
@@ -124,13 +135,18 @@ def _recording(
 
 
 def _recorder(
-    reads: dict[str, Any], classes: list[tuple[Any, type]], wrote: Callable[[str], None]
-) -> Callable[[str, Any, Any], None]:
-    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are
-    seen."""
+    reads: dict[str, Any],
+    code: dict[str, CalledCode],
+    classes: list[tuple[Any, type]],
+    wrote: Callable[[str], None],
+) -> Callable[[str, Any, Any, type], None]:
+    """What each attribute read leaves in ``reads`` and ``code``; objects are opened, so that their
+    fields are seen."""
 
-    def note(path: str, value: Any, owner: Any) -> None:
+    def note(path: str, value: Any, owner: Any, kind: type) -> None:
         name = path.split(".")[-1]
+        if path not in code and (own := called_code(name, value, owner, kind)) is not None:
+            code[path] = own
         if _is_plain(value):
             reads.setdefault(path, value)
         elif isinstance(value, Enum):

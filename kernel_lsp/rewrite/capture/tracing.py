@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Home, Program, TargetKind, Workload
-from kernel_lsp.rewrite.capture import refusals
+from kernel_lsp.rewrite.capture import overriding, refusals
 from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
@@ -49,6 +49,7 @@ from kernel_lsp.rewrite.capture.observing import (
     observe_module,
     observed_objects,
 )
+from kernel_lsp.rewrite.capture.overriding import CalledCode
 from kernel_lsp.rewrite.capture.questions import (
     by_batch,
     changes_gradients,
@@ -218,12 +219,15 @@ def _export(
     """What torch.export makes of one call, as a graph. Raises CaptureError."""
     reads: dict[str, Any] = {}
     asked: dict[str, Any] = {}
+    own_code: dict[str, CalledCode] = {}
+    objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
-    seen = observe_module(module, reads, called, effects.set)
+    seen = observe_module(module, reads, own_code, called, effects.set)
+    of_objects = observed_objects(things, asked, objects_code, effects.set_of)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        for watching in (seen, observed_objects(things, asked, effects.set_of), effects.watched()):
+        for watching in (seen, of_objects, effects.watched()):
             stack.enter_context(watching)
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
@@ -248,6 +252,12 @@ def _export(
         if value is UNKNOWN:
             raise _unreadable(program.entry, source)
         graph.require(guard.equals(source, value), "the target reads it")
+    names = overriding.names_of(callee.function if module is None else type(module).forward)
+    owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own_code.items()]
+    owners += [(source.rpartition(".")[0], one) for source, one in objects_code.items()]
+    for owner, one in owners:
+        for condition in overriding.conditions(owner, one, names):
+            graph.require(condition, "the target calls it")
     return graph
 
 
