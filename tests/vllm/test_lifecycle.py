@@ -137,14 +137,14 @@ async def test_cancelling_ends_the_request_here_and_the_work_there(
 
 async def cancelled(backbone: Backbone, served: Served) -> float:
     """Seconds until the server computes nothing any more."""
-    begun = asyncio.Event()
-    asking = asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set()))
-    await begun.wait()
-    assert running(served) == 1
+    # Several, for one of random weights may end by itself before it is counted.
+    asking = [asyncio.create_task(backbone.reply(ENDLESS)) for _ in range(4)]
+    await until(lambda: running(served) >= 1)
     when = time.monotonic()
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    for one in asking:
+        one.cancel()
+    ends = await asyncio.gather(*asking, return_exceptions=True)
+    assert any(isinstance(end, asyncio.CancelledError) for end in ends)
     await until(lambda: running(served) == 0)
     return time.monotonic() - when
 
