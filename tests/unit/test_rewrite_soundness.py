@@ -2,6 +2,7 @@
 path."""
 
 import copy
+import functools
 import io
 import pickle
 import sys
@@ -13,6 +14,7 @@ from rewrite_helpers import graph_of, module, program, rewrite, session, sites, 
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Step, Workload, WorkloadOrigin
+from kernel_lsp.rewrite.capture.overriding import called_code, conditions
 from kernel_lsp.rewrite.capture.questions import decides_by_batch, unanswerable
 from kernel_lsp.rewrite.engine import EngineSession
 
@@ -460,3 +462,20 @@ def test_a_subclass_that_overrides_nothing_keeps_the_fast_path(doubled: str, kep
     subclass(extra=1)(after)
     after._forward_eager_model = lambda _x: None
     assert (after(X) is not None) is kept
+
+
+def test_classes_that_the_file_does_not_name_are_compared_by_their_names() -> None:
+    class Act:
+        by_object = functools.partial(torch.mul, 2)
+
+        def method(self) -> None: ...
+
+    act, here = Act(), "test_classes_that_the_file_does_not_name_are_compared_by_their_names"
+    name = f"{here}.<locals>.Act"
+    for member, expected in [
+        ("method", f"getattr(self.act.method, \"__qualname__\", None) == '{name}.method'"),
+        ("by_object", f'type(self.act).__qualname__ == "{name}"'),
+    ]:
+        called = called_code(member, getattr(act, member), act, Act)
+        assert called is not None
+        assert conditions("self.act", called, {}) == [expected]

@@ -1,4 +1,5 @@
-"""What a forward reads of its module while it is captured: attributes, and which layers it calls.
+"""What a forward reads of its module while it is captured: attributes, which code of its own it
+calls (overriding.py), and which layers.
 
 A guard compares the same attributes on each call. What could not be compared is UNKNOWN and
 refused by capture.py."""
@@ -105,12 +106,13 @@ def _recording(
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
     members: dict[str, Any] = {}
-    torchs = MODULE_OWN if issubclass(kind, torch.nn.Module) else frozenset[str]()
+    not_seen = MODULE_OWN if issubclass(kind, torch.nn.Module) else frozenset[str]()
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
-        seen = not name.startswith("__") and name not in torchs
-        if seen or (name == "forward" and path):
+        is_own = not name.startswith("__") and name not in not_seen
+        is_layer_call = name == "forward" and path
+        if is_own or is_layer_call:
             note(prefix + name, value, self, kind)
         return value
 

@@ -17,56 +17,60 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class CalledCode:
-    """A member of a class that was read from an object to be called, or a property that was
-    asked."""
+    """A member that a class gives to its objects and that a forward called, or a property that it
+    read."""
 
     kind: type
     """The class of the object."""
+    holder: type
+    """Where the member is defined: ``kind`` or a class that it inherits from."""
     member: str
     bound: bool
     """It is a method of the object, as opposed to a static or class method or another callable."""
+
+    @property
+    def definition(self) -> Any:
+        """As it stands in the class: a function, a staticmethod, a property and so on."""
+        return vars(self.holder)[self.member]
 
 
 def called_code(name: str, value: Any, owner: Any, kind: type) -> CalledCode | None:
     """What was called, where the class and not the object says what runs; None otherwise.
     ``owner``: an object of the class ``kind``, from which ``name`` gave ``value``."""
-    if name in vars(owner) or (holder := _holder(kind, name)) is None:
+    holder = next((one for one in kind.__mro__ if name in vars(one)), None)
+    if holder is None or name in vars(owner):
         return None
     if not (callable(value) or isinstance(vars(holder)[name], property)):
         return None
     bound = isinstance(value, MethodType) and value.__self__ is owner
-    return CalledCode(kind=kind, member=name, bound=bound)
+    return CalledCode(kind=kind, holder=holder, member=name, bound=bound)
 
 
 def conditions(source: str, called: CalledCode, names: Mapping[str, Any]) -> list[str]:
     """Expressions, all true while an object runs the same code. ``source``: the expression of the
-    object; ``names``: what the names of the target's file stand for. torch.compile and torch.export
-    can follow all of them."""
+    object; ``names``: what the names of the target's file stand for. torch.compile follows them
+    under ``fullgraph=True``."""
+    same_class = _same_class(source, called.kind, names)
+    if isinstance(called.definition, property):
+        return [same_class]
     if called.member == "forward" and issubclass(called.kind, torch.nn.Module):
         hooks = f"not ({source}._forward_hooks or {source}._forward_pre_hooks)"
-        kind = _same_class(source, called.kind, names)
-        return [kind, _same_member(source, called, names), hooks]
-    holder = _holder(called.kind, called.member)
-    if holder is not None and isinstance(vars(holder)[called.member], property):
-        return [_same_class(source, called.kind, names)]
+        return [same_class, _same_member(source, called, names), hooks]
     return [_same_member(source, called, names)]
 
 
 def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> str:
-    found = f"{source}.{called.member}"
-    holder = _holder(called.kind, called.member)
-    assert holder is not None
-    known = _expression(holder, names)
-    if known is None:
-        member = getattr(holder, called.member)
-        return (
-            f'getattr({found}, "__qualname__", None) == {getattr(member, "__qualname__", None)!r}'
-        )
+    found, holder = f"{source}.{called.member}", _expression(called.holder, names)
+    if holder is None:
+        name = getattr(getattr(called.holder, called.member), "__qualname__", None)
+        if name is None:  # an object that can be called: only its class names it
+            return _same_class(source, called.kind, names)
+        return f'getattr({found}, "__qualname__", None) == {name!r}'
     if called.bound:
-        return f'getattr({found}, "__func__", None) is {known}.{called.member}'
-    if isinstance(vars(holder)[called.member], classmethod):
-        return f'getattr({found}, "__func__", None) is {known}.{called.member}.__func__'
-    return f"{found} is {known}.{called.member}"
+        return f'getattr({found}, "__func__", None) is {holder}.{called.member}'
+    if isinstance(called.definition, classmethod):
+        return f'getattr({found}, "__func__", None) is {holder}.{called.member}.__func__'
+    return f"{found} is {holder}.{called.member}"
 
 
 def _same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:
@@ -83,10 +87,6 @@ def _expression(kind: type, names: Mapping[str, Any]) -> str | None:
     for part in rest:
         found = getattr(found, part, None)
     return kind.__qualname__ if found is kind else None
-
-
-def _holder(kind: type, name: str) -> type | None:
-    return next((one for one in kind.__mro__ if name in vars(one)), None)
 
 
 def names_of(function: Any) -> Mapping[str, Any]:

@@ -2,10 +2,11 @@
 
 Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists
 and dicts; attributes the person's forward reads; train or eval mode where the rewrite depends on
-it; type, settings and hooks of the torch.nn layers whose call was replaced; shapes and dtypes of
-the weights next to the change; autocast as it was captured; gradients where a kernel or a constant
-has none; contiguity before a kernel. Not checked: module globals, hooks registered for all modules
-at once."""
+it; the person's own methods, properties and layers that the captured forward called; type, settings
+and hooks of the torch.nn layers whose call was replaced; shapes and dtypes of the weights next to
+the change; autocast as it was captured; gradients where a kernel or a constant has none; contiguity
+before a kernel. Not checked: module globals, methods that a class is given later, hooks registered
+for all modules at once."""
 
 from __future__ import annotations
 
