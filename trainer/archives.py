@@ -282,7 +282,8 @@ def _exchange_turn(
 def _outcome(attempt: Attempt) -> TurnOutcome:
     if attempt.proposal is None:
         return TurnOutcome(status=TurnStatus.REFUSED, complaint=attempt.complaint)
-    return outcome_of(attempt.proposal.evaluation, attempt.complete)
+    uses_triton = attempt.proposal.candidate.uses_triton
+    return outcome_of(attempt.proposal.evaluation, attempt.complete, uses_triton)
 
 
 def _depth(search: ArchivedSearch, attempt: Attempt) -> int:

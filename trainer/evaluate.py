@@ -72,6 +72,7 @@ def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
         run.model,
         run.tokenizer,
         temperature=told.temperature,
+        top_p=told.top_p,
         max_tokens=told.max_tokens,
         batch=told.batch,
     )

@@ -69,7 +69,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
             ):  # the refused turn of a useless selection has no tokens
                 row = AdvantageRow(
                     agent=Agent.POLICY,
-                    task=rollout.state.task,
+                    task=rollout.group,
                     rollout=rollout.id,
                     step=turn.step,
                     reward=value,
@@ -82,8 +82,8 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
-            scheme=f"{rollout.state.task}\0{rollout.scheme}",
-            skills=frozenset({rollout.state.task, *rollout.skills}),
+            scheme=f"{rollout.group}\0{rollout.scheme}",
+            skills=frozenset({rollout.group, *rollout.skills}),
             rewards=tuple(value for _, value, _ in earned[rollout.id]),
         )
         for rollout in episodes.rollouts
@@ -124,7 +124,7 @@ def _metrics(
     episodes: Episodes, rows: Sequence[AdvantageRow], earned: Earned, terms: Counter[str]
 ) -> dict[str, float]:
     values = [[value for _, value, _ in known] for known in earned.values()]
-    tasks = {rollout.state.task for rollout in episodes.rollouts}
+    tasks = {rollout.group for rollout in episodes.rollouts}
     turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
     count = max(1, sum(map(len, values)))
     found = {

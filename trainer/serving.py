@@ -247,7 +247,7 @@ class Served:
             "prompt": list(prompt),
             "max_tokens": tokens,
             "temperature": 0.0 if greedy else self._told.temperature,
-            "top_p": 1.0,
+            "top_p": self._told.top_p,
             "top_k": 0,
             "seed": seed % 2**31,
             "logprobs": 1,
