@@ -32,9 +32,9 @@ from kernel_lsp.rewrite.capture.answers import is_program
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.client import FoundPart, Surveyed
 from kernel_lsp.rewrite.live import numbers_that_vary, open_with_memory
-from kernel_lsp.rewrite.outlining import outline, readers, runs, statement_lines
+from kernel_lsp.rewrite.outlining import halves, outline, readers, runs, statement_lines
 
-MAX_TRIALS = 12
+MAX_TRIALS = 16
 """Runs of statements that are captured for one module."""
 MIN_OPERATIONS = 2
 """Of a part: one operation alone leaves nothing to fuse."""
@@ -133,10 +133,10 @@ class _Trial:
         return found
 
     def _split(self, part: Part, lines: set[int], error: CaptureError) -> list[Part]:
-        """What is left of a run around the line that broke; nothing where no line is known."""
+        """What is left of a run around the line that broke; its halves where no line is known."""
         line = self._line_of(error, part)
         if line is None:
-            return []
+            return halves(self.program.source, self.program.entry, part)
         around = statement_lines(self.program.source, self.program.entry, line)
         if around is None or around[0] in lines:
             return []
