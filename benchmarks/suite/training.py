@@ -315,7 +315,7 @@ CHAIN_FORMS: dict[str, Sequence[Form]] = {
          "nn.Linear({-1}, 2 * {-1}, bias=False), nn.Linear(2 * {-1}, {-1}, bias=False))", "mixers"),
         ("geglu", "a, b = self.up(x).chunk(2, dim=-1)\nreturn a * F.gelu(b)", X,
          "self.up = nn.Linear({-1}, 4 * {-1})", "mixers"),
-        ("pair", "F.silu(x) * y", XY, "", "tokens"),
+        ("pair", "F.gelu(x, approximate='tanh') * y", XY, "", "tokens"),
         ("sigmoid_residual", "z + torch.sigmoid(x) * torch.tanh(y)", XYZ, "", "tokens"),
         ("mlp", "x + self.down(F.gelu(self.up(x)))", X,
          "self.up, self.down = nn.Linear({-1}, 4 * {-1}), nn.Linear(4 * {-1}, {-1})", "mixers"),
