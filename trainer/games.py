@@ -1,10 +1,10 @@
 """What reinforcement learning plays: tasks, who samples, who judges, and how good it is on
 held-out tasks.
 
-Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table
-(worlds.py, episodes.py, rows.py), and talks in the compact form over measured plans (shown.py,
-rounds.py), which is what the shipped policy speaks. Not covered: a live gate or cluster as judge,
-which takes programs, not a table."""
+Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
+prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
+form over measured plans (shown.py, rounds.py), which is what the shipped policy speaks. Tables are
+a fast test world: what they ask is never asked by the product."""
 
 from __future__ import annotations
 
@@ -61,6 +61,10 @@ class Game(Protocol):
 
 def of(recipe: Recipe, tally: Tally) -> Game:
     """Raises ConfigError."""
+    if recipe.world.live is not None:
+        from trainer.live import LiveGame  # the product's pipeline: other games do not need it
+
+        return LiveGame(recipe, tally)
     return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
 
 

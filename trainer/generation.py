@@ -47,6 +47,8 @@ class Sampled:
     allowed: tuple[Allowed, ...] | None
     version: int
     """Of the weights."""
+    ended: bool = True
+    """False: it was cut at the limit of tokens."""
 
 
 class Generator(Protocol):
@@ -279,4 +281,5 @@ class LocalSampler:
             logprobs=tuple(row.logprobs),
             allowed=tuple(row.allowed),
             version=self._version,
+            ended=row.node is not None or row.reply[-1] == self._tokenizer.eos_token_id,
         )

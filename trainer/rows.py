@@ -33,6 +33,8 @@ class Told:
     sampled: Sampled | None
     """None: compared with others, and not learned."""
     judged: rewards.JudgedTurn | None = None
+    earlier: tuple[Sampled, ...] = ()
+    """Replies of the same turn before that one, with the same advantage."""
 
 
 def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
@@ -42,9 +44,10 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
     rows = [one.row for one in told]
     examples = tuple(
-        _example(one.row, one.sampled, advantage, one.judged)
+        _example(one.row, sampled, advantage, one.judged)
         for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
+        for sampled in (*one.earlier, one.sampled)
     )
     return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
 
@@ -75,7 +78,12 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
                     reward=value,
                     final=final,
                 )
-                yield Told(row=row, sampled=rollout.sampled[turn.number], judged=judged)
+                yield Told(
+                    row=row,
+                    sampled=rollout.sampled[turn.number],
+                    judged=judged,
+                    earlier=rollout.earlier.get(turn.number, ()),
+                )
 
 
 def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
