@@ -85,6 +85,46 @@ def test_fields_of_an_object_on_self_may_change() -> None:
     agree(before, after, X)
 
 
+CONFIG = (
+    "class Config:\n    def __init__(self, scale):\n        self.scale = scale\n\n\nclass Model"
+)
+
+
+@pytest.mark.parametrize(
+    "read, init, change",
+    [
+        ("self.configs[1].scale", "self.configs = {1: Config(2.0), 2: Config(4.0)}",
+         lambda m: setattr(m.configs[1], "scale", 3.0)),
+        ("self.configs[1].scale", "self.configs = {1: Config(2.0)}",
+         lambda m: m.configs.update({1: type(m.configs[1])(3.0)})),
+        ("self.pair[0][0].scale", "self.pair = [[Config(2.0), None]]",
+         lambda m: setattr(m.pair[0][0], "scale", 3.0)),
+        ("(self.a.scale + self.b.scale)", "self.a = self.b = Config(2.0)",
+         lambda m: setattr(m, "b", type(m.a)(3.0))),
+        ("len([c for c in self.some if c.scale > 0])", "self.some = [Config(2.0)]",
+         lambda m: m.some.append(type(m.some[0])(3.0))),
+        ("float(self.array[1])", "import numpy\nself.array = numpy.array([1, 2])",
+         lambda m: m.array.__setitem__(1, 5)),
+    ],
+)  # fmt: skip
+def test_objects_within_containers_and_arrays_may_change(read, init, change) -> None:
+    source = module(RANGE.format(read), init).replace("class Model", CONFIG)
+    before, after = pair(source, "value-range-collapse")
+    agree(before, after, X)
+    assert after._forward_eager is not None
+    both(change, before, after)
+    agree(before, after, X)
+
+
+def test_objects_with_slots_are_compared() -> None:
+    slotted = CONFIG.replace("    def", "    __slots__ = ('scale',)\n\n    def", 1)
+    source = module(RANGE.format("self.cfg.scale"), "self.cfg = Config(2.0)")
+    before, after = pair(source.replace("class Model", slotted), "value-range-collapse")
+    agree(before, after, X)
+    before.cfg.scale = after.cfg.scale = 5.0
+    agree(before, after, X)
+
+
 def test_an_object_that_no_guard_can_compare_is_refused() -> None:
     with pytest.raises(CaptureError, match=r"self\.seen"):
         graph_of(module("return x * len(self.seen)", "self.seen = {1, 2}"))

@@ -38,7 +38,7 @@ def called_code(name: str, value: Any, owner: Any, kind: type) -> CalledCode | N
     """What was called, where the class and not the object says what runs; None otherwise.
     ``owner``: an object of the class ``kind``, from which ``name`` gave ``value``."""
     holder = next((one for one in kind.__mro__ if name in vars(one)), None)
-    if holder is None or name in vars(owner):
+    if holder is None or name in getattr(owner, "__dict__", {}):
         return None
     if not (callable(value) or isinstance(vars(holder)[name], property)):
         return None

@@ -251,7 +251,7 @@ def _export(
     for source, value in asked.items():
         if value is UNKNOWN:
             raise _unreadable(program.entry, source)
-        graph.require(guard.equals(source, value), "the target reads it")
+        graph.require(guard.unchanged(source, value, str), "the target reads it")
     names = overriding.names_of(callee.function if module is None else type(module).forward)
     owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own_code.items()]
     owners += [(source.rpartition(".")[0], one) for source, one in objects_code.items()]

@@ -11,12 +11,13 @@ for all modules at once."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.capture.observing import module_path
+from kernel_lsp.rewrite.capture.observing import ArrayContent, Items, SameObject, module_path
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
 
 aten = torch.ops.aten
@@ -64,10 +65,10 @@ def _autocast(graph: Graph) -> list[str]:
 
 
 def self_path(path: str) -> str:
-    """``layers.0.weight`` as source: ``self.layers[0].weight``."""
+    """``layers.0.weight`` as source: ``self.layers[0].weight``. ``table[3]`` stays as it is."""
     parts = ["self"]
     for part in path.split(".") if path else ():
-        if part.isidentifier():
+        if part.partition("[")[0].isidentifier():
             parts.append(f".{part}")
         else:
             parts.append(f"[{part}]" if part.isdigit() else f"[{part!r}]")
@@ -129,6 +130,21 @@ def equals(source: str, value: Any) -> str:
     return f"{source} == {literal(value)}"
 
 
+def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
+    """A condition: what ``source`` names is what was read there while the target was captured.
+    ``named``: the source of a path."""
+    if isinstance(read, SameObject):
+        return f"{source} is {named(read.path)}"
+    if isinstance(read, ArrayContent):
+        same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
+        return f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+    if not isinstance(read, Items):
+        return equals(source, read)
+    if read.kind is dict:
+        return f"isinstance({source}, dict) and list({source}) == {literal(list(read.keys))}"
+    return f"isinstance({source}, {read.kind.__name__}) and len({source}) == {len(read.keys)}"
+
+
 def literal(value: Any) -> str:
     """Python source of a plain value; infinities have no literal of their own."""
     if isinstance(value, float):
@@ -149,7 +165,7 @@ def _attributes(graph: Graph) -> list[str]:
         if path.split(".")[-1] == "training":
             found.append(source if value else f"not {source}")
         else:
-            found.append(equals(source, value))
+            found.append(unchanged(source, value, self_path))
     return found
 
 
