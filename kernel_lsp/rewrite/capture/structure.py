@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ DICTS = (nn.ModuleDict, nn.ParameterDict)
 ENUMERATING = {"children": False, "named_children": False, "modules": True, "named_modules": True}
 """Methods of every module by which a forward meets layers that it does not name; whether they go
 into these layers too."""
+DECIDING = re.compile(r"\b(None|isinstance|issubclass|hasattr|getattr|type)\b")
+"""Words of a class that treats what it has by what it is."""
 SETTINGS = (bool, int, float, str)
 
 
@@ -63,10 +66,11 @@ class Structure:
         ):
             thing, source = self._found(path), source_of(path)
             if isinstance(thing, torch.Tensor):
-                if self._may_be_none(path):
+                if self._is_decided_by(path):
                     yield f"{source} is not None"
                 continue
-            if path:
+            may_be_exchanged = is_library(thing) and not _calls_others(thing)
+            if path and (not may_be_exchanged or self._is_decided_by(path)):
                 yield same_class(source, type(thing), names)
             if path in enumerated:
                 yield f"[*{source}._modules] == {list(thing._modules)!r}"
@@ -105,11 +109,16 @@ class Structure:
                 found |= dict.fromkeys(inner)
         return list(found)
 
-    def _may_be_none(self, path: str) -> bool:
-        """The class that has this parameter or buffer speaks of None, or its text is unknown."""
-        owner = self._found(path.rpartition(".")[0])
+    def _is_decided_by(self, path: str) -> bool:
+        """The user's class that has this layer, parameter or buffer asks whether such things are
+        there, or of which class, or its text is unknown. Elsewhere another layer of torch in its
+        place is called like this one: adapters that replace a layer keep the fast path."""
+        owner: Any = None
+        while path and (owner is None or is_library(owner)):
+            path = path.rpartition(".")[0]
+            owner = self._found(path)
         texts = [_text(kind) for kind in _own_classes([type(owner)])]
-        return any(text is None or "None" in text for text in texts)
+        return any(text is None or DECIDING.search(text) for text in texts)
 
 
 def is_library(module: Any) -> bool:
@@ -139,9 +148,14 @@ def _questions(thing: nn.Module, source: str) -> Iterator[str]:
         yield f"len({source}) == {len(thing)}"
     elif isinstance(thing, DICTS):
         yield f"[*{source}.keys()] == {list(thing.keys())!r}"
-    calls_others = is_library(thing) and any(True for _ in thing.children())
-    if calls_others and not isinstance(thing, (nn.ModuleList, nn.ModuleDict)):
+    if is_library(thing) and _calls_others(thing):
         yield f"not ({source}._forward_hooks or {source}._forward_pre_hooks)"
+
+
+def _calls_others(thing: nn.Module) -> bool:
+    """Its own forward calls the layers that it has."""
+    has_layers = any(True for _ in thing.children())
+    return has_layers and not isinstance(thing, (nn.ModuleList, nn.ModuleDict))
 
 
 def _settings_read(kinds: Iterable[type]) -> frozenset[str]:
