@@ -24,7 +24,7 @@ FOLDED = re.compile(
 class _Asked(NamedTuple):
     container: str
     """``self.blocks``."""
-    index: int
+    position: int
     form: str
     """The condition, with VARIABLE's name in place of the item."""
 
@@ -45,7 +45,7 @@ def _fold_once(conditions: list[str], size_of: Callable[[str], int | None]) -> l
     asked = {at: one for at, text in enumerate(conditions) if (one := _asked(text, variable))}
     indices: dict[tuple[str, str], set[int]] = {}
     for one in asked.values():
-        indices.setdefault((one.container, one.form), set()).add(one.index)
+        indices.setdefault((one.container, one.form), set()).add(one.position)
     forms: dict[str, list[str]] = {}
     for (container, form), of_items in indices.items():
         size = size_of(container)
