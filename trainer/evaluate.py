@@ -41,6 +41,11 @@ NEAR = 0.95
 def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
     """(training, held out). Raises ConfigError."""
     told = recipe.world
+    if told.live is not None:
+        raise ConfigError(
+            "world.live has no recorded best to compare with",
+            "its curves (held_out/…) are measured by trainer.rl; name world.tables for this",
+        )
     found = spaces.load(told.tables, Path(recipe.folder), tally)
     if told.synthetic:
         found += spaces.synthetic(told.synthetic, recipe.seed)
@@ -72,6 +77,7 @@ def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
         run.model,
         run.tokenizer,
         temperature=told.temperature,
+        top_p=told.top_p,
         max_tokens=told.max_tokens,
         batch=told.batch,
     )

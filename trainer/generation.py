@@ -47,6 +47,8 @@ class Sampled:
     allowed: tuple[Allowed, ...] | None
     version: int
     """Of the weights."""
+    ended: bool = True
+    """False: it was cut at the limit of tokens."""
 
 
 class Generator(Protocol):
@@ -76,6 +78,15 @@ def tree(spelled: Sequence[Sequence[int]]) -> Tree:
         for token in tokens:
             node = node.setdefault(token, {})
     return root
+
+
+def nucleus(logits: Tensor, top_p: float) -> tuple[int, ...]:
+    """The fewest likeliest tokens whose probabilities add up to ``top_p``; at least one.
+
+    Nucleus sampling (arXiv 1904.09751). ``logits`` (V,), the temperature in them."""
+    chances, order = torch.softmax(logits, dim=0).sort(descending=True, stable=True)
+    before = chances.cumsum(dim=0) - chances
+    return tuple(sorted(order[before < top_p].tolist()))
 
 
 class Trees:
@@ -171,10 +182,11 @@ class LocalSampler:
         tokenizer: Any,
         *,
         temperature: float = 1.0,
+        top_p: float = 1.0,
         max_tokens: int = 256,
         batch: int = 256,
     ) -> None:
-        self._model, self._tokenizer = model, tokenizer
+        self._model, self._tokenizer, self._top_p = model, tokenizer, top_p
         self._temperature, self._max_tokens, self._batch = temperature, max_tokens, batch
         self._version = 0
         self._trees = Trees(tokenizer)
@@ -237,7 +249,7 @@ class LocalSampler:
         for place, row in enumerate(rows):
             if row.done:
                 continue
-            among = None if row.node is None else tuple(row.node)
+            among = tuple(row.node) if row.node is not None else self._likeliest(logits[place])
             scores = logits[place] if among is None else logits[place, list(among)]
             spread = torch.log_softmax(scores, dim=0)
             if greedy:
@@ -254,6 +266,13 @@ class LocalSampler:
                     token == self._tokenizer.eos_token_id or len(row.reply) >= self._max_tokens
                 )
 
+    def _likeliest(self, logits: Tensor) -> Allowed:
+        """Tokens that free text is sampled from; None: all. They go into the reply's ``allowed``,
+        so that the trainer computes the very probabilities that were sampled from."""
+        if self._top_p >= 1.0:
+            return None
+        return nucleus(logits, self._top_p)
+
     def _sampled(self, prompt: Sequence[int], row: _Row) -> Sampled:
         return Sampled(
             text=self._tokenizer.decode(row.reply, skip_special_tokens=True),
@@ -262,4 +281,5 @@ class LocalSampler:
             logprobs=tuple(row.logprobs),
             allowed=tuple(row.allowed),
             version=self._version,
+            ended=row.node is not None or row.reply[-1] == self._tokenizer.eos_token_id,
         )

@@ -333,7 +333,9 @@ def _turn(one: Logged, number: int, parent: ModelTurn | None) -> ModelTurn:
         agent=Agent.POLICY,
         calls=calls_for(candidate, parent.steps if parent else ()),
         steps=candidate.steps,
-        outcome=outcome_of(proposal.evaluation, complete=len(proposal.evaluation.speedups) > 1),
+        outcome=outcome_of(
+            proposal.evaluation, len(proposal.evaluation.speedups) > 1, candidate.uses_triton
+        ),
         step=parent.step + 1 if parent else 0,
         parent=parent.number if parent else None,
         parent_outcome=parent.outcome if parent else None,

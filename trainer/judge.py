@@ -68,7 +68,8 @@ class DeviceJudge:
                     status=TurnStatus.REFUSED, complaint="the reply made no candidate"
                 )
             found = await self._gate.evaluate(replace(request, python=self._python))
-            return outcome_of(found, complete=request.budget.compile_s > 0)
+            full = request.budget.compile_s > 0
+            return outcome_of(found, full, request.uses_triton)
         except RewriteError as error:
             return TurnOutcome(status=TurnStatus.REFUSED, complaint=str(error))
         except (CaptureError, EvaluationError) as error:

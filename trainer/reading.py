@@ -65,7 +65,10 @@ class Grant:
 # --- outcomes ------------------------------------------------------------------------------------
 
 
-def outcome_of(evaluation: Evaluation, complete: bool) -> TurnOutcome:
+def outcome_of(
+    evaluation: Evaluation, complete: bool, uses_triton: bool | None = None
+) -> TurnOutcome:
+    """``uses_triton``: whether the candidate holds kernels; None: unknown."""
     passed = evaluation.status is EvalStatus.PASSED
     times = {timing.provider: timing.median_ms for timing in evaluation.timings}
     return TurnOutcome(
@@ -73,11 +76,24 @@ def outcome_of(evaluation: Evaluation, complete: bool) -> TurnOutcome:
         correct=None if evaluation.status is EvalStatus.NOT_RUN else passed,
         speedups=dict(evaluation.speedups) if passed else {},
         complete=complete,
+        coverage=coverage_of(evaluation, uses_triton),
         candidate_ms=times.pop("candidate", None),
         baseline_ms=times,
         evaluation_s=evaluation.seconds,
         complaint="" if passed else evaluation.detail,
     )
+
+
+def coverage_of(evaluation: Evaluation, uses_triton: bool | None) -> float | None:
+    """T_own / T_all of a candidate that passed (PR in Dr. Kernel, arXiv 2602.05885), as profiled.
+
+    One without any kernel of its own spends nothing in them, so its 0 needs no profile. None: not
+    known, which is no 0."""
+    if evaluation.status is not EvalStatus.PASSED:
+        return None
+    if evaluation.coverage is None and uses_triton is False:
+        return 0.0
+    return evaluation.coverage
 
 
 def versions_of(evaluation: Evaluation | None, kernel_lsp: str | None = None) -> Versions:

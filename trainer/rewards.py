@@ -45,7 +45,9 @@ Reward = Callable[[JudgedTurn], Terms | None]
 
 
 def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn | None:
-    """What is known of a turn; None: nobody could judge it, which is no fault of the reply."""
+    """What is known of a turn; None: nobody could judge it, which is no fault of the reply.
+
+    Where ``parent`` is None its outcome is what the turn itself knows (``parent_outcome``)."""
     outcome = turn.outcome
     if outcome.status in (TurnStatus.NOT_RUN, TurnStatus.NONE):
         return None
@@ -58,7 +60,7 @@ def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn |
         over_eager=eager.low if eager else None,
         over_compile=compiled.low if compiled else None,
         coverage=outcome.coverage,
-        parent=_speedup(parent),
+        parent=_speedup(turn.parent_outcome if parent is None else parent.outcome),
         human=turn.human,
     )
 
@@ -68,10 +70,10 @@ def _right(outcome: TurnOutcome) -> bool:
     return outcome.status is TurnStatus.PASSED
 
 
-def _speedup(turn: ModelTurn | None) -> float | None:
-    if turn is None or not _right(turn.outcome):
+def _speedup(outcome: TurnOutcome | None) -> float | None:
+    if outcome is None or not _right(outcome):
         return None
-    eager = turn.outcome.speedups.get("eager")
+    eager = outcome.speedups.get("eager")
     return eager.mid if eager else None
 
 

@@ -33,6 +33,8 @@ class Told:
     sampled: Sampled | None
     """None: compared with others, and not learned."""
     judged: rewards.JudgedTurn | None = None
+    earlier: tuple[Sampled, ...] = ()
+    """Replies of the same turn before that one, with the same advantage."""
 
 
 def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
@@ -42,9 +44,10 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
     rows = [one.row for one in told]
     examples = tuple(
-        _example(one.row, one.sampled, advantage, one.judged)
+        _example(one.row, sampled, advantage, one.judged)
         for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
+        for sampled in (*one.earlier, one.sampled)
     )
     return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
 
@@ -69,21 +72,26 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
             ):  # the refused turn of a useless selection has no tokens
                 row = AdvantageRow(
                     agent=Agent.POLICY,
-                    task=rollout.state.task,
+                    task=rollout.group,
                     rollout=rollout.id,
                     step=turn.step,
                     reward=value,
                     final=final,
                 )
-                yield Told(row=row, sampled=rollout.sampled[turn.number], judged=judged)
+                yield Told(
+                    row=row,
+                    sampled=rollout.sampled[turn.number],
+                    judged=judged,
+                    earlier=rollout.earlier.get(turn.number, ()),
+                )
 
 
 def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
-            scheme=f"{rollout.state.task}\0{rollout.scheme}",
-            skills=frozenset({rollout.state.task, *rollout.skills}),
+            scheme=f"{rollout.group}\0{rollout.scheme}",
+            skills=frozenset({rollout.group, *rollout.skills}),
             rewards=tuple(value for _, value, _ in earned[rollout.id]),
         )
         for rollout in episodes.rollouts
@@ -124,7 +132,7 @@ def _metrics(
     episodes: Episodes, rows: Sequence[AdvantageRow], earned: Earned, terms: Counter[str]
 ) -> dict[str, float]:
     values = [[value for _, value, _ in known] for known in earned.values()]
-    tasks = {rollout.state.task for rollout in episodes.rollouts}
+    tasks = {rollout.group for rollout in episodes.rollouts}
     turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
     count = max(1, sum(map(len, values)))
     found = {

@@ -209,6 +209,7 @@ class Served:
             logprobs=tuple(told["logprobs"]["token_logprobs"]),
             allowed=None,
             version=self._version,
+            ended=told.get("finish_reason") != "length",
         )
 
     def _held(
@@ -247,7 +248,7 @@ class Served:
             "prompt": list(prompt),
             "max_tokens": tokens,
             "temperature": 0.0 if greedy else self._told.temperature,
-            "top_p": 1.0,
+            "top_p": self._told.top_p,
             "top_k": 0,
             "seed": seed % 2**31,
             "logprobs": 1,

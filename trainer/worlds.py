@@ -22,6 +22,7 @@ from typing import Any
 from kernel_lsp.agents.tools import APPLY, MOST_SELECTED, SELECT, UPDATE
 from kernel_lsp.records import Json, Message, Role, Step, ToolCall
 from trainer.generation import MOST_CHOICES, Ask
+from trainer.parents import StoredParent
 from trainer.records import TurnOutcome
 from trainer.spaces import Point, RecordedSpace
 
@@ -105,6 +106,20 @@ class TableWorld:
     def begin(self, task: str, skills: Sequence[str] | None) -> WorldState:
         point = self.spaces[task].default
         return WorldState(task=task, skills=None if skills is None else tuple(skills), point=point)
+
+    def begin_at(self, parent: StoredParent) -> WorldState | None:
+        """From a stored parent; None: the table does not hold it."""
+        space = self.spaces.get(parent.task)
+        point = space.point(parent.steps) if space is not None else None
+        if space is None or point is None or point not in space.times:
+            return None
+        return WorldState(
+            task=parent.task,
+            skills=None,
+            point=point,
+            speedup=space.speedup(point),
+            tried=((point, parent.outcome),),
+        )
 
     def policy(self, state: WorldState) -> Ask | None:
         """None: none of the chosen skills applies, so there is no call to make."""

@@ -82,11 +82,14 @@ class PolicyAgent:
         *,
         info: ModelInfo,
         order: Callable[[Sequence[str]], list[str]] = list,
+        without: Callable[[int], bool] = selection.without_skills,
     ) -> None:
         """``info``: what opening the backbone gave. ``select``: None asks the same backbone.
+        ``without``: which rollouts are given no skills.
         ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many
         sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
+        self._without = without
         self._reads = (
             info.backbone != "plan"
         )  # which needs no room, and knows when it has said everything
@@ -169,7 +172,7 @@ class PolicyAgent:
         """The same in every turn of a rollout, also after the process was killed between two of
         them."""
         rollout = context.number if context.rollout is None else context.rollout
-        if not (self._reads and task.skills) or selection.without_skills(rollout):
+        if not (self._reads and task.skills) or self._without(rollout):
             return ()
         async with self._choosing[rollout]:
             if rollout not in self._chosen:

@@ -97,6 +97,12 @@ class ProgramBench:
     def __exit__(self, *failure: Any) -> None:
         self._stack.close()
 
+    @property
+    def has_fused_optimizer(self) -> bool:
+        """Whether an optimizer of the program has a fused implementation that it does not use;
+        known after `profile`."""
+        return composing.fuse_optimizers(self._texts, self._optimizers) is not None
+
     # --- one run
 
     def _start(self, way: ProgramWay, number: int = 0, **more: Any) -> StepRun:

@@ -230,7 +230,12 @@ class SearchLoop:
                 self._notify()
 
     def _chosen(self, *, slow: bool) -> Context | None:
-        return self.strategy.choose(self.archive, self.archive.reserve(), slow=slow)
+        """Only what is chosen takes a number: models are told these, and how often nothing was to be
+        chosen depends on the clock."""
+        context = self.strategy.choose(self.archive, self.archive.upcoming, slow=slow)
+        if context is not None:
+            self.archive.reserve()
+        return context
 
     async def _asked(
         self, proposer: Proposer, context: Context, health: _Health

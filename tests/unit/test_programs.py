@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernel_lsp import files
 from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, targets, whole
@@ -263,6 +264,27 @@ def test_files_of_an_environment_within_the_workspace_are_not_its_own(tmp_path: 
     assert is_own(tmp_path / "model.py", tmp_path)
     assert not is_own(tmp_path / "env/lib/python3.12/site-packages/x/model.py", tmp_path)
     assert not is_own(Path("/usr/lib/x.py"), tmp_path)
+    script = tmp_path / "env" / "bin" / "x.py"
+    script.parent.mkdir(parents=True)
+    assert is_own(script, tmp_path), "a folder of that name is no environment yet"
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert not is_own(script, tmp_path) and is_own(tmp_path / "env" / "train.py", tmp_path)
+
+
+def test_a_link_to_an_installed_file_is_that_file(tmp_path: Path) -> None:
+    """Written through the link, the library itself would change, for every project."""
+    library = tmp_path / "env" / "site-packages" / "library.py"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    link = tmp_path / "vendored.py"
+    link.symlink_to(library)
+    assert not is_own(link, tmp_path) and files.installed_file(link) == library
+    store = tmp_path / "cache" / "library.py"
+    store.parent.mkdir()
+    library.rename(store)
+    library.symlink_to(store)
+    assert files.installed_file(library) == library, "as its package's folder has it"
+    assert files.installed_file(tmp_path / "model.py") is None
 
 
 def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:

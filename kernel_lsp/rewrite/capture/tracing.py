@@ -68,6 +68,7 @@ from kernel_lsp.rewrite.capture.recorded import (
     same_kind,
     take_apart,
 )
+from kernel_lsp.rewrite.capture.structure import Structure
 from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
 from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
@@ -223,7 +224,8 @@ def _export(
     objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
-    seen = observe_module(module, reads, own_code, called, effects.set)
+    structure = Structure(module)
+    seen = observe_module(module, reads, own_code, called, effects.set, structure)
     of_objects = observed_objects(things, asked, objects_code, effects.set_of)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -251,13 +253,15 @@ def _export(
     for source, value in asked.items():
         if value is UNKNOWN:
             raise _unreadable(program.entry, source)
-        graph.require(guard.equals(source, value), "the target reads it")
+        graph.require(guard.unchanged(source, value, str), "the target reads it")
     names = overriding.names_of(callee.function if module is None else type(module).forward)
     owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own_code.items()]
     owners += [(source.rpartition(".")[0], one) for source, one in objects_code.items()]
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
+    layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=layers)
     return graph
 
 

@@ -172,9 +172,10 @@ class Encoder(nn.Module):
             and tokens.dtype == torch.float32
             and tokens.shape == (1, 32, 64)
             and not torch.is_autocast_enabled("cuda")
+            and len(norms := self.norms) == 4
+            and len(self.layers) == 4
             and not (torch.is_grad_enabled() and (tokens.requires_grad
-                or self.norms[0].weight.requires_grad
-                or any(p.requires_grad for p in self.parameters())))
+                or norms[0].weight.requires_grad or any(p.requires_grad for p in self.parameters())))
             and not torch.compiler.is_compiling()
         ):
             return self._forward_eager(tokens)

@@ -143,9 +143,9 @@ class Policy(nn.Module):
             and state.dtype == torch.float32
             and state.shape == (1, 64)
             and not torch.is_autocast_enabled("cuda")
+            and len(layers := self.layers) == 4
             and not (torch.is_grad_enabled() and (state.requires_grad
-                or self.layers[0].weight.requires_grad
-                or any(p.requires_grad for p in self.parameters())))
+                or layers[0].weight.requires_grad or any(p.requires_grad for p in self.parameters())))
             and not torch.compiler.is_compiling()
         ):
             return self._forward_eager(state)
