@@ -216,7 +216,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
+class JudgingConfig:
     pool: str = _choice("table", "table", "local", "cluster")
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
     tasks: str | None = None
@@ -263,7 +263,7 @@ class Recipe:
     sft: Sft | None = None
     rl: Rl | None = None
     rollouts: Rollouts = Rollouts()
-    judging: Judging = Judging()
+    judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
     folder: str = "."

@@ -21,7 +21,7 @@ from trainer.config import Recipe, Rl
 from trainer.lines import LineWriter
 from trainer.parents import StoredParent
 from trainer.records import Tally
-from trainer.shown import Shown
+from trainer.shown import TaskPlans
 from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Rolled = tuple[list[Example], dict[str, float]]
 
 
-class Game(Protocol):
+class RolloutTasks(Protocol):
     training: int
     """Tasks to learn from."""
     held_out: int
@@ -59,16 +59,16 @@ class Game(Protocol):
     def close(self) -> None: ...
 
 
-def of(recipe: Recipe, tally: Tally) -> Game:
+def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
     """Raises ConfigError."""
     if recipe.world.live is not None:
         from trainer.live import LiveGame  # the product's pipeline: other games do not need it
 
         return LiveGame(recipe, tally)
-    return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
+    return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
 
 
-class TableGame:
+class TableTasks:
     """Prompts in words."""
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:
@@ -129,7 +129,7 @@ def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredP
     return known
 
 
-class TalkGame:
+class DialogTasks:
     """Talks in the compact form."""
 
     apart = False
@@ -176,9 +176,9 @@ class TalkGame:
         pass
 
 
-def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
+def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
     """(training, held out): whole families. Raises ConfigError."""
-    found: dict[str, Shown] = {}
+    found: dict[str, TaskPlans] = {}
     for pattern in recipe.world.shown:
         place = Path(recipe.folder, pattern)
         paths = sorted(place.parent.resolve().glob(place.name))

@@ -17,7 +17,7 @@ from typing import Any
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
 from kernel_lsp.agents.offers import Offers
 from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
-from kernel_lsp.agents.sizing import Room
+from kernel_lsp.agents.sizing import ExchangeLimits
 from kernel_lsp.agents.wording import harmless, line
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
@@ -41,9 +41,9 @@ from kernel_lsp.records import (
     Workshop,
 )
 
-MOST_READS = 2
+MAX_READS = 2
 """Skills that are read in one turn."""
-MOST_REPAIRS = 1
+MAX_REPAIRS = 1
 """Replies without a call that are asked for again in one turn."""
 ROOMY = 2**20
 """Tokens of context for a backbone that reads no prose."""
@@ -208,7 +208,7 @@ class PolicyAgent:
     def _cut(self, sites: list[Site]) -> list[Site]:
         """At most as many as a prompt shows: half by what they save, the others by what has
         paid."""
-        most = sizing.MOST_SITES
+        most = sizing.MAX_SITES
         if len(sites) <= most:
             return sites
         head, rest = sites[: most // 2], sites[most // 2 :]
@@ -254,7 +254,7 @@ class PolicyAgent:
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
                 prompt = _answer_reading(prompt, task, parsed.calls[0], read, room)
-            elif parsed.calls or repairs == MOST_REPAIRS or not self._reads:
+            elif parsed.calls or repairs == MAX_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
                 repairs += 1
@@ -322,14 +322,14 @@ def _steps(context: Context) -> tuple[Step, ...]:
 
 
 def _answer_reading(
-    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: Room
+    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: ExchangeLimits
 ) -> Prompt:
     """The prompt after a skill was read: its text, and no further reading when that was the
     last."""
     skill = next(one for one in task.skills if one.name == call.arguments["name"])
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
     unread = [name for name in _readable(prompt) if name not in read]
-    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MOST_READS else kept
+    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MAX_READS else kept
     said = [message.text for message in prompt.messages]
     text = prompts.reference(skill)
     if sizing.spare([*said, text], offered, room) < 0:
