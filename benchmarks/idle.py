@@ -51,7 +51,7 @@ SAMPLES, REPLY_S = 8, 2.0
 SAMPLED_EVERY_S = 0.05
 
 
-class Watch:
+class IdleWatch:
     """When judgements ran and candidates waited."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def device_name(device: str) -> str:
 
 
 @contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watched(watch: IdleWatch) -> Iterator[None]:
     """The product's own search and judge, looked at; the quick search before them is not
     counted."""
     judge, run = Tournament.judged, SearchLoop.run
@@ -131,7 +131,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def sampling(watch: Watch) -> AsyncIterator[None]:
+async def sampling(watch: IdleWatch) -> AsyncIterator[None]:
     task = asyncio.create_task(watch.sample())
     try:
         yield
@@ -139,7 +139,7 @@ async def sampling(watch: Watch) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def search(path: Path, device: str, seconds: float, watch: Watch) -> Outcome:
+async def search(path: Path, device: str, seconds: float, watch: IdleWatch) -> Outcome:
     plan = SearchPlan(
         mode=SearchMode.BEST,
         budget=SearchBudget(candidates=100_000, seconds=seconds, stagnation=100_000),
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--task", default="chains/linear_group_norm_clamp")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    watch = Watch()
+    watch = IdleWatch()
     outcome = asyncio.run(
         search(TASKS / f"{options.task}.py", options.device, options.seconds, watch)
     )

@@ -48,7 +48,7 @@ SMALL = {
 stands."""
 SAME = 0.02
 """Two measurements of one ratio differ by about this much beyond their intervals."""
-LEAST_STEPS = 4
+MIN_STEPS = 4
 WALKING = 0.75
 """Share of the time in which walks may go on; the rest is for judging again."""
 
@@ -179,7 +179,7 @@ def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
         "versions": next((one.versions for one in known.values()), None),
         "bars": {
             "experts with at least 4 accepted steps": sum(
-                r["accepted"] >= LEAST_STEPS for r in rows.values()
+                r["accepted"] >= MIN_STEPS for r in rows.values()
             ),
             "experts": len(rows),
             "effects reproduced": sum(step["reproduced"] is True for step in steps),

@@ -184,10 +184,10 @@ def _mlp(device: str) -> Callable[[], None]:
 def _transformer(device: str) -> Callable[[], None]:
     import torch
 
-    from benchmarks.recording_models import Decoder
+    from benchmarks.recording_models import SmallDecoder
 
     ids = torch.randint(0, 1000, (8, 64), device=device)
-    return _training(Decoder(vocabulary=1000, width=128, depth=4).to(device), ids)
+    return _training(SmallDecoder(vocabulary=1000, width=128, depth=4).to(device), ids)
 
 
 def _training(net: Any, given: Any) -> Callable[[], None]:

@@ -93,7 +93,7 @@ def recipe(options: argparse.Namespace, folder: str) -> Recipe:
     )
 
 
-class Plain:
+class PlainTokenizer:
     """A tokenizer as far as a trainer looks at it."""
 
     pad_token_id = 0
@@ -104,7 +104,11 @@ def ours(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> d
         told = recipe(options, folder)
         assert told.sft is not None
         run = TrainingRun(
-            recipe=told, kind="sft", model=model(options), tokenizer=Plain(), steps=len(batches)
+            recipe=told,
+            kind="sft",
+            model=model(options),
+            tokenizer=PlainTokenizer(),
+            steps=len(batches),
         )
         run.scorer.train()
 
@@ -187,7 +191,7 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
             disable_tqdm=True,
         )
 
-        class Clock(TrainerCallback):
+        class PhaseClock(TrainerCallback):
             def __init__(self) -> None:
                 self.speeds: list[float] = []
                 self.begun = 0.0
@@ -209,7 +213,7 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
                 if self.first is None and logs and "loss" in logs:
                     self.first = float(logs["loss"])
 
-        clock = Clock()
+        clock = PhaseClock()
         trainer = trl.SFTTrainer(
             model=model(options),
             args=arguments,

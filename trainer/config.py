@@ -102,6 +102,9 @@ class World:
     synthetic: int = _number(0, 0, 100_000)
     """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer
     only."""
+    live: str | None = None
+    """Folder of tasks (Model and get_inputs, from the recipe's folder) that are rolled out as the
+    product rolls them out: its prompts, tools, feedback and gate (live.py)."""
     shown: tuple[str, ...] = ()
     """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
     orders: int = _number(0, 0, 100)
@@ -213,7 +216,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
+class JudgingConfig:
     pool: str = _choice("table", "table", "local", "cluster")
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
     tasks: str | None = None
@@ -260,7 +263,7 @@ class Recipe:
     sft: Sft | None = None
     rl: Rl | None = None
     rollouts: Rollouts = Rollouts()
-    judging: Judging = Judging()
+    judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
     folder: str = "."
@@ -365,6 +368,9 @@ def _about_sampling(recipe: Recipe) -> Iterator[str]:
 
 def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
     world, pool = recipe.world, recipe.judging.pool
+    if world.live is not None:
+        yield from _about_live(recipe, rl)
+        return
     if recipe.model.words == "compact" and not world.shown:
         yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
     if pool == "table":
@@ -376,6 +382,16 @@ def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
         yield f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
     if world.synthetic:
         yield "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
+
+
+def _about_live(recipe: Recipe, rl: Rl) -> Iterator[str]:
+    world = recipe.world
+    if recipe.judging.pool != "local":
+        yield 'world.live is judged by the gate of this machine: set judging.pool to "local"'
+    if world.tables or world.synthetic or world.shown or recipe.model.words == "compact":
+        yield "world.live is a world of its own: leave out tables, synthetic, shown and compact"
+    if rl.summaries or rl.parents:
+        yield "world.live pays no summaries and starts from no parents: set rl.summaries to 0"
 
 
 _UNRECORDED = {

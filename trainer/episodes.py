@@ -53,6 +53,8 @@ class Rollout:
     turns: list[ModelTurn] = field(default_factory=list)
     sampled: dict[int, Sampled] = field(default_factory=dict)
     """By the turn's number."""
+    earlier: dict[int, tuple[Sampled, ...]] = field(default_factory=dict)
+    """Replies of the same turn before that one: what they learn is what the turn came to."""
 
 
 @dataclass(kw_only=True)

@@ -41,6 +41,11 @@ NEAR = 0.95
 def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
     """(training, held out). Raises ConfigError."""
     told = recipe.world
+    if told.live is not None:
+        raise ConfigError(
+            "world.live has no recorded best to compare with",
+            "its curves (held_out/…) are measured by trainer.rl; name world.tables for this",
+        )
     found = spaces.load(told.tables, Path(recipe.folder), tally)
     if told.synthetic:
         found += spaces.synthetic(told.synthetic, recipe.seed)

@@ -1,10 +1,10 @@
 """What reinforcement learning plays: tasks, who samples, who judges, and how good it is on
 held-out tasks.
 
-Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table
-(worlds.py, episodes.py, rows.py), and talks in the compact form over measured plans (shown.py,
-rounds.py), which is what the shipped policy speaks. Not covered: a live gate or cluster as judge,
-which takes programs, not a table."""
+Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
+prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
+form over measured plans (shown.py, rounds.py), which is what the shipped policy speaks. Tables are
+a fast test world: what they ask is never asked by the product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.config import Recipe, Rl
 from trainer.lines import LineWriter
 from trainer.parents import StoredParent
 from trainer.records import Tally
-from trainer.shown import Shown
+from trainer.shown import TaskPlans
 from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Rolled = tuple[list[Example], dict[str, float]]
 
 
-class Game(Protocol):
+class RolloutTasks(Protocol):
     training: int
     """Tasks to learn from."""
     held_out: int
@@ -59,12 +59,16 @@ class Game(Protocol):
     def close(self) -> None: ...
 
 
-def of(recipe: Recipe, tally: Tally) -> Game:
+def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
     """Raises ConfigError."""
-    return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
+    if recipe.world.live is not None:
+        from trainer.live import LiveGame  # the product's pipeline: other games do not need it
+
+        return LiveGame(recipe, tally)
+    return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
 
 
-class TableGame:
+class TableTasks:
     """Prompts in words."""
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:
@@ -125,7 +129,7 @@ def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredP
     return known
 
 
-class TalkGame:
+class DialogTasks:
     """Talks in the compact form."""
 
     apart = False
@@ -172,9 +176,9 @@ class TalkGame:
         pass
 
 
-def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
+def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
     """(training, held out): whole families. Raises ConfigError."""
-    found: dict[str, Shown] = {}
+    found: dict[str, TaskPlans] = {}
     for pattern in recipe.world.shown:
         place = Path(recipe.folder, pattern)
         paths = sorted(place.parent.resolve().glob(place.name))

@@ -57,7 +57,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     return 0
 
 
-def steps(run: TrainingRun, game: games.Game, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, game: games.RolloutTasks, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together

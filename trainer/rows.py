@@ -26,13 +26,15 @@ Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class LabeledRow:
     """One row with what was said."""
 
     row: AdvantageRow
     sampled: Sampled | None
     """None: compared with others, and not learned."""
     judged: rewards.JudgedTurn | None = None
+    earlier: tuple[Sampled, ...] = ()
+    """Replies of the same turn before that one, with the same advantage."""
 
 
 def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
@@ -42,9 +44,10 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
     rows = [one.row for one in told]
     examples = tuple(
-        _example(one.row, one.sampled, advantage, one.judged)
+        _example(one.row, sampled, advantage, one.judged)
         for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
+        for sampled in (*one.earlier, one.sampled)
     )
     return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
 
@@ -59,7 +62,7 @@ def _rewarded_turns(
             yield turn, *found
 
 
-def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _policy(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     for rollout in episodes.rollouts:
         known = earned[rollout.id]
         final = max((value for _, value, _ in known), default=None)
@@ -75,10 +78,15 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
                     reward=value,
                     final=final,
                 )
-                yield Told(row=row, sampled=rollout.sampled[turn.number], judged=judged)
+                yield LabeledRow(
+                    row=row,
+                    sampled=rollout.sampled[turn.number],
+                    judged=judged,
+                    earlier=rollout.earlier.get(turn.number, ()),
+                )
 
 
-def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _selections(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
@@ -93,15 +101,15 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
         task, _, scheme = key.partition("\0")
         selection = selections.get((task, scheme))
         row = AdvantageRow(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
-        yield Told(row=row, sampled=selection.sampled if selection else None)
+        yield LabeledRow(row=row, sampled=selection.sampled if selection else None)
 
 
-def _summaries(episodes: Episodes) -> Iterator[Told]:
+def _summaries(episodes: Episodes) -> Iterator[LabeledRow]:
     for one in episodes.summaries:
         row = AdvantageRow(
             agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward
         )
-        yield Told(row=row, sampled=one.sampled)
+        yield LabeledRow(row=row, sampled=one.sampled)
 
 
 def _example(

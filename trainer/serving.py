@@ -209,6 +209,7 @@ class Served:
             logprobs=tuple(told["logprobs"]["token_logprobs"]),
             allowed=None,
             version=self._version,
+            ended=told.get("finish_reason") != "length",
         )
 
     def _held(

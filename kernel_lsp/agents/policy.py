@@ -17,7 +17,7 @@ from typing import Any
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
 from kernel_lsp.agents.offers import Offers
 from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
-from kernel_lsp.agents.sizing import Room
+from kernel_lsp.agents.sizing import ExchangeLimits
 from kernel_lsp.agents.wording import harmless, line
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
@@ -41,9 +41,9 @@ from kernel_lsp.records import (
     Workshop,
 )
 
-MOST_READS = 2
+MAX_READS = 2
 """Skills that are read in one turn."""
-MOST_REPAIRS = 1
+MAX_REPAIRS = 1
 """Replies without a call that are asked for again in one turn."""
 ROOMY = 2**20
 """Tokens of context for a backbone that reads no prose."""
@@ -82,11 +82,14 @@ class PolicyAgent:
         *,
         info: ModelInfo,
         order: Callable[[Sequence[str]], list[str]] = list,
+        without: Callable[[int], bool] = selection.without_skills,
     ) -> None:
         """``info``: what opening the backbone gave. ``select``: None asks the same backbone.
+        ``without``: which rollouts are given no skills.
         ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many
         sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
+        self._without = without
         self._reads = (
             info.backbone != "plan"
         )  # which needs no room, and knows when it has said everything
@@ -169,7 +172,7 @@ class PolicyAgent:
         """The same in every turn of a rollout, also after the process was killed between two of
         them."""
         rollout = context.number if context.rollout is None else context.rollout
-        if not (self._reads and task.skills) or selection.without_skills(rollout):
+        if not (self._reads and task.skills) or self._without(rollout):
             return ()
         async with self._choosing[rollout]:
             if rollout not in self._chosen:
@@ -205,7 +208,7 @@ class PolicyAgent:
     def _cut(self, sites: list[Site]) -> list[Site]:
         """At most as many as a prompt shows: half by what they save, the others by what has
         paid."""
-        most = sizing.MOST_SITES
+        most = sizing.MAX_SITES
         if len(sites) <= most:
             return sites
         head, rest = sites[: most // 2], sites[most // 2 :]
@@ -251,7 +254,7 @@ class PolicyAgent:
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
                 prompt = _answer_reading(prompt, task, parsed.calls[0], read, room)
-            elif parsed.calls or repairs == MOST_REPAIRS or not self._reads:
+            elif parsed.calls or repairs == MAX_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
                 repairs += 1
@@ -319,14 +322,14 @@ def _steps(context: Context) -> tuple[Step, ...]:
 
 
 def _answer_reading(
-    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: Room
+    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: ExchangeLimits
 ) -> Prompt:
     """The prompt after a skill was read: its text, and no further reading when that was the
     last."""
     skill = next(one for one in task.skills if one.name == call.arguments["name"])
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
     unread = [name for name in _readable(prompt) if name not in read]
-    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MOST_READS else kept
+    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MAX_READS else kept
     said = [message.text for message in prompt.messages]
     text = prompts.reference(skill)
     if sizing.spare([*said, text], offered, room) < 0:

@@ -16,8 +16,8 @@ from itertools import zip_longest
 
 from kernel_lsp import parsing
 from kernel_lsp.agents import sizing, tools, wording
-from kernel_lsp.agents.sizing import PromptPart, Room
-from kernel_lsp.agents.tools import MOST_SELECTED
+from kernel_lsp.agents.sizing import ExchangeLimits, PromptPart
+from kernel_lsp.agents.tools import MAX_SELECTED
 from kernel_lsp.agents.wording import line, quote_text
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
@@ -40,7 +40,7 @@ from kernel_lsp.records import (
 
 SELECTION_TOKENS, SUMMARY_TOKENS = 2048, 2048
 """Of their replies at most, daVinci-kernel's summary; policy takes what the room has."""
-MOST_CODE = 10_000
+MAX_CODE = 10_000
 """Characters of a rewrite that is written by hand."""
 TITLES = (wording.REFERENCES, "# Attempts, newest and best first", "# Result of the last attempt")
 
@@ -49,7 +49,11 @@ Outcome = Callable[[Attempt], str]
 
 
 def selection(
-    task: SearchTask, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None
+    task: SearchTask,
+    room: ExchangeLimits,
+    *,
+    arms: Sequence[ArmStats] = (),
+    seed: int | None = None,
 ) -> Prompt:
     """Which of the task's skills (at least one) help here; at most three, fewer where the reply is
     short.
@@ -60,7 +64,7 @@ def selection(
     most = next(
         (
             n
-            for n in range(MOST_SELECTED, 1, -1)
+            for n in range(MAX_SELECTED, 1, -1)
             if sizing.is_bounded(tools.select_skills(names, n), room)
         ),
         1,
@@ -82,7 +86,7 @@ def policy(
     context: Context,
     sites: Sequence[Site],
     chosen: Sequence[str],
-    room: Room,
+    room: ExchangeLimits,
     *,
     program: str,
     start: str | None = None,
@@ -132,7 +136,7 @@ def summary(
     first: Attempt,
     best: Attempt,
     had: Sequence[str],
-    room: Room,
+    room: ExchangeLimits,
     *,
     seed: int | None = None,
 ) -> Prompt:
@@ -151,7 +155,7 @@ def summary(
         body += [f"# {title}: lower bound of the speedup {_speedup(attempt)}", *_work(attempt)]
     body += ["What can be learned from the difference?"]
     system, offered = (
-        wording.SUMMARY.format(most=tools.MOST_DRAFTED),
+        wording.SUMMARY.format(most=tools.MAX_DRAFTED),
         (tools.update_skill_library(),),
     )
     sizing.left_for([system, *body], offered, room)
@@ -365,11 +369,15 @@ def _request(context: Context) -> str:
 
 
 def _policy_tools(
-    task: SearchTask, sites: Sequence[Site], chosen: Sequence[str], program: str, room: Room
+    task: SearchTask,
+    sites: Sequence[Site],
+    chosen: Sequence[str],
+    program: str,
+    room: ExchangeLimits,
 ) -> tuple[ToolSchema, ...]:
     offered = [tools.apply_skill(sites)] if sites else []
     if sizing.may_write(program, room):
-        offered.append(tools.write_rewrite(MOST_CODE))
+        offered.append(tools.write_rewrite(MAX_CODE))
     unread = [skill.name for skill in task.skills if skill.name not in chosen]
     if unread and offered:
         offered.append(tools.read_skill(unread))

@@ -36,7 +36,7 @@ by their power of two, and beyond that verification has to show it anew."""
 OF_KERNELS = "triton-"
 """How the names of the built-in skills begin that rewrite a person's own kernel: what is learned
 of them is shown on kernels."""
-MOST_NAMED = 2
+MAX_NAMED = 2
 """Steps and operations in a name; a digest tells the rest."""
 LAZY_STEPS = {
     "compile-target": "a compiler",
@@ -233,8 +233,8 @@ def _name(
     where = [list(planned), list(unplanned)] if planned or unplanned else []
     mark = hashlib.sha256(json.dumps(told + where, default=str).encode()).hexdigest()[:6]
     words = ["tuned"] if recipe[0].planned else []
-    words += [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
-    words += [operation.replace("_", "-") for operation in operations][:MOST_NAMED]
+    words += [*dict.fromkeys(step.skill for step in recipe)][:MAX_NAMED]
+    words += [operation.replace("_", "-") for operation in operations][:MAX_NAMED]
     stem = re.sub(r"-{2,}", "-", "-".join(words))[:56].strip("-")
     return f"{stem}-{mark}"
 

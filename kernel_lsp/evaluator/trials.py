@@ -22,7 +22,7 @@ from kernel_lsp.records import EvalStatus, Progress
 Report = Callable[[Progress], None]
 Json = dict[str, Any]
 T = TypeVar("T")
-MOST_AHEAD = 2**28
+MAX_AHEAD = 2**28
 """Elements of all arguments of a workload above which the judge holds the inputs of one trial at a
 time."""
 MIN_INFORMATIVE = 2
@@ -55,7 +55,7 @@ class Trials:
 
     async def run(self, plan: list[Json], report: Report) -> None:
         """All of them. Raises Rejected at the first difference."""
-        ahead = self.opened["elements"] <= MOST_AHEAD
+        ahead = self.opened["elements"] <= MAX_AHEAD
         drawing = self._beside(self._drawn(plan[0]))
         comparing: asyncio.Task[None] | None = None
         try:

@@ -64,11 +64,6 @@ class SqliteArchive(MemoryArchive):
             database.close()
             raise _UnusableArchive("damaged", f"is damaged ({type(error).__name__})") from error
 
-    @property
-    def seed(self) -> int:
-        """Of all randomness in this search."""
-        return self._seed
-
     @staticmethod
     def open(path: Path, identity: Json, *, fresh: bool = False) -> SqliteArchive:
         """The archive in this file, begun if there is none.

@@ -55,7 +55,7 @@ class Worker:
         self.early: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Outputs of the last call, each with what the next operator would have read of it."""
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.recorder = recorder.Recorder()
+        self.recorder = recorder.LaunchRecorder()
         self.sample: tuple[Any, Any, dict[str, Any]] | None = None
         self.construct: Callable[[], Callee] | None = None
         """Load and construct the candidate once more."""

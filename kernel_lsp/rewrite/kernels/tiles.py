@@ -16,7 +16,7 @@ from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import (
     Atom,
-    Reader,
+    TermReader,
     Terms,
     add_terms,
     atom,
@@ -68,7 +68,7 @@ class MemoryTile:
         )
 
 
-class Tiles(Reader):
+class Tiles(TermReader):
     """Whole numbers of a kernel, with ranges that know along which axis of a tile they lie."""
 
     def __init__(self, kernel: Kernel) -> None:
