@@ -137,9 +137,9 @@ def row(one: Lineage, fresh: dict[str, Judgement]) -> dict[str, Any]:
     for step in one.steps:
         anew = fresh.get(f"{step.judgement.parent}-{step.judgement.child}")
         effect = anew.effect if anew else None
-        told: dict[str, Any] = {"operator": step.operator, "parameters": step.parameters}
-        told |= {"effect": _ends(step.judgement.effect), "again": _ends(effect)}
-        steps.append({**told, "reproduced": reproduced(step.judgement.effect, effect)})
+        record: dict[str, Any] = {"operator": step.operator, "parameters": step.parameters}
+        record |= {"effect": _ends(step.judgement.effect), "again": _ends(effect)}
+        steps.append({**record, "reproduced": reproduced(step.judgement.effect, effect)})
     return {
         "accepted": len(one.steps),
         "rejected": len(one.avoided),

@@ -194,9 +194,9 @@ class _ProgramOpening:
             except KernelLspError as error:
                 found.append({"reason": _one_line(error)})
         opened = [one for one in found if "operations" in one]
-        told = {"reason": _one_line(whole), "parts": found}
+        record = {"reason": _one_line(whole), "parts": found}
         proposed = next((one["proposed"] for one in opened if one.get("proposed")), None)
-        return {**told, "opened": bool(opened), "proposed": proposed}
+        return {**record, "opened": bool(opened), "proposed": proposed}
 
     async def _parts(self, prepared: PreparedJob, bench: JobBench) -> list[PreparedJob]:
         gate, settings = self.pipeline.gate(background=True), self.pipeline.settings

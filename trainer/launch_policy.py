@@ -208,16 +208,16 @@ def for_good(run: LaunchTraining) -> None:
             break
         begun = time.monotonic()
         model, *found = learn_policy(run, schedules(run)[name], learn, asked, seed)
-        told = {
+        record = {
             one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)
         }
-        run.result.setdefault("seeds", {})[str(seed)] = told
+        run.result.setdefault("seeds", {})[str(seed)] = record
         if seed == 0:
-            _pack(run, model, told["reinforced"])
+            _pack(run, model, record["reinforced"])
             names = [run.tasks[place].name for place in asked]
             replace_file(run.out / "held-out.json", json.dumps(names).encode())
         longest = time.monotonic() - begun
-        one = told["reinforced"]
+        one = record["reinforced"]
         run.note(
             f"seed {seed}: first / best {one['first_over_best']}, the rule "
             f"{one['rule_over_best']}, "

@@ -103,7 +103,7 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     models_ = {"before": before, "after": after}
-    told = {
+    record = {
         name: look_up(one, held_out, device, options.capability) for name, one in models_.items()
     }
     measured = {
@@ -111,7 +111,7 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
         "learned from": len(learn),
         "held out": len(held_out),
     }
-    return after, {**measured, **told}
+    return after, {**measured, **record}
 
 
 def _say(line: str) -> None:

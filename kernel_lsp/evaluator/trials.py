@@ -143,10 +143,10 @@ class Trials:
     ) -> Json:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        told = {key: reply.get(key) for key in TOLD}
+        record = {key: reply.get(key) for key in TOLD}
         number = trial["number"]
         verdict, _ = await ask_judge(
-            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **told
+            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **record
         )
         if "skip" not in verdict:
             self._settle(trial, "repetition" if again else "outputs", verdict, reply)
@@ -160,9 +160,9 @@ class Trials:
         )
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        told = {key: reply.get(key) for key in ("gradients", "again", "error")}
+        record = {key: reply.get(key) for key in ("gradients", "again", "error")}
         verdict, _ = await ask_judge(
-            self.judge, "gradients", self.limit_s, found, number=number, **told
+            self.judge, "gradients", self.limit_s, found, number=number, **record
         )
         self._settle(trial, "gradients", verdict, reply)
         self.gradients += verdict["compared"]

@@ -174,8 +174,10 @@ def _longer(chain: PlacedRecipe, site: Site, asked: RecipeStep) -> PlacedRecipe:
 
 def choose_parameters(asked: RecipeStep, site: Site) -> Json:
     """The recipe's parameters where the site offers them, its defaults elsewhere."""
-    told = asked.parameters
+    parameters = asked.parameters
     return {
-        name: told[name] if told.get(name) in choices and name in told else choices[0]
+        name: parameters[name]
+        if parameters.get(name) in choices and name in parameters
+        else choices[0]
         for name, choices in site.parameters.items()
     }

@@ -83,7 +83,7 @@ def page(facts: ReportFacts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
-    told = (
+    text = (
         ""
         if charts.bars({"x": 1}, {})
         else _note("Plots need matplotlib: install kernel-lsp[report].")
@@ -91,7 +91,7 @@ def page(facts: ReportFacts) -> str:
     return _PAGE.substitute(
         made=_escape(facts.made),
         version=_escape(facts.version),
-        plain=told,
+        plain=text,
         sections="\n".join(sections),
     )
 

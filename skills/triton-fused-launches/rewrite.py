@@ -158,10 +158,12 @@ def _shared_parameters(found: NeighboringLaunches) -> tuple[dict[str, str], dict
     reads = second.tensors(second.loads()) - second.tensors(second.stores())
     inherited, added = {}, {}
     for name in second.passed:
-        told = (second.told(name), _is_constexpr(second.kernel, name))
-        if told in known:
-            inherited[name] = known[told]
-        elif not (name in reads and told[0] == found.tensor) and name in _used_names(second.kernel):
+        parts = (second.told(name), _is_constexpr(second.kernel, name))
+        if parts in known:
+            inherited[name] = known[parts]
+        elif not (name in reads and parts[0] == found.tensor) and name in _used_names(
+            second.kernel
+        ):
             added[name] = places.fresh(first.kernel, name)
     return inherited, added
 

@@ -102,8 +102,8 @@ def _tensor(one: Form) -> Iterable[str]:
 
 
 def _operations(names: Sequence[str]) -> Iterable[str]:
-    told = [name for name in names if name not in SILENT]
-    return (word for name in told[:MAX_OPERATIONS] for word in _name(name))
+    entries = [name for name in names if name not in SILENT]
+    return (word for name in entries[:MAX_OPERATIONS] for word in _name(name))
 
 
 def _name(name: str) -> Iterable[str]:
