@@ -226,9 +226,9 @@ def main() -> None:
     asyncio.run(run([job for job in every if name(job) not in rows], rows, options))
     if options.out:
         save(options, rows)
-    told = summary(rows)
-    mean = f"geometric mean {told['geomean']:.2f}x (silent as 1.0)"
-    print(f"{len(rows)} kernels, {told['offered']} offered, {mean}; {len(every)} were asked for")
+    totals = summary(rows)
+    mean = f"geometric mean {totals['geomean']:.2f}x (silent as 1.0)"
+    print(f"{len(rows)} kernels, {totals['offered']} offered, {mean}; {len(every)} were asked for")
 
 
 if __name__ == "__main__":

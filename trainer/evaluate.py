@@ -204,14 +204,14 @@ def main() -> None:
 
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
     place = options.checkpoint or newest(recipe)
-    told = (
+    metrics_found = (
         _talks(recipe, place, options)
         if recipe.model.words == "compact"
         else _table(recipe, place, options)
     )
-    if told is None:
+    if metrics_found is None:
         return 0
-    text = json.dumps({"checkpoint": str(place), **told}, indent=1)
+    text = json.dumps({"checkpoint": str(place), **metrics_found}, indent=1)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")

@@ -110,7 +110,7 @@ def learn(
         run.step += rl.updates  # nothing was chosen anywhere: nothing to learn from
         return {"rows": len(examples)}
     old = _pad(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
-    kept, told = reject_rows(examples, old, rl, number)
+    kept, step_metrics = reject_rows(examples, old, rl, number)
     whole = _mask(examples) & torch.tensor(kept)[:, None]
     clips: list[float] = []
 
@@ -129,8 +129,10 @@ def learn(
         return losses.AGGREGATES[rl.aggregate](value, batch.mask, whole.to(value.device))
 
     for _ in range(rl.updates):
-        told |= run.update(examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature)
-    return told | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
+        step_metrics |= run.update(
+            examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature
+        )
+    return step_metrics | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
 
 
 def _off_policy(rl: Rl) -> bool:

@@ -201,11 +201,11 @@ def _imports(mirror: Mirror) -> list[str]:
 
 
 def _fault(
-    told: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
+    record: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
 ) -> str | None:
     """Why the steps that were seen say nothing. A program that ends by itself has as many as it
     has; of one that fails nobody knows what the next would have taken."""
-    seen = len(told["steps_ms"]) + 1
+    seen = len(record["steps_ms"]) + 1
     if status is not None and status > 0 and seen < steps:
         return f"it failed after {seen} steps{_last_line(said)}"
     return None if seen > 2 or is_check else "it ended after its first step"

@@ -216,7 +216,7 @@ class ProcessRecording:
             self._collect(wait=wait)
             elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
             entries = [
-                self.safely(site.told) for site in self._sites if site.calls
+                self.safely(site.to_record) for site in self._sites if site.calls
             ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
             spool.write(path, [one for one in entries if one], elapsed, self.notes, self.torch)
