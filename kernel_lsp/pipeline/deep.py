@@ -21,7 +21,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
-from kernel_lsp.pipeline.opened import JobBench, Opened
+from kernel_lsp.pipeline.opened import MAX_CHOICES, JobBench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -68,8 +68,6 @@ FOLDER = "searches"
 MOST_ARCHIVES = 200
 """Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a
 plan never."""
-MOST_MATCHES = 20
-"""Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
 """Nothing more is asked after these, not even what was learned."""
 _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
@@ -378,10 +376,10 @@ def kind_of(bench: JobBench) -> str:
 
 def _matches(one: Opened, task: SearchTask, arms: BanditArms) -> tuple[SkillMatch, ...]:
     """The recalled skills; where the words recall too few, what has paid for such targets."""
-    found = list(one.matches[:MOST_MATCHES])
+    found = list(one.matches[:MAX_CHOICES])
     known = {match.skill for match in found}
     others = [s.name for s in one.bench.skills.skills if _serves(s, task) and s.name not in known]
-    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MOST_MATCHES - len(found)]
+    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MAX_CHOICES - len(found)]
     return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
 
 
