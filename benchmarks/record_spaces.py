@@ -43,7 +43,7 @@ from trainer.lanes import TableRecording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
-MOST_COURSES = 12
+MAX_COURSES = 12
 """Courses of one task that are looked at."""
 ENOUGH = 20
 NAMES = (
@@ -137,7 +137,7 @@ async def _course(one: Opened) -> Course:
         ):
             return course
         count += 1
-        if count == MOST_COURSES:
+        if count == MAX_COURSES:
             break
     raise KernelLspError(f"no course with {SMALLEST} to {LARGEST} combinations")
 

@@ -96,7 +96,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> None:
-    told = {
+    record = {
         "program": program,
         "steps": steps,
         "rounds": len((*FIRST, *LATER)),
@@ -105,7 +105,7 @@ def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> N
         "summary": _summary(rows),
         "rows": rows,
     }
-    replace_file(out, (json.dumps(told, indent=1) + "\n").encode())
+    replace_file(out, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def _known(out: Path) -> list[dict[str, Any]]:

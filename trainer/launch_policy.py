@@ -36,7 +36,7 @@ from kernel_lsp.records import Json
 from trainer import config, exact, launches, models, packed, shipping, weighing
 from trainer.exact import FormLesson, Schedule
 from trainer.launch_report import OrderedPlans, comparable, policy, report
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 from trainer.sources import talk
 from trainer.spaces import split
 
@@ -62,7 +62,7 @@ TINY_SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "key_heads": 1, "head": 32,
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def values(task: Launches) -> list[float]:
+def values(task: KernelPlans) -> list[float]:
     """ln(speedup) of each plan; what fails counts as half of the slowest."""
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     worst = min([0.0, *known]) - math.log(2)
@@ -70,7 +70,7 @@ def values(task: Launches) -> list[float]:
 
 
 def questions(
-    task: Launches, sides: int, capability: str = CAPABILITY
+    task: KernelPlans, sides: int, capability: str = CAPABILITY
 ) -> Iterator[tuple[int, int, float, list[int]]]:
     """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of
     its plans."""
@@ -86,7 +86,7 @@ def questions(
 
 
 def lesson(
-    tasks: Sequence[Launches], device: str, sides: int = SIDES, capability: str = CAPABILITY
+    tasks: Sequence[KernelPlans], device: str, sides: int = SIDES, capability: str = CAPABILITY
 ) -> FormLesson:
     """All rows of these kernels; numbers of tasks are their places."""
     told, gains, targets, ruled = [], [], [], []
@@ -120,7 +120,7 @@ def lesson(
 
 @dataclass(kw_only=True)
 class LaunchTraining:
-    tasks: list[Launches]
+    tasks: list[KernelPlans]
     known: FormLesson
     name: str
     """Of the file of results."""
@@ -170,7 +170,7 @@ def schedules(run: LaunchTraining) -> dict[str, Schedule]:
     return {"tiny": TINY} if run.tiny else SCHEDULES
 
 
-def chosen_schedule(run: LaunchTraining, training: Sequence[Launches]) -> str:
+def chosen_schedule(run: LaunchTraining, training: Sequence[KernelPlans]) -> str:
     """By families inside the training ones, within a third of the time."""
     inner, other = split(training, INNER, 1)
     numbers = {task.name: place for place, task in enumerate(run.tasks)}
@@ -208,16 +208,16 @@ def for_good(run: LaunchTraining) -> None:
             break
         begun = time.monotonic()
         model, *found = learn_policy(run, schedules(run)[name], learn, asked, seed)
-        told = {
+        record = {
             one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)
         }
-        run.result.setdefault("seeds", {})[str(seed)] = told
+        run.result.setdefault("seeds", {})[str(seed)] = record
         if seed == 0:
-            _pack(run, model, told["reinforced"])
+            _pack(run, model, record["reinforced"])
             names = [run.tasks[place].name for place in asked]
             replace_file(run.out / "held-out.json", json.dumps(names).encode())
         longest = time.monotonic() - begun
-        one = told["reinforced"]
+        one = record["reinforced"]
         run.note(
             f"seed {seed}: first / best {one['first_over_best']}, the rule "
             f"{one['rule_over_best']}, "

@@ -35,7 +35,7 @@ from kernel_lsp.records import Json
 from trainer import config, exact, launch_policy, launches, models, shipping
 from trainer.exact import Schedule
 from trainer.launch_report import comparable, policy, report
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 
 HELD_OUT = 0.25
 SCHEDULE = Schedule(
@@ -44,7 +44,7 @@ SCHEDULE = Schedule(
 TINY = Schedule(form="weigh", batch=16, steps=4, rl_steps=2, tasks=3)
 
 
-def deal_tasks(tasks: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
+def deal_tasks(tasks: Sequence[KernelPlans]) -> tuple[list[KernelPlans], list[KernelPlans]]:
     """(to learn from, held out), by a hash of the name alone: the same with more sessions."""
     able = {tasks[place].name for place in comparable(tasks)}
     out = {name for name in able if _mark(name) < HELD_OUT}
@@ -68,7 +68,7 @@ def load_policy(folder: Path, device: str) -> Any:
     return models.load(recipe, ())[0].to(device)
 
 
-def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]:
+def of_one_device(tasks: Sequence[KernelPlans], name: str | None) -> list[KernelPlans]:
     """Those that the named GPU measured; None: the GPU that measured most."""
     counts = Counter(one.device_name for one in tasks)
     chosen = name or max(counts, key=lambda one: counts[one], default=None)
@@ -81,7 +81,7 @@ def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]
     return [one for one in tasks if one.device_name == chosen]
 
 
-def look_up(model: Any, tasks: Sequence[Launches], device: str, capability: str) -> Json:
+def look_up(model: Any, tasks: Sequence[KernelPlans], device: str, capability: str) -> Json:
     """Its first suggestions for these kernels, looked up."""
     known = launch_policy.lesson(tasks, device, 0, capability)
     scores = exact.scores(model, known, range(len(tasks)))
@@ -103,7 +103,7 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     models_ = {"before": before, "after": after}
-    told = {
+    record = {
         name: look_up(one, held_out, device, options.capability) for name, one in models_.items()
     }
     measured = {
@@ -111,7 +111,7 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
         "learned from": len(learn),
         "held out": len(held_out),
     }
-    return after, {**measured, **told}
+    return after, {**measured, **record}
 
 
 def _say(line: str) -> None:

@@ -235,7 +235,7 @@ class Skipped:
     """Up to five names of rows; never their text."""
 
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 
 
 class Tally:
@@ -250,7 +250,7 @@ class Tally:
     def skip(self, reason: str, example: str = "", count: int = 1) -> None:
         self._counts[reason] += count
         shown = self._examples.setdefault(reason, [])
-        if example and len(shown) < MOST_EXAMPLES:
+        if example and len(shown) < MAX_EXAMPLES:
             shown.append(example)
 
     @property

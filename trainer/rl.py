@@ -57,7 +57,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     return 0
 
 
-def steps(run: TrainingRun, game: games.Game, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, game: games.RolloutTasks, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together
@@ -145,17 +145,17 @@ def reject_rows(
     """Which rows stay, by the rules that the recipe turns on; advantages have been computed
     before."""
     keep = torch.ones(len(examples), dtype=torch.bool)
-    told: dict[str, float] = {}
+    record: dict[str, float] = {}
     if old is not None and (rl.band or rl.veto):
         sampled, mask = _pad([_known_values(one) for one in examples]), _mask(examples)
         if rl.band:
             names = [one.trajectory for one in examples]
             inside = losses.in_band(old, sampled, mask, names, 1 - rl.band, 1 + rl.band)
-            told["kept/band"] = float(inside.float().mean())
+            record["kept/band"] = float(inside.float().mean())
             keep &= inside
         if rl.veto:
             possible = losses.not_vetoed(old, sampled, mask, rl.veto)
-            told["kept/veto"] = float(possible.float().mean())
+            record["kept/veto"] = float(possible.float().mean())
             keep &= possible
     if rl.profiling:
         draws = [
@@ -165,9 +165,9 @@ def reject_rows(
         stays = losses.profile_filter(
             [e.coverage for e in examples], [e.correct for e in examples], draws
         )
-        told["kept/profiling"] = sum(stays) / len(stays)
+        record["kept/profiling"] = sum(stays) / len(stays)
         keep &= torch.tensor(stays)
-    return keep.tolist(), told
+    return keep.tolist(), record
 
 
 def _known_values(example: Example) -> list[float]:

@@ -73,16 +73,16 @@ class Served:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         dtype = torch.bfloat16 if self._told.gpus else torch.float32
-        told = {
+        record = {
             name: value.detach().cpu().to(dtype).contiguous() for name, value in weights.items()
         }
         # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as
         # it was (0.32 on the CPU: half new, half old).
-        told["lm_head.weight"] = told.get(
-            "lm_head.weight", told["model.embed_tokens.weight"]
+        record["lm_head.weight"] = record.get(
+            "lm_head.weight", record["model.embed_tokens.weight"]
         ).clone()
         drafted = self._folder / f".{WEIGHTS}"
-        save_file(told, drafted, metadata={"format": "pt"})
+        save_file(record, drafted, metadata={"format": "pt"})
         drafted.replace(self._folder / WEIGHTS)
         if self._server is None:
             config = copy.deepcopy(self._config)

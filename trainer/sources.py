@@ -104,10 +104,10 @@ def talks(path: Path, tally: Tally) -> Iterator[Example]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         tally.read += 1
         try:
-            told = json.loads(line)
-            imitable = bool(told.get("example", True))
+            data = json.loads(line)
+            imitable = bool(data.get("example", True))
             yield talk(
-                told["tokens"], told["said"], told["offered"], told.get("advantages"), best=imitable
+                data["tokens"], data["said"], data["offered"], data.get("advantages"), best=imitable
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")

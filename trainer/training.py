@@ -98,13 +98,13 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         self.accelerator = accelerator_of(self.recipe.hardware)
-        told = self.recipe.optimizer
+        settings = self.recipe.optimizer
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             trained,
-            lr=told.rate,
-            betas=(told.beta1, told.beta2),
-            weight_decay=told.decay,
+            lr=settings.rate,
+            betas=(settings.beta1, settings.beta2),
+            weight_decay=settings.decay,
             fused=self.recipe.hardware.gpus > 0,
         )
         scorer = Scorer(self.model)

@@ -62,13 +62,13 @@ class _Aside:
                 method(value)
 
         def work() -> None:
-            told: tuple[Callable[[Any], None], Any]
+            parts: tuple[Callable[[Any], None], Any]
             try:
-                told = done.set_result, call()
+                parts = done.set_result, call()
             except BaseException as error:  # whatever it was, the one who waits hears of it
-                told = done.set_exception, error
+                parts = done.set_exception, error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, *told)
+                loop.call_soon_threadsafe(settle, *parts)
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="kernel-lsp-ray")

@@ -32,7 +32,7 @@ ALONE_S = 30.0
 """How long a cluster without any station may stay so."""
 CLOSE_S = 3.0
 """For a station to end its own children; then it is killed, and they end with it."""
-MOST_DEATHS, RECENT_S = 3, 3600.0
+MAX_DEATHS, RECENT_S = 3, 3600.0
 """Of stations on one node; after more of them so recently it gets no other."""
 SAME = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
 AGAIN_S = 5.0
@@ -205,7 +205,7 @@ class Cluster:
         except library().exceptions.RayError as error:
             return self._unready(place, f"{node}: {_first_line(error)}")
         if problem := self._problem(place):
-            self._deaths[node.id] += [time.monotonic()] * MOST_DEATHS
+            self._deaths[node.id] += [time.monotonic()] * MAX_DEATHS
             self._bury(place)
             raise ClusterError(problem)
         for _ in range(self.width):
@@ -267,7 +267,7 @@ class Cluster:
     def _may_hire(self, node: ClusterNode) -> bool:
         now = time.monotonic()
         deaths = [when for when in self._deaths[node.id] if now - when < RECENT_S]
-        return not deaths or (len(deaths) < MOST_DEATHS and now - deaths[-1] > AGAIN_S)
+        return not deaths or (len(deaths) < MAX_DEATHS and now - deaths[-1] > AGAIN_S)
 
     async def _join(self, node: ClusterNode, number: int) -> None:
         try:

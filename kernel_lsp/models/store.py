@@ -31,7 +31,7 @@ NOTHING = "package"
 PACKAGED = Path(__file__).parent
 FOLDER, USED = "models", "used.json"
 SCHEMA = 1
-MOST_REMEMBERED = 20
+MAX_REMEMBERED = 20
 LIST = "`kernel-lsp models list` shows them"
 
 
@@ -182,7 +182,7 @@ class PolicyStore:
         return [RULE]
 
     def _switch(self, history: list[str]) -> None:
-        content = {"schema": SCHEMA, "history": history[-MOST_REMEMBERED:]}
+        content = {"schema": SCHEMA, "history": history[-MAX_REMEMBERED:]}
         try:
             self._mine.mkdir(parents=True, exist_ok=True)
             replace_file(self._mine / USED, json.dumps(content).encode())

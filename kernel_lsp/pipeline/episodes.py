@@ -250,8 +250,8 @@ def plan_of(turns: int) -> SearchPlan:
 
 def chosen_before(exchange: Exchange) -> Select:
     """Skills that a selection episode has chosen, for all rollouts of its scheme."""
-    told = (one["name"] for c in exchange.parsed.calls for one in c.arguments["selected_skills"])
-    names = tuple(dict.fromkeys(told))
+    entries = (one["name"] for c in exchange.parsed.calls for one in c.arguments["selected_skills"])
+    names = tuple(dict.fromkeys(entries))
 
     async def select(task: SearchTask, seed: int) -> tuple[tuple[str, ...], Exchange, Cost]:
         return names, exchange, Cost()

@@ -20,7 +20,7 @@ from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.models.store import FOLDER as MODELS
 from kernel_lsp.pipeline import parts, places, recipes, silence, turns
-from kernel_lsp.pipeline.opened import MAX_CHOICES, JobBench, Opened, open_target
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened, open_target
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.search import TargetSearch
@@ -381,7 +381,7 @@ def offered_by(one: Opened) -> Offered:
         device_name=one.bench.probe.device,
         triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
         sites=tuple(replace(s, proofs=()) for s in rank_sites(sites)[:MAX_OFFERED]),
-        skills=tuple(match.skill for match in one.matches[:MAX_CHOICES]),
+        skills=tuple(match.skill for match in one.matches[:MAX_MATCHES]),
         words=tuple(one.capture.words),
         inputs=one.capture.inputs,
         read_bytes=one.capture.read_bytes,

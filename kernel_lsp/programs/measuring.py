@@ -31,7 +31,7 @@ FIRST, LATER = range(1), range(1, 4)
 HOPELESS = 1.15
 """Times as fast as a way is the best of the first round: that way is not run again."""
 ALLOWED = 4.0
-LEAST = 2.0**-18
+MIN_RELATIVE_DIFFERENCE = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
 WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above
@@ -167,7 +167,7 @@ def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: Step
         if any(one is None for one in found):
             return Agreement(right=False, steps=(), detail="it computes tensors of other numbers")
         noise = max(found[0] or 0.0, found[1] or 0.0)
-        steps.append((found[2] or 0.0, ALLOWED * noise + LEAST))
+        steps.append((found[2] or 0.0, ALLOWED * noise + MIN_RELATIVE_DIFFERENCE))
     if not steps:
         return Agreement(right=False, steps=(), detail="nothing could be compared")
     worst = max(steps, key=lambda step: step[0] / step[1])

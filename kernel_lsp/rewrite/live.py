@@ -34,7 +34,7 @@ SEED = 0
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
-class _Reached(BaseException):
+class _PartReached(BaseException):
     """The run has come to the part. No Exception: the program may catch these."""
 
 
@@ -67,7 +67,7 @@ def values_at(
             inference=torch.is_inference_mode_enabled(),
         )
         seen.append(Live(values=values, setting=now))
-        raise _Reached
+        raise _PartReached
 
     vars(target)[method] = stop  # before the class's own, which is found later
     answers = Answers(device, setting, autocast)
@@ -76,7 +76,7 @@ def values_at(
             warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
             with autocast.watching(), answers.watching():
                 target(*args, **kwargs)
-    except _Reached:
+    except _PartReached:
         pass
     except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or [""])[0][:200]

@@ -45,7 +45,7 @@ class Outlined:
 
 def outline(text: str, entry: str, part: Part) -> Outlined:
     """Raises CaptureError with the reason why these statements cannot be moved."""
-    forward = _Forward(text, entry)
+    forward = _OutlinedForward(text, entry)
     run = [s for s in forward.body if part.first <= _first_line(s) and _last_line(s) <= part.last]
     if not run:
         raise CaptureError(f"{entry}.forward has no statement on these lines", "optimize it again")
@@ -58,7 +58,7 @@ def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
 
     Raises CaptureError when the function cannot be taken apart at all.
     """
-    forward = _Forward(text, entry)
+    forward = _OutlinedForward(text, entry)
     found: list[list[ast.stmt]] = [[]]
     for statement in forward.body:
         if forward.separates(statement) or any(
@@ -73,7 +73,7 @@ def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
 
 def statement_lines(text: str, entry: str, line: int) -> tuple[int, int] | None:
     """First and last line of ``forward``'s own statement that holds a line; None: it is in none."""
-    for statement in _Forward(text, entry).body:
+    for statement in _OutlinedForward(text, entry).body:
         if _first_line(statement) <= line <= _last_line(statement):
             return _first_line(statement), _last_line(statement)
     return None
@@ -81,11 +81,13 @@ def statement_lines(text: str, entry: str, line: int) -> tuple[int, int] | None:
 
 def readers(text: str, entry: str, part: Part, names: Collection[str]) -> list[int]:
     """Lines on which statements of a run begin that read one of these names."""
-    run = [s for s in _Forward(text, entry).body if part.first <= _first_line(s) <= part.last]
+    run = [
+        s for s in _OutlinedForward(text, entry).body if part.first <= _first_line(s) <= part.last
+    ]
     return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded_names(s, frozenset()))]
 
 
-class _Forward:
+class _OutlinedForward:
     """The ``forward`` of one class of a program."""
 
     def __init__(self, text: str, entry: str) -> None:

@@ -80,7 +80,7 @@ def survey(program: Program, workload: Workload, device: str) -> Surveyed:
     }
     for one in _kept_state(program):
         breaks.setdefault((one.place, one.line, one.code), (one, one.line))
-    trial = _Trial(program, workload, device, path, {one.code for one, _ in breaks.values()})
+    trial = _CaptureTrial(program, workload, device, path, {one.code for one, _ in breaks.values()})
     lines = {at for _, at in breaks.values() if at is not None}
     parts = trial.parts(lines)
     found = [one for one, _ in breaks.values()] + trial.breaks
@@ -97,7 +97,7 @@ def _unique(breaks: list[Break]) -> list[Break]:
     return sorted(found.values(), key=lambda one: (one.line is None, one.line or 0))
 
 
-class _Trial:
+class _CaptureTrial:
     """Captures runs of statements until those that are left are graphs."""
 
     def __init__(

@@ -519,3 +519,109 @@ def test_classes_that_the_file_does_not_name_are_compared_by_their_names() -> No
         called = called_code(member, getattr(act, member), act, Act)
         assert called is not None
         assert conditions("self.act", called, {}) == [expected]
+
+
+LAYERED = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.fc(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {body}
+        return F.relu(torch.sigmoid(x))
+
+
+def get_inputs():
+    return [torch.randn(6, 8)]
+"""
+BLOCKS = "self.blocks = nn.ModuleList([Block(8), Block(8), Block(8)])"
+LINEARS = "self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])"
+EACH = "for block in self.blocks: x = block(x)"
+SEQUENCE = "self.blocks = nn.Sequential(Block(8), nn.Tanh())"
+NAMED = "self.blocks = nn.ModuleDict({'p': Block(8), 'q': nn.Linear(8, 8)})"
+MAYBE = "x = x if self.fc is None else self.fc(x)"
+
+
+def another_linear() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Linear(8, 8)
+
+
+def append(m: torch.nn.Module) -> None:
+    m.blocks.append(another_linear())
+
+
+def drop_last(m: torch.nn.Module) -> None:
+    del m.blocks[-1]
+
+
+def rename(m: torch.nn.Module) -> None:
+    m.blocks.pop("q")
+    m.blocks.update({"r": another_linear()})
+
+
+def hook_blocks(m: torch.nn.Module) -> None:
+    m.blocks.register_forward_hook(lambda _m, _i, result: result * 2)
+
+
+@pytest.mark.parametrize(
+    "init, body, change",
+    [
+        (BLOCKS, EACH, append),
+        (BLOCKS, EACH, drop_last),
+        (LINEARS, EACH, append),
+        (LINEARS, EACH, drop_last),
+        (SEQUENCE, "x = self.blocks(x)", append),
+        (SEQUENCE, "x = self.blocks(x)", drop_last),
+        (SEQUENCE, "x = self.blocks(x)", hook_blocks),
+        ("self.blocks = nn.ModuleList([])", "x = x if len(self.blocks) else x * 2", append),
+        (BLOCKS, "for block in self.blocks[:2]: x = block(x)\n        x = x * len(self.blocks)",
+         append),
+        (NAMED, "for block in self.blocks.values(): x = block(x)", rename),
+        (NAMED, "for key in self.blocks: x = self.blocks[key](x)",
+         lambda m: m.blocks.update({"r": another_linear()})),
+        ("self.blocks = nn.ParameterList([torch.ones(8) * 2])", "for p in self.blocks: x = x * p",
+         lambda m: m.blocks.append(torch.ones(8) * 5)),
+        ("self.blocks = nn.ParameterDict({'a': torch.ones(8) * 2})",
+         "for p in self.blocks.values(): x = x * p",
+         lambda m: m.blocks.update({"b": torch.ones(8) * 5})),
+        ("self.fc = nn.Linear(8, 8)", "for layer in self.children(): x = layer(x)",
+         lambda m: m.add_module("z", another_linear())),
+        ("self.fc = nn.Linear(8, 8)", MAYBE, lambda m: setattr(m, "fc", None)),
+        ("self.fc = Block(8)", MAYBE, lambda m: setattr(m, "fc", None)),
+        ("self.fc = None", MAYBE, lambda m: (delattr(m, "fc"), setattr(m, "fc", another_linear()))),
+        ("self.fc = nn.Linear(8, 8)", "x = self.fc(x) if isinstance(self.fc, nn.Linear) else x",
+         lambda m: setattr(m, "fc", torch.nn.Tanh())),
+        ("self.register_buffer('s', torch.ones(8) * 2)", "x = x if self.s is None else x * self.s",
+         lambda m: setattr(m, "s", None)),
+        ("self.fc = nn.Linear(8, 8)", "x = self.fc(x) * self.fc.in_features",
+         lambda m: setattr(m.fc, "in_features", 3)),
+    ],
+)  # fmt: skip
+def test_another_instance_may_have_other_layers(init: str, body: str, change) -> None:
+    before, after = pair(LAYERED.format(init=init, body=body), "value-range-collapse")
+    agree(before, after, X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
+def test_the_layers_are_asked_for_where_torch_compile_follows() -> None:
+    before, after = pair(LAYERED.format(init=BLOCKS, body=EACH), "value-range-collapse")
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(append, before, after)
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)

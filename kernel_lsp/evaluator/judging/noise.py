@@ -7,7 +7,7 @@ what it draws.
 
 Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices.
 Kernels that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make
-:class:`Untold`: such a program has no oracle."""
+:class:`UnmatchedNoise`: such a program has no oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Draw = tuple[str, torch.Tensor]
 """The operation and what it drew: of a dropout its mask, of all others their result."""
 
 
-class Untold(Exception):
+class UnmatchedNoise(Exception):
     """Numbers were drawn that cannot be told to another call, or the other call asks for others."""
 
 
@@ -49,11 +49,11 @@ class NoiseRecording(TorchDispatchMode):
         if name in TOLD:
             self.draws.append((name, _draw_again(name, result).detach().clone()))
         elif relations.generators(self.place) != before:
-            raise Untold(f"{name} draws within")
+            raise UnmatchedNoise(f"{name} draws within")
         return result
 
 
-class Telling(TorchDispatchMode):
+class NoiseReplay(TorchDispatchMode):
     """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises
     Untold."""
 
@@ -69,12 +69,12 @@ class Telling(TorchDispatchMode):
             return result
         asked, noise = self._left.pop() if self._left else ("nothing", result)
         if asked != name or noise.shape != _draw_again(name, result).shape:
-            raise Untold(f"{name} is asked for where {asked} was drawn")
+            raise UnmatchedNoise(f"{name} is asked for where {asked} was drawn")
         return _drop_with_mask(args, noise) if name == DROPOUT else result.copy_(noise)
 
     def end(self) -> None:
         if self._left:
-            raise Untold(f"{len(self._left)} draws were not asked for again")
+            raise UnmatchedNoise(f"{len(self._left)} draws were not asked for again")
 
 
 def _name(func: Any) -> str:

@@ -20,10 +20,18 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.capture.overriding import CalledCode, called_code
+from kernel_lsp.rewrite.capture.structure import (
+    ENUMERATING,
+    Structure,
+    is_forward,
+    is_library,
+    is_own_code,
+    reader,
+)
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 """Longest container that a guard compares on each call: about a microsecond."""
 UNKNOWN = object()
 """Stands for a value that was read and that no guard could compare."""
@@ -65,9 +73,10 @@ def observe_module(
     code: dict[str, CalledCode],
     called: list[tuple[str, bool]],
     wrote: Callable[[str], None],
+    structure: Structure,
 ) -> Iterator[None]:
     """Record the attributes that user-defined modules read and set, the code of their own that they
-    call, and how layers of torch are called."""
+    call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
     note = _Recorder(reads, code, classes, wrote).note
@@ -78,7 +87,7 @@ def observe_module(
             )
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note, wrote)
+            part.__class__ = _recording(type(part), path, note, wrote, structure)
     try:
         yield
     finally:
@@ -112,11 +121,6 @@ def observed_objects(
             thing.__class__ = kind
 
 
-def is_library(module: torch.nn.Module) -> bool:
-    """A layer of torch itself: its code does not change under the user's hands."""
-    return type(module).__module__.startswith("torch.nn.modules")
-
-
 def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
     """A call is simple when one tensor goes in and one comes out: an LSTM of whose results one is
     used, or a pool that returns its indices too, is not."""
@@ -129,10 +133,14 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 
 
 def _recording(
-    kind: type, path: str, note: Callable[[str, Any, Any, type], None], wrote: Callable[[str], None]
+    kind: type,
+    path: str,
+    note: Callable[[str, Any, Any, type], None],
+    wrote: Callable[[str], None],
+    structure: Structure | None = None,
 ) -> type:
     """A subclass that looks like ``kind`` and reports each attribute read, note(path, value,
-    owner, kind), and each one set, wrote(path)."""
+    owner, kind), and each one set, wrote(path); a module's layers and tensors to ``structure``."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
@@ -145,6 +153,8 @@ def _recording(
         is_layer_call = name == "forward" and path
         if is_own or is_layer_call:
             note(prefix + name, value, self, kind)
+        elif name in ENUMERATING and structure is not None and is_own_code(reader(1)):
+            structure.enumerate(path, name)
         return value
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
@@ -160,6 +170,8 @@ def _recording(
             value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
             if value is None:  # a parameter or layer registered as None may be set later
                 note(prefix + name, value, self, kind)
+            elif structure is not None and is_forward(reader(1)):
+                structure.meet(prefix + name)
             return value
 
         members["__getattr__"] = __getattr__
@@ -240,7 +252,7 @@ def _vars_of(thing: Any) -> dict[str, Any]:
 def _items(value: Any) -> Items | None:
     """The places of a container of Python's own whose keys can be written down; None for others."""
     kind = type(value)
-    if kind not in (list, tuple, dict) or len(value) > MOST_ITEMS:
+    if kind not in (list, tuple, dict) or len(value) > MAX_ITEMS:
         return None
     if kind is not dict:
         return Items(kind, tuple(range(len(value))))
@@ -250,7 +262,7 @@ def _items(value: Any) -> Items | None:
 
 def _array_content(value: Any) -> ArrayContent | None:
     kind = type(value)
-    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.size > MOST_ITEMS:
+    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.size > MAX_ITEMS:
         return None
     return (
         ArrayContent(str(value.dtype), value.tolist())
@@ -272,11 +284,9 @@ def _is_followed(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return len(value) <= MOST_ITEMS and all(
-            _is_plain(x) for pair in value.items() for x in pair
-        )
+        return len(value) <= MAX_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
     if isinstance(value, (tuple, list)):
-        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
+        return len(value) <= MAX_ITEMS and all(_is_plain(item) for item in value)
     return type(value) in PLAIN or isinstance(value, float)
 
 

@@ -50,12 +50,12 @@ def conditions(source: str, called: CalledCode, names: Mapping[str, Any]) -> lis
     """Expressions, all true while an object runs the same code. ``source``: the expression of the
     object; ``names``: what the names of the target's file stand for. torch.compile follows them
     under ``fullgraph=True``."""
-    same_class = _same_class(source, called.kind, names)
+    of_same_class = same_class(source, called.kind, names)
     if isinstance(called.definition, property):
-        return [same_class]
+        return [of_same_class]
     if called.member == "forward" and issubclass(called.kind, torch.nn.Module):
         hooks = f"not ({source}._forward_hooks or {source}._forward_pre_hooks)"
-        return [same_class, _same_member(source, called, names), hooks]
+        return [of_same_class, _same_member(source, called, names), hooks]
     return [_same_member(source, called, names)]
 
 
@@ -64,7 +64,7 @@ def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> s
     if holder is None:
         name = getattr(getattr(called.holder, called.member), "__qualname__", None)
         if name is None:  # an object that can be called: only its class names it
-            return _same_class(source, called.kind, names)
+            return same_class(source, called.kind, names)
         return f'getattr({found}, "__qualname__", None) == {name!r}'
     if called.bound:
         return f'getattr({found}, "__func__", None) is {holder}.{called.member}'
@@ -73,7 +73,10 @@ def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> s
     return f"{found} is {holder}.{called.member}"
 
 
-def _same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:
+def same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:
+    """A condition: the object at ``source`` is of this class and of none that inherits from it."""
+    if getattr(torch.nn, kind.__name__, None) is kind:
+        return f"type({source}) is torch.nn.{kind.__name__}"
     known = _expression(kind, names)
     if known is not None:
         return f"type({source}) is {known}"

@@ -68,6 +68,7 @@ from kernel_lsp.rewrite.capture.recorded import (
     same_kind,
     take_apart,
 )
+from kernel_lsp.rewrite.capture.structure import Structure
 from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
 from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
@@ -223,7 +224,8 @@ def _export(
     objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
-    seen = observe_module(module, reads, own_code, called, effects.set)
+    structure = Structure(module)
+    seen = observe_module(module, reads, own_code, called, effects.set, structure)
     of_objects = observed_objects(things, asked, objects_code, effects.set_of)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -258,6 +260,8 @@ def _export(
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
+    layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=layers)
     return graph
 
 

@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.kernels.source import Function, find_calls, only_value
 
 LONGEST = 4000
 """Characters of an address with all names put in; beyond it is not compared."""
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Put in for one address."""
 
 
@@ -101,7 +101,7 @@ class _ExpandedNames(ast.NodeTransformer):
             return node
         value = only_value(self.side.kernel, node.id)
         self.depth += 1
-        if value is None or self.depth > MOST_NAMES:
+        if value is None or self.depth > MAX_NAMES:
             return ast.Name("?", ast.Load())
         made: ast.AST = self.visit(copy.deepcopy(value))
         return made

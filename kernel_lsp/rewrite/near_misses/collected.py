@@ -20,11 +20,11 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
 from kernel_lsp.rewrite.codegen.scan.fuse import SCANS
 from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.near_misses import MOST, describe_unproved, roof
+from kernel_lsp.rewrite.near_misses import MAX_REASONS, describe_unproved, roof
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for
 from kernel_lsp.rewrite.printing.naming import frame_of
 
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 LOUD = 0.1
 """Share of the time from which an operation that no skill speaks of is named."""
 KNOWN = frozenset([
@@ -149,9 +149,9 @@ class _ReportedMisses:
         )
 
     def loudest(self) -> tuple[NearMiss, ...]:
-        least = {True: LEAST_SHARE, False: LOUD}
+        least = {True: MIN_SHARE, False: LOUD}
         loud = [miss for miss in self.misses.values() if miss.share >= least[bool(miss.skill)]]
-        return tuple(sorted(loud, key=lambda miss: -miss.share)[:MOST])
+        return tuple(sorted(loud, key=lambda miss: -miss.share)[:MAX_REASONS])
 
 
 def place_of(graph: Graph, node: fx.Node) -> tuple[int | None, str]:

@@ -19,6 +19,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.capture.observing import ArrayContent, Items, SameObject, module_path
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
+from kernel_lsp.rewrite.printing import repeated
 
 aten = torch.ops.aten
 
@@ -45,7 +46,7 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes
     that the new forward does not print as the person wrote them."""
     found = [*_containers(graph), *_inputs(graph, generic_batch)]
-    found += [*_autocast(graph), *_attributes(graph)]
+    found += [*_autocast(graph), *graph.origin.structure, *_attributes(graph)]
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
     found += _weights(graph, replaced)
     found += list(graph.requirements)
@@ -53,7 +54,15 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
         found += [condition for condition in [no_gradients(graph)] if condition]
     if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
-    return list(dict.fromkeys(found))
+    return repeated.fold(list(dict.fromkeys(found)), _size_of(graph.origin.module))
+
+
+def _size_of(module: torch.nn.Module | None) -> Callable[[str], int | None]:
+    """How many layers a list has, by the source that names it."""
+    lists = (torch.nn.ModuleList, torch.nn.Sequential)
+    parts = module.named_modules(remove_duplicate=False) if module is not None else ()
+    sizes = {self_path(path): len(part) for path, part in parts if isinstance(part, lists)}
+    return sizes.get
 
 
 def _autocast(graph: Graph) -> list[str]:

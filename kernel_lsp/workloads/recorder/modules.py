@@ -78,7 +78,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: call(self_, *args, **kwargs),
             )
 
@@ -163,7 +163,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: forward(self_, *args, **kwargs),
             )
 
@@ -242,7 +242,7 @@ class _Modules:
         return known[0] if len(known) == 1 else None
 
 
-class _ModuleCall(Look):
+class _ObservedCall(Look):
     """One call of one module."""
 
     def __init__(

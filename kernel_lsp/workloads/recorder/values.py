@@ -2,15 +2,15 @@
 kept.
 
 On a GPU it is computed there and fetched when it has arrived, so that the program never waits. At
-most `MOST` elements are read, evenly spread over the tensor: a range is what was seen, not a
-bound."""
+most `MAX_INSPECTED_ELEMENTS` elements are read, evenly spread over the tensor: a range is what was
+seen, not a bound."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-MOST = 1 << 18
+MAX_INSPECTED_ELEMENTS = 1 << 18
 
 
 def in_transform(torch: Any) -> bool:
@@ -88,11 +88,15 @@ class ArgumentValues:
 def _reduce_tensor(tensor: Any, torch: Any) -> tuple[Any, int]:
     """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how
     many."""
-    while tensor.numel() > MOST:
+    while tensor.numel() > MAX_INSPECTED_ELEMENTS:
         dim = max(range(tensor.dim()), key=tensor.size)
         tensor = tensor[
             (slice(None),) * dim
-            + (slice(None, None, min(tensor.size(dim), -(-tensor.numel() // MOST))),)
+            + (
+                slice(
+                    None, None, min(tensor.size(dim), -(-tensor.numel() // MAX_INSPECTED_ELEMENTS))
+                ),
+            )
         ]
     values = tensor.to(torch.float64) if tensor.device.type != "mps" else tensor.to(torch.float32)
     finite = values.isfinite()
