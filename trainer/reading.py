@@ -138,7 +138,9 @@ def last(events: Iterable[str]) -> Human | None:
                 found is not Human.KEPT
             ):  # a rewrite that stands is not refused by a later no
                 found = Human.DISMISSED
-            case "modified" | "deleted" if found is Human.KEPT:
+            case "modified" if found in (Human.ACCEPTED, Human.KEPT):
+                found = Human.CHANGED
+            case "deleted" if found in (Human.KEPT, Human.CHANGED):
                 found = Human.ACCEPTED
     return found
 
