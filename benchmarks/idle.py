@@ -185,7 +185,7 @@ def main() -> None:
     )
     found = outcome.search
     assert found is not None
-    told = {
+    record = {
         "task": options.task,
         "idle_while_waiting": watch.idle(waiting=True),
         "idle": watch.idle(waiting=False),
@@ -196,14 +196,14 @@ def main() -> None:
         "reply_s": REPLY_S,
         "notes": list(found.notes),
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(record, indent=1))
     if options.out:
         about = {
             "schema_version": 1,
             "date": time.strftime("%Y-%m-%d"),
             "device": device_name(options.device),
         }
-        replace_file(options.out, (json.dumps({**about, **told}, indent=1) + "\n").encode())
+        replace_file(options.out, (json.dumps({**about, **record}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -153,11 +153,11 @@ class _ProgramOpening:
     async def open_all(self, ranked: Sequence[ProgramTarget]) -> None:
         for one in ranked:
             begun = time.time()
-            told = await self._open(one)
-            told["seconds"] = round(time.time() - begun, 1)
+            answer = await self._open(one)
+            answer["seconds"] = round(time.time() - begun, 1)
             for key, names in self._names.items():
-                names += [one.name] if told.get(key) else []
-            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **told}
+                names += [one.name] if answer.get(key) else []
+            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **answer}
             self.found.append(row)
 
     async def _open(self, one: ProgramTarget) -> dict[str, Any]:
@@ -194,9 +194,9 @@ class _ProgramOpening:
             except KernelLspError as error:
                 found.append({"reason": _one_line(error)})
         opened = [one for one in found if "operations" in one]
-        told = {"reason": _one_line(whole), "parts": found}
+        record = {"reason": _one_line(whole), "parts": found}
         proposed = next((one["proposed"] for one in opened if one.get("proposed")), None)
-        return {**told, "opened": bool(opened), "proposed": proposed}
+        return {**record, "opened": bool(opened), "proposed": proposed}
 
     async def _parts(self, prepared: PreparedJob, bench: JobBench) -> list[PreparedJob]:
         gate, settings = self.pipeline.gate(background=True), self.pipeline.settings

@@ -185,8 +185,8 @@ def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[
                     example.write_text(text.replace(SIZES, sizes))
                     one = run(checkout, example, Path(home))
                     found.setdefault(f"{label}, {kind}", []).append(one)
-                    told = f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}"
-                    print(told, file=sys.stderr)
+                    line = f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}"
+                    print(line, file=sys.stderr)
         yield found
 
 

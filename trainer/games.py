@@ -116,12 +116,12 @@ class TableTasks:
 def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredParent]:
     """Those of the recipe that the world holds. Raises ConfigError when it names some, and none
     is."""
-    told = recipe.rl.parents if recipe.rl is not None else ()
-    found = parents.read(told, Path(recipe.folder), tally)
+    settings = recipe.rl.parents if recipe.rl is not None else ()
+    found = parents.read(settings, Path(recipe.folder), tally)
     known = [one for one in found if world.begin_at(one) is not None]
     if len(known) < len(found):
         tally.skip("a stored parent of no task to train on", count=len(found) - len(known))
-    if told and not known:
+    if settings and not known:
         raise ConfigError(
             f"rl.parents: none of {len(found)} parents is of a task to train on",
             "make them of searches of these tasks",
@@ -143,10 +143,10 @@ class DialogTasks:
         return []
 
     def begin(self, run: TrainingRun) -> None:
-        told = self._recipe.rollouts
+        settings = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
         self._writer = LineWriter(
-            run.model, run.pad, temperature=told.temperature, batch=told.batch
+            run.model, run.pad, temperature=settings.temperature, batch=settings.batch
         )
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:

@@ -42,8 +42,8 @@ class Case:
 
     @property
     def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.request, self.program])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = wire.dumps([self.task, self.steps, self.request, self.program])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class DeviceJudge:

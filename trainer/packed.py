@@ -90,7 +90,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
         list[tuple[int, int, int, int]](),
     )
     starts, choices, lists = [0], [0], dict[tuple[int, ...], int]()
-    for example, *told in made:
+    for example, *facts in made:
         assert example.allowed is not None
         tokens += example.prompt + example.reply
         places += [place + len(example.prompt) for place in example.counted]
@@ -98,7 +98,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
         among += [lists.setdefault(one, len(lists)) for one in offered]
         starts.append(len(tokens))
         choices.append(len(places))
-        about.append((told[0], told[1], told[2], told[3]))
+        about.append((facts[0], facts[1], facts[2], facts[3]))
     padded = np.full((len(lists), max(map(len, lists), default=0)), -1, dtype=np.int16)
     for one, number in lists.items():
         padded[number, : len(one)] = one

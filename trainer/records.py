@@ -64,6 +64,8 @@ class Human(StrEnum):
     ACCEPTED = "accepted"
     KEPT = "kept"
     """Saved, or committed: still there later."""
+    CHANGED = "changed"
+    """Accepted, and then made into something else: what became of it is the better answer."""
     REVERTED = "reverted"
     DISMISSED = "dismissed"
 
@@ -141,6 +143,8 @@ class ModelTurn:
     """Of this turn's candidate; None: it was never offered, or nothing is known."""
     candidate: str | None = None
     """Content hash of the rewritten program."""
+    changes: int | None = None
+    """Number of the turn whose accepted rewrite a person made into this; nobody has judged it."""
     skills: tuple[str, ...] = ()
     """In its prompt, as text; empty: none (the null arm), or unknown."""
     model: str | None = None

@@ -58,9 +58,9 @@ def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> l
         Rolled(
             id=f"{task.name}/{scheme}/{number}",
             scheme=scheme,
-            line=Line(task, told.copy(), rl.turns),
+            line=Line(task, dialog.copy(), rl.turns),
         )
-        for task, scheme, told in begun
+        for task, scheme, dialog in begun
         for number in range(rl.rollouts)
     ]
     writer.write([one.line for one in found], seed_of(seed, "policy"))

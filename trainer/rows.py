@@ -41,11 +41,11 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples, all agents together."""
     terms: Counter[str] = Counter()
     earned = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
-    told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
-    rows = [one.row for one in told]
+    entries = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
+    rows = [one.row for one in entries]
     examples = tuple(
         _example(one.row, sampled, advantage, one.judged)
-        for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
+        for one, advantage in zip(entries, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
         for sampled in (*one.earlier, one.sampled)
     )

@@ -189,9 +189,9 @@ class TableWorld:
         call = read_call(reply)
         drafts = []
         for skill in call.arguments["new_skills"]:
-            told = json.loads(skill["content"])
+            data = json.loads(skill["content"])
             drafts.append(
-                Advice(skill=told["skill"], parameter=told["parameter"], value=told["value"])
+                Advice(skill=data["skill"], parameter=data["parameter"], value=data["value"])
             )
         return call, tuple(drafts)
 
@@ -254,8 +254,8 @@ def update_call(advice: Sequence[Advice]) -> str:
 
 
 def read_call(reply: str) -> ToolCall:
-    told = json.loads(reply)
-    return ToolCall(name=told["name"], arguments=told["arguments"])
+    data = json.loads(reply)
+    return ToolCall(name=data["name"], arguments=data["arguments"])
 
 
 def _call(name: str, arguments: Json) -> str:

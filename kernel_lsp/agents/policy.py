@@ -233,14 +233,14 @@ class PolicyAgent:
         enough."""
         room, program = self._room, self._workshop.marked(None)
         parent = context.parent.candidate if context.parent else None
-        told: dict[str, Any] = {"program": program, "outcome": feedback.line}
+        record: dict[str, Any] = {"program": program, "outcome": feedback.line}
         if parent is not None:
             try:
                 start = self._workshop.marked(parent)
-                return prompts.policy(task, context, sites, given, room, start=start, **told)
+                return prompts.policy(task, context, sites, given, room, start=start, **record)
             except BackboneError:
                 pass
-        return prompts.policy(task, context, sites, given, room, **told)
+        return prompts.policy(task, context, sites, given, room, **record)
 
     async def _asked(
         self, task: SearchTask, prompt: Prompt, turn: _Turn
@@ -296,11 +296,11 @@ class PolicyAgent:
         for skill in sorted(skills):
             self._failures[skill] += 1
             if self._failures[skill] == LOST_AFTER:
-                told = (
+                text = (
                     f"skill {skill} failed {LOST_AFTER} times in a row and was left out of "
                     f"this search"
                 )
-                self.notes.append(f"{told}: {error}")
+                self.notes.append(f"{text}: {error}")
 
 
 def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step, ...]:
@@ -308,9 +308,11 @@ def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step
     end."""
     steps = {(step.skill, step.site): step for step in before}
     for call in calls:
-        told = call.arguments
-        steps[told["skill"], told["site"]] = Step(
-            skill=told["skill"], site=told["site"], parameters=dict(told["parameters"])
+        arguments = call.arguments
+        steps[arguments["skill"], arguments["site"]] = Step(
+            skill=arguments["skill"],
+            site=arguments["site"],
+            parameters=dict(arguments["parameters"]),
         )
     return tuple(steps.values())
 
@@ -347,9 +349,9 @@ def _readable(prompt: Prompt) -> list[str]:
 def _repair(prompt: Prompt, reply: Reply, parsed: Parsed) -> Prompt:
     problems = "\n".join(f"- {line(str(problem))}" for problem in parsed.problems)
     wanted = f"Answer again, with one call of: {tools.names(prompt.tools)}."
-    told = f"That reply cannot be used:\n{problems}\n{wanted}"
+    text = f"That reply cannot be used:\n{problems}\n{wanted}"
     shown = harmless(reply.text[:SHOWN_REPLY]) or "(nothing)"
-    said = (Message(role=Role.ASSISTANT, text=shown), Message(role=Role.USER, text=told))
+    said = (Message(role=Role.ASSISTANT, text=shown), Message(role=Role.USER, text=text))
     return replace(prompt, messages=(*prompt.messages, *said))
 
 

@@ -77,9 +77,9 @@ def helps_no_more(found: UsageStats) -> str | None:
     high = mean + t95(found.pairs - 1) * math.sqrt(variance / found.pairs)
     if high > 0:
         return None
-    told = f"{math.exp(mean):.3f}x of the best without it, at most {math.exp(high):.3f}x"
+    text = f"{math.exp(mean):.3f}x of the best without it, at most {math.exp(high):.3f}x"
     where = f"stopped helping on {found.hardware}"
-    return f"{where}: the offer in {found.wins} of {found.uses} jobs, {told} over {found.pairs}"
+    return f"{where}: the offer in {found.wins} of {found.uses} jobs, {text} over {found.pairs}"
 
 
 def skill_of(proposal: Proposal) -> str | None:

@@ -186,8 +186,8 @@ def draft(one: LineageSkill) -> SkillDraft:
 def _content(one: LineageSkill, about: catalog.Simplification) -> str:
     effect = "was not measured"
     if one.effect is not None:
-        told = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"
-        effect = f"made one kernel {told} as fast on {one.device_name or one.hardware}"
+        line = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"
+        effect = f"made one kernel {line} as fast on {one.device_name or one.hardware}"
     facts = [f"{proof.claim}: {proof.because}" for proof in one.proofs]
     failed = [
         f"{step.summary} {step.parameters or ''}".rstrip() + f": {step.reason}"

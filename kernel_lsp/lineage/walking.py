@@ -122,8 +122,8 @@ class LineageWalk:
 
     async def _accepted(self, state: LineageState, site: Site, candidate: Candidate) -> bool:
         step = candidate.steps[-1]
-        told = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
-        self.report(Progress(phase="lineage", message=told))
+        text = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
+        self.report(Progress(phase="lineage", message=text))
         found = await self.judged(state, _state(state, candidate))
         accepted, reason = decide(found, measured=self.on.measured)
         made = LineageStep(
@@ -192,7 +192,7 @@ class LineageWalk:
     def lineage(self) -> Lineage:
         """What is known so far."""
         prepared, probe = self.on.prepared, self.on.one.bench.probe
-        told = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
+        record = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
         names = [s.judgement.device_name for s in (*self.steps, *self.avoided.values())]
         expert = LineageState(program=prepared.program)
         return Lineage(
@@ -204,7 +204,7 @@ class LineageWalk:
             device_name=next((name for name in names if name), None),
             measured=self.on.measured,
             finished=False,
-            versions={name: str(version) for name, version in told.items() if version},
+            versions={name: str(version) for name, version in record.items() if version},
             created=now(),
             expert=expert.id,
             text=expert.program.source,

@@ -196,7 +196,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
         changed = [
             name for name, digest in manifest.files.items() if sha256(folder / name) != digest
         ]
-        told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         shape.read(folder)
     except (OSError, ValueError) as error:  # shape.Unfit is a ValueError
         raise ModelError(
@@ -206,7 +206,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
         raise ModelError(
             f"{manifest.id}: {', '.join(changed)} changed since it was made", "fetch it again"
         )
-    if not tokenizer.belongs(told):
+    if not tokenizer.belongs(data):
         raise ModelError(
             f"{manifest.id} has another tokenizer than this version's vocabulary", RETRAIN
         )

@@ -21,7 +21,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
-from kernel_lsp.pipeline.opened import JobBench, Opened
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -68,8 +68,6 @@ FOLDER = "searches"
 MAX_ARCHIVES = 200
 """Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a
 plan never."""
-MAX_MATCHES = 20
-"""Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
 """Nothing more is asked after these, not even what was learned."""
 _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {

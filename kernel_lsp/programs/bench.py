@@ -181,7 +181,9 @@ class ProgramBench:
         plain = [way for way in COMPILED if not way.regional or self.clock.region]
         ways[1:1] = plain[:1]
         ways += plain[1:]
-        measuring.measure(self.measured, ways, self._start, self._say, FIRST, told=self._tell_gain)
+        measuring.measure(
+            self.measured, ways, self._start, self._say, FIRST, after_round=self._tell_gain
+        )
 
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there

@@ -133,7 +133,7 @@ def measure(
     start: Callable[[ProgramWay, int], StepRun],
     report: Callable[[str], None],
     rounds: Iterable[int],
-    told: Callable[[], None] = lambda: None,
+    after_round: Callable[[], None] = lambda: None,
 ) -> None:
     """Add runs of these ways. ``start``: runs the program once in one way, and
     is told the round. ``told``: is called after each."""
@@ -142,7 +142,7 @@ def measure(
         for way in hopeful if number % 2 == 0 else reversed(hopeful):
             report(f"timing the step, round {number + 1}: {way.name}")
             measured.runs.setdefault(way, {})[number] = start(way, number)
-            told()
+            after_round()
 
 
 # --- what it computes -----------------------------------------------------------------------------

@@ -127,8 +127,8 @@ def _seconds(way: Table) -> float | None:
 
 def _number_way(entry: Table, way: Table, elapsed_s: float) -> Table:
     seconds = _seconds(way)
-    told = {name: value for name, value in entry.items() if name not in NUMBERS}
-    return told | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
+    record = {name: value for name, value in entry.items() if name not in NUMBERS}
+    return record | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
 
 
 def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) -> Table:
@@ -149,12 +149,12 @@ def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) ->
 
 
 def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
-    told: Table = {"calls": shown}
+    record: Table = {"calls": shown}
     if seconds is not None and calls:
-        told["mean_us"] = _round_digits(1e6 * seconds / calls)
+        record["mean_us"] = _round_digits(1e6 * seconds / calls)
         if elapsed_s > 0:
-            told["share"] = min(1.0, _round_digits(seconds / elapsed_s))
-    return told
+            record["share"] = min(1.0, _round_digits(seconds / elapsed_s))
+    return record
 
 
 def _round_digits(number: float) -> float:

@@ -101,8 +101,8 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
     later = max((found[0][1], found[1][1]), key=lambda s: s.lineno)
     between = kernel.function.body[: kernel.function.body.index(later)]
     names = {found[0][0], found[1][0]}
-    told = [found[0][1], found[1][1]]
-    if any(names & names_in(s) for s in between if s not in told):
+    entries = [found[0][1], found[1][1]]
+    if any(names & names_in(s) for s in between if s not in entries):
         return None  # one is used before the other is known
     return found[0][0], found[1][0], later
 

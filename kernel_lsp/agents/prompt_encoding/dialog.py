@@ -188,9 +188,9 @@ class Dialog:
         self.turn, self.steps, self.phase = self.turn + 1, (), DialogPhase.STEP
         self._open = {site.key: site for site in self.situation.sites}
 
-    def _tell(self, told: Sequence[str]) -> None:
-        self.words += told
-        self.offers += [()] * len(told)
+    def _tell(self, sent: Sequence[str]) -> None:
+        self.words += sent
+        self.offers += [()] * len(sent)
 
     def _expect(self, phase: DialogPhase) -> None:
         if self.phase is not phase:

@@ -80,16 +80,16 @@ def opening(situation: Situation, numbering: Numbering) -> list[str]:
     """Everything before the first reply."""
     for most in (MAX_OPERATIONS, 96, 64, 40, 24, 12):
         trial = Numbering()
-        told = [
+        entries = [
             *device(situation),
             *_graph(situation, trial, most),
             *sites(situation.sites[:MAX_FIRST_SITES], trial),
         ]
-        if len(told) <= MAX_WORDS:
+        if len(entries) <= MAX_WORDS:
             break
     numbering.operations, numbering.sites = trial.operations, trial.sites
     numbering.skills, numbering.spaces = trial.skills, trial.spaces
-    return told
+    return entries
 
 
 def encode_changes(
@@ -99,11 +99,11 @@ def encode_changes(
     fresh = [one for one in graph.operations if one.name not in numbering.operations]
     room = MAX_OPERATIONS - len(numbering.operations)
     gone = [f"@{number}" for number in sorted(closed)]
-    told = _operations(graph, fresh[: max(0, room)], numbering)
+    encoded = _operations(graph, fresh[: max(0, room)], numbering)
     new = [site for site in open_sites if site.key not in numbering.sites]
     return [
         "then",
-        *(["operations", *told] if told else []),
+        *(["operations", *encoded] if encoded else []),
         *(["gone", *gone] if gone else []),
         *sites(new, numbering),
     ]
@@ -219,8 +219,10 @@ def _forms(one: Operation, read: Sequence[Operation]) -> list[str]:
     """``=``: like the first thing that it reads."""
     if one.forms and read and one.forms == read[0].forms:
         return ["="]
-    told = [_form(form) for form in one.forms[:MAX_FORMS]]
-    return [word for place, form in enumerate(told) for word in ([",", *form] if place else form)]
+    entries = [_form(form) for form in one.forms[:MAX_FORMS]]
+    return [
+        word for place, form in enumerate(entries) for word in ([",", *form] if place else form)
+    ]
 
 
 def _form(form: Form) -> list[str]:
@@ -243,8 +245,8 @@ def _fits(site: Site, numbering: Numbering) -> bool:
 def _space(site: Site) -> list[list[str]]:
     """Each parameter that may be chosen: name, default, number of choices."""
     return [
-        [*words.name(name), *told[0], *words.number(len(told))]
-        for name, told in encode_choices(site).items()
+        [*words.name(name), *encoded[0], *words.number(len(encoded))]
+        for name, encoded in encode_choices(site).items()
     ]
 
 

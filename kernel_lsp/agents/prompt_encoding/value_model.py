@@ -71,7 +71,7 @@ class PlanQuestion:
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._told()))
+        object.__setattr__(self, "words", tuple(self._encode()))
 
     @property
     def tokens(self) -> list[int]:
@@ -81,7 +81,7 @@ class PlanQuestion:
     def offer(self) -> GrammarNode:
         return OFFER
 
-    def _told(self) -> Iterable[str]:
+    def _encode(self) -> Iterable[str]:
         calls = [one for one in self.situation.graph.operations if one.role is OperationRole.CALL]
         before, rule, course = self.before, self.rule, self.course
         yield from telling.device(self.situation)

@@ -93,10 +93,10 @@ def gain(speedup: float | None) -> str:
 def choices(values: Sequence[Any]) -> list[tuple[str, ...]]:
     """One for each choice of a parameter, none the beginning of another: by value, else by
     place."""
-    told = [tuple(choice(value)) for value in values]
-    ordered = sorted(told)
+    entries = [tuple(choice(value)) for value in values]
+    ordered = sorted(entries)
     apart = all(later[: len(one)] != one for one, later in pairwise(ordered))
-    return told if apart else [(f"o{place}",) for place in range(len(values))]
+    return entries if apart else [(f"o{place}",) for place in range(len(values))]
 
 
 def choice(value: Any) -> list[str]:

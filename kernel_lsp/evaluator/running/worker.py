@@ -364,9 +364,9 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
     while (request := wire.read_frame(requests)) is not None:
         out = DeferredOutbox(folder)
         reply = answer(*request, out)
-        told = {"left": out.left} if out.left else {}
+        record = {"left": out.left} if out.left else {}
         with contextlib.suppress(BrokenPipeError):
-            wire.write_frame(replies, {**reply, **told}, out.blobs)
+            wire.write_frame(replies, {**reply, **record}, out.blobs)
 
 
 def main() -> None:

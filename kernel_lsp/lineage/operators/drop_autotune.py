@@ -33,14 +33,14 @@ def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
     chosen = kernel.launched[0].configs[parameters["config"]]
-    told = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
+    entries = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
     decorator = _decorator(kernel)
     assert decorator is not None
     text = kernel.text(kernel.function)
     kernel.replace(kernel.function, text.replace("@" + kernel.text(decorator), "", 1).lstrip())
     call = kernel.source.launches()[0].call
     last = [*call.args, *(k.value for k in call.keywords)][-1]
-    kernel.replace(last, ", ".join([kernel.text(last), *told]))
+    kernel.replace(last, ", ".join([kernel.text(last), *entries]))
 
 
 def _decorator(kernel: Kernel) -> ast.Call | None:

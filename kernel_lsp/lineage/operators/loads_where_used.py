@@ -40,9 +40,9 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     _, moved = match.data
-    told = ", ".join(sorted(n for s in moved for n in stored_names(s)))
+    text = ", ".join(sorted(n for s in moved for n in stored_names(s)))
     return [
-        proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")
+        proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {text}")
     ]
 
 

@@ -22,12 +22,12 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    told = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
+    text = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
     return [
         proof(
             "the sizes divide",
             True,
-            f"{kernel.text(match.data)} holds where {told or 'it was called'}",
+            f"{kernel.text(match.data)} holds where {text or 'it was called'}",
         )
     ]
 

@@ -28,8 +28,8 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     sizes = kernel.launched[0].arguments | kernel.launched[0].constants if kernel.launched else {}
-    told = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
-    return [proof("what is promised holds", True, f"for {told or 'what it was called with'}")]
+    text = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
+    return [proof("what is promised holds", True, f"for {text or 'what it was called with'}")]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

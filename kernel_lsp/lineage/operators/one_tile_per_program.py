@@ -21,10 +21,10 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     loop, _ = match.data
     grid = kernel.launched[0].grid
-    told = (
+    text = (
         f"the loop begins at the program's number and advances by their count, the grid is {grid}"
     )
-    return [proof("programs share the tiles among themselves", not loop.orelse, told)]
+    return [proof("programs share the tiles among themselves", not loop.orelse, text)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

@@ -15,8 +15,8 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    told = f"{len(match.data)} exponentials, of one argument each"
-    return [proof("base 2 is what the device computes", True, told), floats(kernel)]
+    text = f"{len(match.data)} exponentials, of one argument each"
+    return [proof("base 2 is what the device computes", True, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

@@ -17,11 +17,11 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    told = (
+    text = (
         ", ".join(dict.fromkeys(kernel.text(k) for c in match.data for k in c.keywords))
         or "unrolled"
     )
-    return [proof("turns of the loop may overlap", True, told)]
+    return [proof("turns of the loop may overlap", True, text)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

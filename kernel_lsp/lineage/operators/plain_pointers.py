@@ -38,9 +38,9 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     tensors = kernel.pointers()
-    told = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
+    text = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
     inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
-    return [proof("the innermost stride is 1", inner, told), floats(kernel)]
+    return [proof("the innermost stride is 1", inner, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

@@ -30,10 +30,10 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    told = ", ".join(f"{name} = {_value(place)}" for name, place in match.data.items())
+    text = ", ".join(f"{name} = {_value(place)}" for name, place in match.data.items())
     return [
         proof(
-            "blocks may have another size", True, f"{told}; the grid is {kernel.launched[0].grid}"
+            "blocks may have another size", True, f"{text}; the grid is {kernel.launched[0].grid}"
         )
     ]
 

@@ -42,8 +42,8 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     one = match.data
-    told = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
-    return [proof("each turn corrects by the running maximum", True, told), floats(kernel)]
+    text = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
+    return [proof("each turn corrects by the running maximum", True, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

@@ -42,8 +42,8 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    told = "; ".join(kernel.text(s) for s in match.data.statements)
-    return [proof("each number needs no other one of the result", True, told), floats(kernel)]
+    text = "; ".join(kernel.text(s) for s in match.data.statements)
+    return [proof("each number needs no other one of the result", True, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

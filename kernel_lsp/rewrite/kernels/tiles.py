@@ -88,8 +88,8 @@ class Tiles(TermReader):
             case ast.BinOp(left=left, op=ast.Mod(), right=right) if _lanes(
                 of := self.terms(left, at)
             ):
-                told = f"{key(of)} % {key(self.terms(right, at))}"
-                return {(Atom("wrapped", told, node),): 1}
+                text = f"{key(of)} % {key(self.terms(right, at))}"
+                return {(Atom("wrapped", text, node),): 1}
         return super().terms(node, at)
 
     def named(self, name: str, at: ast.AST) -> Terms:

@@ -215,11 +215,11 @@ class ProcessRecording:
         try:
             self._collect(wait=wait)
             elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
-            told = [
-                self.safely(site.told) for site in self._sites if site.calls
+            entries = [
+                self.safely(site.to_record) for site in self._sites if site.calls
             ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
-            spool.write(path, [one for one in told if one], elapsed, self.notes, self.torch)
+            spool.write(path, [one for one in entries if one], elapsed, self.notes, self.torch)
         finally:
             self._written = perf_counter()
             self._lost_by_writing = self._written - begun

@@ -29,8 +29,8 @@ def load(file: Path) -> dict[str, torch.Tensor]:
         raise UnfitCheckpoint(f"{file.name} is no safetensors file, or was cut")
     try:
         header: dict[str, Any] = json.loads(content[8 : 8 + length])
-        told = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        return {name: _tensor(name, entry, content, 8 + length) for name, entry in told.items()}
+        record = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        return {name: _tensor(name, entry, content, 8 + length) for name, entry in record.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnfitCheckpoint):
             raise
