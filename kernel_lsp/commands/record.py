@@ -94,8 +94,8 @@ def _tell(what: str, recorded: running.Recorded) -> None:
         console.err.print(str(NOTHING), markup=False)
         return
     ways = len(merged.ways) - recorded.left_out
-    told = f"{count(len(merged.seen), 'target')}, {count(ways, 'way')} of calling them"
-    lines = [f"{what}: {told}, in {recorded.path}"]
+    text = f"{count(len(merged.seen), 'target')}, {count(ways, 'way')} of calling them"
+    lines = [f"{what}: {text}, in {recorded.path}"]
     lines += [
         f"  {entry.get('share', 0):6.1%}  {entry['calls']:>8} calls  {entry['target']}"
         for entry in merged.seen[:SHOWN]

@@ -33,9 +33,9 @@ from kernel_lsp.snapshots.store import ProgramRecording
 
 CHECKED_STEPS = 4
 PROFILED_STEPS = 6
-MOST_PLAIN = 2
+MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
-MOST_LEFT_OUT = 4
+MAX_LEFT_OUT = 4
 """Rewrites that are left out one after the other until the program computes what it did."""
 EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 """By autocast's dtype: how far one rounding moves a value."""
@@ -111,6 +111,12 @@ class ProgramBench:
 
     def __exit__(self, *failure: Any) -> None:
         self._stack.close()
+
+    @property
+    def has_fused_optimizer(self) -> bool:
+        """Whether an optimizer of the program has a fused implementation that it does not use;
+        known after `profile`."""
+        return composing.fuse_optimizers(self._texts, self._optimizers) is not None
 
     # --- one run
 
@@ -193,7 +199,9 @@ class ProgramBench:
             plain = []
         ways[1:1] = plain[:1]
         ways += plain[1:]
-        measuring.measure(self.measured, ways, self._start, self._say, FIRST, told=self._tell_gain)
+        measuring.measure(
+            self.measured, ways, self._start, self._say, FIRST, after_round=self._tell_gain
+        )
 
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there
@@ -227,7 +235,7 @@ class ProgramBench:
             )
             return
         begun = self.variants.get(composing.OPTIMIZER)
-        ways = self.measured.worth_more(MOST_PLAIN)
+        ways = self.measured.worth_more(MAX_PLAIN)
         best = self.measured.best(way for way in ways if not way.is_edited)
         mode = best.mode if best is not None and not best.regional else None
         if begun is not None and mode not in (None, "default"):
@@ -259,7 +267,7 @@ class ProgramBench:
         self, variant: ProgramVariant, begun: ProgramVariant | None
     ) -> ProgramVariant | None:
         """The variant, without the rewrites with which it computes something else."""
-        for _ in range(MOST_LEFT_OUT):
+        for _ in range(MAX_LEFT_OUT):
             if self._agrees(self._add(variant)):
                 return variant
             less = composing.without_last(variant, begun, self._workspace)

@@ -31,7 +31,7 @@ FIRST, LATER = range(1), range(1, 4)
 HOPELESS = 1.15
 """Times as fast as a way is the best of the first round: that way is not run again."""
 ALLOWED = 4.0
-LEAST = 2.0**-18
+MIN_RELATIVE_DIFFERENCE = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
 CHANCE, SCATTER = 11.3, 16.0
 """99 % quantiles of F(1, 8) and F(4, 4), which five draws each of two programs give: of the squared
@@ -137,7 +137,7 @@ def measure(
     start: Callable[[ProgramWay, int], StepRun],
     report: Callable[[str], None],
     rounds: Iterable[int],
-    told: Callable[[], None] = lambda: None,
+    after_round: Callable[[], None] = lambda: None,
 ) -> None:
     """Add runs of these ways. ``start``: runs the program once in one way, and
     is told the round. ``told``: is called after each."""
@@ -146,7 +146,7 @@ def measure(
         for way in hopeful if number % 2 == 0 else reversed(hopeful):
             report(f"timing the step, round {number + 1}: {way.name}")
             measured.runs.setdefault(way, {})[number] = start(way, number)
-            told()
+            after_round()
 
 
 # --- what it computes -----------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: Step
         if any(one is None for one in found):
             return Agreement(right=False, steps=(), detail="it computes tensors of other numbers")
         noise = max(found[0] or 0.0, found[1] or 0.0)
-        steps.append((found[2] or 0.0, ALLOWED * noise + LEAST))
+        steps.append((found[2] or 0.0, ALLOWED * noise + MIN_RELATIVE_DIFFERENCE))
     if not steps:
         return Agreement(right=False, steps=(), detail="nothing could be compared")
     worst = max(steps, key=lambda step: step[0] / step[1])

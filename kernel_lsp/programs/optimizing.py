@@ -196,7 +196,7 @@ async def _looked_at(
 async def _optimize_target(
     pipeline: Pipeline, plan: ProgramPlan, one: ProgramTarget, report: Report
 ) -> ProgramTarget:
-    def told(progress: Progress) -> None:
+    def report_target(progress: Progress) -> None:
         report(replace(progress, message=f"{one.qualname} ({one.share:.0%}): {progress.message}"))
 
     try:
@@ -208,7 +208,7 @@ async def _optimize_target(
             device=plan.device,
             budget=plan.budget,
         )
-        return replace(one, outcome=await pipeline.optimize(job, told))
+        return replace(one, outcome=await pipeline.optimize(job, report_target))
     except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
         return targets.not_opened(one, str(error))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernel_lsp import snapshots
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
-from kernel_lsp.workloads.merging import Merged
+from kernel_lsp.workloads.merging import MergedRecording
 
 
 def record(
@@ -66,7 +66,9 @@ def record(
                 shutil.rmtree(folder)
 
 
-def _index(merged: Merged, root: Path, program: str, command: Sequence[str]) -> store.Table:
+def _index(
+    merged: MergedRecording, root: Path, program: str, command: Sequence[str]
+) -> store.Table:
     return {
         "program": program,
         "root": str(root),

@@ -146,23 +146,23 @@ def run(
         }  # fmt: skip
         status, said = _run(mirror, command, folder, json.dumps(given), Path(scratch), timeout_s)
         try:
-            told = json.loads(out.read_text(encoding="utf-8"))
+            data = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return StepRun(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
     return StepRun(
         way=way,
-        steps_ms=tuple(map(float, told["steps_ms"])),
-        first_s=told["first_s"],
-        peak_bytes=told["peak_bytes"],
-        digests=tuple(told["digests"]),
-        taken={name: (int(a), int(b)) for name, (a, b) in told["taken"].items()},
-        notes=tuple(map(str, told["notes"])),
-        profile=told["profile"],
-        optimizers=tuple(told["optimizers"]),
-        tokens=_count_tokens(told["tokens"]),
-        draws=bool(told["draws"]),
-        files=tuple(str(mirror.original(Path(file))) for file in told["files"]),
-        failed=_fault(told, status, said, steps=steps, is_check=bool(more.get("check"))),
+        steps_ms=tuple(map(float, data["steps_ms"])),
+        first_s=data["first_s"],
+        peak_bytes=data["peak_bytes"],
+        digests=tuple(data["digests"]),
+        taken={name: (int(a), int(b)) for name, (a, b) in data["taken"].items()},
+        notes=tuple(map(str, data["notes"])),
+        profile=data["profile"],
+        optimizers=tuple(data["optimizers"]),
+        tokens=_count_tokens(data["tokens"]),
+        draws=bool(data["draws"]),
+        files=tuple(str(mirror.original(Path(file))) for file in data["files"]),
+        failed=_fault(data, status, said, steps=steps, is_check=bool(more.get("check"))),
     )
 
 
@@ -232,11 +232,11 @@ def _imports(mirror: Mirror) -> list[str]:
 
 
 def _fault(
-    told: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
+    record: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
 ) -> str | None:
     """Why the steps that were seen say nothing. A program that ends by itself has as many as it
     has; of one that fails nobody knows what the next would have taken."""
-    seen = len(told["steps_ms"]) + 1
+    seen = len(record["steps_ms"]) + 1
     if status is not None and status > 0 and seen < steps:
         return f"it failed after {seen} steps{_last_line(said)}"
     return None if seen > 2 or is_check else "it ended after its first step"

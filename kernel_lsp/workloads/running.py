@@ -26,7 +26,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workloads import recording_file
-from kernel_lsp.workloads.merging import Merged, Table, merge
+from kernel_lsp.workloads.merging import MergedRecording, Table, merge
 from kernel_lsp.workloads.recorder import spool
 from kernel_lsp.workloads.tables import FOLDER
 
@@ -47,7 +47,7 @@ class Recorded:
     """As a shell tells it: 128 + N for a signal."""
     path: Path | None
     """The file that was written; None: nothing was seen, and an earlier file is as it was."""
-    merged: Merged
+    merged: MergedRecording
     left_out: int = 0
     """Ways of calling that the file has no room for."""
 

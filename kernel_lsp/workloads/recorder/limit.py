@@ -35,7 +35,7 @@ class StepCounts:
         """Kind and steps of each optimizer, in the order of their first steps."""
         self._batches = self._marked = 0
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
 
     def begin_again(self) -> None:

@@ -78,7 +78,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: call(self_, *args, **kwargs),
             )
 
@@ -164,7 +164,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: forward(self_, *args, **kwargs),
             )
 
@@ -243,7 +243,7 @@ class _Modules:
         return known[0] if len(known) == 1 else None
 
 
-class _ModuleCall(Look):
+class _ObservedCall(Look):
     """One call of one module."""
 
     def __init__(

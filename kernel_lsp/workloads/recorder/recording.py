@@ -217,12 +217,12 @@ class ProcessRecording:
         try:
             self._collect(wait=wait)
             elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
-            told = [
-                self.safely(site.told) for site in self._sites if site.calls
+            entries = [
+                self.safely(site.to_record) for site in self._sites if site.calls
             ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
-            steps = self.counts.told() if self.counts is not None else {}
-            sites = [one for one in told if one]
+            steps = self.counts.to_record() if self.counts is not None else {}
+            sites = [one for one in entries if one]
             spool.write(path, sites, elapsed, self.notes, self.torch, steps)
         finally:
             self._written = perf_counter()

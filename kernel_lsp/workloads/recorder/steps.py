@@ -312,7 +312,7 @@ class Steps:
         self._written = True
         if self._cuda:
             self.torch.cuda.synchronize()
-        told = {
+        record = {
             "steps_ms": self._steps_ms(),
             "first_s": self.first_s,
             "peak_bytes": self.torch.cuda.max_memory_allocated() if self._cuda else None,
@@ -328,7 +328,7 @@ class Steps:
         path = Path(self.given["out"])
         with contextlib.suppress(OSError):
             fresh = path.with_suffix(".part")
-            fresh.write_text(json.dumps(told), encoding="utf-8")
+            fresh.write_text(json.dumps(record), encoding="utf-8")
             fresh.replace(path)
 
     def _steps_ms(self) -> list[float]:
