@@ -200,7 +200,7 @@ def alike_by_distribution(originals: Sequence[StepRun], edited: Sequence[StepRun
     norm = math.sqrt(sum(fmean(a) ** 2 for a, _ in columns))
     chance = (scatter + theirs) / count
     if not norm or not chance:
-        right = distance <= (LEAST * norm) ** 2
+        right = distance <= (MIN_RELATIVE_DIFFERENCE * norm) ** 2
         return Agreement(right=right, steps=(), detail="its draws change nothing")
     off, seen = math.sqrt(distance) / norm, math.sqrt(CHANCE * chance) / norm
     is_scatter_alike = 1 / SCATTER <= (theirs / scatter if scatter else math.inf) <= SCATTER
