@@ -145,9 +145,7 @@ def main() -> None:
         _show(evaluation, spent, seconds, cpu, brief=options.brief)
 
 
-def _show(
-    evaluation: Evaluation, spent: Spent, seconds: float, cpu: float, *, brief: bool
-) -> None:
+def _show(evaluation: Evaluation, spent: Spent, seconds: float, cpu: float, *, brief: bool) -> None:
     status = f"{evaluation.status}{': ' * bool(evaluation.detail)}{evaluation.detail}"
     if brief:
         told = {"wall": round(seconds, 2), "cpu": round(cpu, 2), "status": status}
@@ -156,9 +154,7 @@ def _show(
     print(f"{status}\n{seconds:.2f} s wall, {cpu:.2f} s CPU of all processes\n")
     print(f"{'question':24} {'times':>5} {'wall s':>8} {'CPU s':>8}")
     for name in sorted(spent.wall, key=lambda name: -spent.cpu[name]):
-        print(
-            f"{name:24} {spent.count[name]:5} {spent.wall[name]:8.2f} {spent.cpu[name]:8.2f}"
-        )
+        print(f"{name:24} {spent.count[name]:5} {spent.wall[name]:8.2f} {spent.cpu[name]:8.2f}")
 
 
 if __name__ == "__main__":
