@@ -456,7 +456,7 @@ def _compiling_side_by_side(device: str) -> Iterator[None]:
     if device != "cpu" or processors < 2:
         yield
         return
-    config = importlib.import_module("torch._inductor.config")
+    config: Any = importlib.import_module("torch._inductor.config")
     pool = importlib.import_module("torch._inductor.async_compile").AsyncCompile.pool
     if not hasattr(pool, "cache_clear"):  # another torch than those that were looked at
         yield
