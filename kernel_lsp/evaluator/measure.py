@@ -29,6 +29,7 @@ from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_n
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
 from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
 from kernel_lsp.records import EvalStatus, Interval, Timing
 
@@ -136,16 +137,20 @@ async def measure(
         found.check("timing", None, note)
     loading = {**prepared.loading, "timing": True}
     await candidate(timer, "load", budget.load_s, prepared.init, **loading)
+    load = CompetingLoad(prepared.timer.child.process.pid)
     rounds = await _measure_until_settled(request, timer, judge, found)
+    _note_load(load.load(), rounds, found)
     floor = vetoes.Floor(request, judge, int(clean["given_bytes"]), found)
     if await floor.beaten(rounds.times["candidate"]):
         await _more(request, timer, judge, rounds, found)
         await floor.settle(rounds.times["candidate"])
     _record(rounds, found)
     vetoes.hidden_work(rounds.spans, rounds.outside, request.device, found)
-    disturbance = vetoes.Disturbance(timer, judge, list(clean["clean_ms"]), budget.call_s, found)
+    disturbance = vetoes.Disturbance(
+        timer, judge, list(clean["clean_ms"]), budget.call_s, found, load
+    )
     await disturbance.settle(stats.quantile(rounds.spans["eager"], 0.5))
-    await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found)
+    await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found, load)
     if request.device == "cuda" and not _surely_slower(found.speedups):
         await _replay(request, timer, found)
     if request.budget.compile_s > 0:  # in full
@@ -288,6 +293,14 @@ async def _measure_until_settled(
         )
         found.check("narrow-interval", None, text)
     return rounds
+
+
+def _note_load(load: Load, rounds: TimedRounds, found: Findings) -> None:
+    """Others' load while rounds were timed; intervals that are wide then say nothing for sure."""
+    found.environment["others_load"] = round(load.others, 3)
+    wide = _widest(rounds)
+    if load.busy and wide > stats.WIDE:
+        found.doubt(f"the interval is {wide:.0%} wide, while {load}")
 
 
 def _is_decided(rounds: TimedRounds) -> bool:
