@@ -164,7 +164,7 @@ class Pipeline:
         return outcome
 
     def _plan(self, prepared: PreparedJob, bench: JobBench) -> SearchPlan | None:
-        """What is searched beyond the quick search. In the background no model is ever asked."""
+        """What is searched beyond the quick search. In the background no model is asked for it."""
         job = prepared.job
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
