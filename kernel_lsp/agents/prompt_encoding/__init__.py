@@ -3,7 +3,7 @@ calls.
 
 vocabulary.py  every word; a word's place is its token
 words.py       numbers, sizes and names as words
-telling.py     a situation (graph, device, skills, sites) as words
+situations.py a situation (graph, device, skills, sites) as words
 grammar.py     which replies are valid, as a graph that decoding walks
 talk.py        a talk about one target: told, said, heard; samples for training
 weighing.py    the question how much faster a course is than the rule's
@@ -12,7 +12,7 @@ tokenizer.py   the vocabulary as the files that transformers and vLLM read
 """
 
 from kernel_lsp.agents.prompt_encoding.dialog import Dialog, DialogPhase, TokenSample
-from kernel_lsp.agents.prompt_encoding.telling import Situation
+from kernel_lsp.agents.prompt_encoding.situations import Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import END, PAD, TOKENS, VERSION, WORDS
 
 __all__ = [
