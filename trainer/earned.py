@@ -51,7 +51,8 @@ def reward(
 
 def weigh_rows(rows: Sequence[AdvantageRow], rl: Rl) -> Sequence[float]:
     """An advantage for each row."""
-    found = ADVANTAGES[rl.advantage](rows, rl.gamma)
+    gamma = advantages.GAMMAS[rl.advantage] if rl.gamma is None else rl.gamma
+    found = ADVANTAGES[rl.advantage](rows, gamma)
     return advantages.mean_absolute(found, rows) if rl.scaled else found
 
 

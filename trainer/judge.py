@@ -24,7 +24,7 @@ from trainer import tasks
 from trainer.reading import outcome_of
 from trainer.records import TurnOutcome, TurnStatus
 
-MOST_OPEN = 4
+MAX_OPEN = 4
 """Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
 
 
@@ -42,8 +42,8 @@ class Case:
 
     @property
     def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.request, self.program])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = wire.dumps([self.task, self.steps, self.request, self.program])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class DeviceJudge:
@@ -68,7 +68,8 @@ class DeviceJudge:
                     status=TurnStatus.REFUSED, complaint="the reply made no candidate"
                 )
             found = await self._gate.evaluate(replace(request, python=self._python))
-            return outcome_of(found, complete=request.budget.compile_s > 0)
+            full = request.budget.compile_s > 0
+            return outcome_of(found, full, request.uses_triton)
         except RewriteError as error:
             return TurnOutcome(status=TurnStatus.REFUSED, complaint=str(error))
         except (CaptureError, EvaluationError) as error:
@@ -90,7 +91,7 @@ class DeviceJudge:
         self._open[case.program] = one
         candidate = await one.make(case.steps)
         idle = [key for key, other in self._open.items() if not other.busy]
-        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MOST_OPEN)]]
+        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MAX_OPEN)]]
         await asyncio.gather(*(other.close() for other in gone))
         interpreted = candidate.uses_triton and self._device == "cpu"
         return EvaluationRequest(
