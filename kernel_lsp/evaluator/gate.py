@@ -175,7 +175,7 @@ class Gate:
     ) -> AsyncIterator[None]:
         """Hold every other child of this gate that uses the GPU; no other evaluation's time passes.
 
-        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `Quiet.alone`.
+        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `ExclusiveTiming.alone`.
         """
         async with self._pool.quiet.alone(child, anew=anew):
             start = time.monotonic()

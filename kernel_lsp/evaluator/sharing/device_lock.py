@@ -1,6 +1,6 @@
 """Whose turn it is on a device: one user at a time, and the GPU's other users go first.
 
-    async with manners.turn("cuda", exclusive=True, report=report) as turn:
+    async with device_sharing.turn("cuda", exclusive=True, report=report) as turn:
         ...                                     # judge and time
         environment["device_state"] = turn.states
 

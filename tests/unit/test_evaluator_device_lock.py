@@ -149,9 +149,9 @@ async def test_a_turn_is_written_down(tmp_path: Path) -> None:
 
 HOLDER = """
 import asyncio, sys
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 async def main():
-    async with Manners(SharingRules(data_dir=sys.argv[1])).turn("cpu"):
+    async with DeviceSharing(SharingRules(data_dir=sys.argv[1])).turn("cpu"):
         print("in", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 asyncio.run(main())
