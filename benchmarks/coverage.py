@@ -31,7 +31,7 @@ TASKS = Path(__file__).resolve().parent / "tasks"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class TaskCoverage:
     """One task as the engine sees it."""
 
     name: str
@@ -47,25 +47,25 @@ class Found:
 
 
 @dataclass
-class Line:
+class FamilyCoverage:
     """One family."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[TaskCoverage] = field(default_factory=list)
 
     @property
-    def matched(self) -> list[Found]:
+    def matched(self) -> list[TaskCoverage]:
         return [task for task in self.found if task.skills]
 
     @property
-    def refused(self) -> list[Found]:
+    def refused(self) -> list[TaskCoverage]:
         return [task for task in self.found if task.reason]
 
     @property
-    def silent(self) -> list[Found]:
+    def silent(self) -> list[TaskCoverage]:
         return [task for task in self.found if not task.skills and not task.reason]
 
 
-def look(path: Path, root: Path, skills: list[Skill]) -> Found:
+def look(path: Path, root: Path, skills: list[Skill]) -> TaskCoverage:
     text, start = path.read_text(), time.monotonic()
     name = path.relative_to(root).as_posix()
     group = f"{name.split('/')[0]}/{family(text) or '-'}"
@@ -79,12 +79,12 @@ def look(path: Path, root: Path, skills: list[Skill]) -> Found:
         session = EngineSession(program, known[0], "cuda", skills)
         sites = session.capture().sites
     except KernelLspError as error:
-        return Found(name=name, group=group, reason=str(error))
+        return TaskCoverage(name=name, group=group, reason=str(error))
     # A compiler or a recorded graph around everything is no rewrite of any operation.
     names = tuple(dict.fromkeys(site.skill for site in sites if not site.wraps))
     seconds = time.monotonic() - start
     said = "" if names else "; ".join(_reasons(session.explain()))
-    return Found(
+    return TaskCoverage(
         name=name,
         group=group,
         skills=names,
@@ -102,7 +102,7 @@ def _reasons(explained: Explained) -> Iterator[str]:
         yield f"{roof.kind.value} {roof.least_s * 1e6:.0f} of {roof.taken_s * 1e6:.0f} us ({share:.2f})"
 
 
-def table(lines: dict[str, Line]) -> Iterator[str]:
+def table(lines: dict[str, FamilyCoverage]) -> Iterator[str]:
     yield f"{'family':28}{'tasks':>6}{'matched':>8}{'silent':>7}{'refused':>8}  skills"
     for group in sorted(lines):
         line = lines[group]
@@ -133,10 +133,10 @@ def main() -> None:
     skills = [s for s in skillbook.load([skillbook.built_in_folder()]).skills if s.executable]
     paths = [p for p in sorted(options.root.rglob("*.py")) if re.search(options.filter, str(p))]
     paths = paths[number - 1 :: of]
-    lines: dict[str, Line] = {}
+    lines: dict[str, FamilyCoverage] = {}
     for path in paths:
         found = look(path, options.root, skills)
-        lines.setdefault(found.group, Line()).found.append(found)
+        lines.setdefault(found.group, FamilyCoverage()).found.append(found)
         print(".", end="", file=sys.stderr, flush=True)
     print("", file=sys.stderr)
     print("\n".join(table(lines)))

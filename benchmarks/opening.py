@@ -49,7 +49,7 @@ from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.programs import optimizing, recording, targets
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.shares import IN_OPTIMIZER, Name, ShareRow, Shares
-from kernel_lsp.programs.targets import ENOUGH, LEAST_SHARE, ProgramTarget
+from kernel_lsp.programs.targets import ENOUGH, MIN_SHARE, ProgramTarget
 from kernel_lsp.records import Job, Outcome, Progress, Step
 from kernel_lsp.records.rewrites import COMPILER_SKILL
 from kernel_lsp.snapshots import store
@@ -153,18 +153,18 @@ class _ProgramOpening:
     async def open_all(self, ranked: Sequence[ProgramTarget]) -> None:
         for one in ranked:
             begun = time.time()
-            told = await self._open(one)
-            told["seconds"] = round(time.time() - begun, 1)
+            answer = await self._open(one)
+            answer["seconds"] = round(time.time() - begun, 1)
             for key, names in self._names.items():
-                names += [one.name] if told.get(key) else []
-            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **told}
+                names += [one.name] if answer.get(key) else []
+            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **answer}
             self.found.append(row)
 
     async def _open(self, one: ProgramTarget) -> dict[str, Any]:
         if one.why_not is not None:
             return {"reason": one.why_not}
-        if one.share < LEAST_SHARE:
-            return {"reason": f"below {LEAST_SHARE:.1%} of the step", "left_out": True}
+        if one.share < MIN_SHARE:
+            return {"reason": f"below {MIN_SHARE:.1%} of the step", "left_out": True}
         if min(self._share("whole"), self._share("proposed")) >= ENOUGH:
             return {"reason": "enough of the step was opened before", "left_out": True}
         try:
@@ -194,9 +194,9 @@ class _ProgramOpening:
             except KernelLspError as error:
                 found.append({"reason": _one_line(error)})
         opened = [one for one in found if "operations" in one]
-        told = {"reason": _one_line(whole), "parts": found}
+        record = {"reason": _one_line(whole), "parts": found}
         proposed = next((one["proposed"] for one in opened if one.get("proposed")), None)
-        return {**told, "opened": bool(opened), "proposed": proposed}
+        return {**record, "opened": bool(opened), "proposed": proposed}
 
     async def _parts(self, prepared: PreparedJob, bench: JobBench) -> list[PreparedJob]:
         gate, settings = self.pipeline.gate(background=True), self.pipeline.settings

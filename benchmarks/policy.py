@@ -55,7 +55,7 @@ from trainer import tasks
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 BAR_MS, BAR_MEMORY_MB, BAR_DISK_MB = 150.0, 300.0, 60.0
-MOST_STEPS = 12
+MAX_STEPS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ async def one(
     begun, engine_s, cpu_s = time.perf_counter(), 0.0, 0.0
     talk = Dialog(situation)
     words = len(talk.words)
-    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MOST_STEPS:
+    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MAX_STEPS:
         if talk.turn == 0 and talk.phase.value == "step":
             asked = time.perf_counter()
             await advised(talk, advice, engine)

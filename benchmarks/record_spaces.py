@@ -43,7 +43,7 @@ from trainer.lanes import TableRecording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
-MOST_COURSES = 12
+MAX_COURSES = 12
 """Courses of one task that are looked at."""
 ENOUGH = 20
 NAMES = (
@@ -107,7 +107,7 @@ class Spaces(TableRecording):
     async def space(self, name: str, made: Awaitable[Json]) -> None:
         self.running += 1
         try:
-            took = await self.enter(name, made, _told)
+            took = await self.enter(name, made, _describe_task)
         finally:
             self.running -= 1
         self.expected_s = self.longest_s = max(self.longest_s, took)
@@ -137,7 +137,7 @@ async def _course(one: Opened) -> Course:
         ):
             return course
         count += 1
-        if count == MOST_COURSES:
+        if count == MAX_COURSES:
             break
     raise KernelLspError(f"no course with {SMALLEST} to {LARGEST} combinations")
 
@@ -275,7 +275,7 @@ async def run(options: argparse.Namespace) -> int:
     return 0 if len(recording.tasks) >= options.most else 1
 
 
-def _told(task: Json) -> str:
+def _describe_task(task: Json) -> str:
     times = [ms for _, _, ms, _ in task["combinations"] if ms]
     default = task["combinations"][0][2]
     first = f"{task['original_ms'] / default:.2f}x" if default else "-"

@@ -13,6 +13,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,7 +105,14 @@ class Host:
             outcome = await self._pipeline(settings).optimize(job, report, turn)
         if not outcome.cached:
             await store(outcomes.fresh(outcome, begun))
-        return outcome
+        if settings.training:
+            folder, client = job.folder or str(Path(job.path).parent), message.get("client")
+            await self._in_journal(
+                lambda journal: outcomes.save_question(
+                    journal, outcome, folder=folder, path=job.path, client=client
+                )
+            )
+        return replace(outcome, offered=None)  # the editor has no use for it
 
     def _keeper(
         self, job: Job, settings: Settings, client: str | None

@@ -27,7 +27,7 @@ from kernel_lsp.rewrite.client import Engine
 NEVER = frozenset({"compile-target"})
 """torch.compile itself: a baseline that every offer has to beat, and 10 s of compiling for one
 plan."""
-MOST_COURSES = 6
+MAX_COURSES = 6
 """Of the rule's; what it would try after these it seldom reaches."""
 WALKS, LONGEST_WALK, STOPS = 2, 4, 0.35
 """Random walks of a task, their steps, and how likely one ends after a step."""
@@ -51,7 +51,7 @@ class Plans:
 
     async def first(self, most: int) -> list[Course]:
         """Up to ``most``, the rule's first course first. Empty where nothing applies."""
-        courses = await self._ruled(min(MOST_COURSES, most))
+        courses = await self._ruled(min(MAX_COURSES, most))
         walks = [course for _ in range(WALKS) if (course := await self._walk())] if courses else []
         wide = [course for course in courses if _places(course)]
         found = [*courses, *walks][:most]

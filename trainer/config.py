@@ -216,7 +216,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
+class JudgingConfig:
     pool: str = _choice("table", "table", "local", "cluster")
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
     tasks: str | None = None
@@ -263,7 +263,7 @@ class Recipe:
     sft: Sft | None = None
     rl: Rl | None = None
     rollouts: Rollouts = Rollouts()
-    judging: Judging = Judging()
+    judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
     folder: str = "."
@@ -272,11 +272,11 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """Of everything that decides the numbers of a run; lengths and places of it do not."""
-        told = dataclasses.asdict(self)
+        data = dataclasses.asdict(self)
         for key in ("name", "output", "folder", "checkpoints"):
-            told.pop(key)
-        told["judging"].pop("address")
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+            data.pop(key)
+        data["judging"].pop("address")
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def load(path: Path) -> Recipe:
@@ -303,9 +303,9 @@ def read(data: Mapping[str, Any], path: Path) -> Recipe:
         recipe = dataclasses.replace(recipe, folder=str(path.parent))
         problems += _contradictions(recipe)
     if problems or recipe is None:
-        told = "\n  ".join(problems)
+        text = "\n  ".join(problems)
         raise ConfigError(
-            f"{path}:\n  {told}", "mend these keys; their meaning is in trainer/config.py"
+            f"{path}:\n  {text}", "mend these keys; their meaning is in trainer/config.py"
         )
     return recipe
 

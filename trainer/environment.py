@@ -223,8 +223,8 @@ def reply_of(action: str | Mapping[str, Any] | Reply, model: str) -> Reply:
         calls += [call] if call else []
         loose += [] if call else [str(function.get("arguments") or "")]
     finish = Finish.LENGTH if action.get("finish_reason") == "length" else Finish.STOP
-    told = "\n".join(part for part in (text, *loose) if part)
-    return Reply(text=told, calls=tuple(calls), finish=finish, latency_s=0.0, model=model)
+    content = "\n".join(part for part in (text, *loose) if part)
+    return Reply(text=content, calls=tuple(calls), finish=finish, latency_s=0.0, model=model)
 
 
 def _call(function: Mapping[str, Any], name: str) -> ToolCall | None:

@@ -291,9 +291,9 @@ def _trajectory(
                 for t in turns
             ),
         ]
-    told = repr((model, rollout.id, [turn.reply for turn in turns])).encode()
+    text = repr((model, rollout.id, [turn.reply for turn in turns])).encode()
     return Trajectory(
-        id=hashlib.sha256(told).hexdigest()[:16],
+        id=hashlib.sha256(text).hexdigest()[:16],
         task=hashlib.sha256(task.encode()).hexdigest()[:16],
         task_name=task,
         family=space.family,

@@ -21,7 +21,7 @@ from trainer.config import Recipe, Rl
 from trainer.lines import LineWriter
 from trainer.parents import StoredParent
 from trainer.records import Tally
-from trainer.shown import Shown
+from trainer.shown import TaskPlans
 from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Rolled = tuple[list[Example], dict[str, float]]
 
 
-class Game(Protocol):
+class RolloutTasks(Protocol):
     training: int
     """Tasks to learn from."""
     held_out: int
@@ -59,16 +59,16 @@ class Game(Protocol):
     def close(self) -> None: ...
 
 
-def of(recipe: Recipe, tally: Tally) -> Game:
+def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
     """Raises ConfigError."""
     if recipe.world.live is not None:
         from trainer.live import LiveGame  # the product's pipeline: other games do not need it
 
         return LiveGame(recipe, tally)
-    return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
+    return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
 
 
-class TableGame:
+class TableTasks:
     """Prompts in words."""
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:
@@ -116,12 +116,12 @@ class TableGame:
 def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredParent]:
     """Those of the recipe that the world holds. Raises ConfigError when it names some, and none
     is."""
-    told = recipe.rl.parents if recipe.rl is not None else ()
-    found = parents.read(told, Path(recipe.folder), tally)
+    settings = recipe.rl.parents if recipe.rl is not None else ()
+    found = parents.read(settings, Path(recipe.folder), tally)
     known = [one for one in found if world.begin_at(one) is not None]
     if len(known) < len(found):
         tally.skip("a stored parent of no task to train on", count=len(found) - len(known))
-    if told and not known:
+    if settings and not known:
         raise ConfigError(
             f"rl.parents: none of {len(found)} parents is of a task to train on",
             "make them of searches of these tasks",
@@ -129,7 +129,7 @@ def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredP
     return known
 
 
-class TalkGame:
+class DialogTasks:
     """Talks in the compact form."""
 
     apart = False
@@ -143,10 +143,10 @@ class TalkGame:
         return []
 
     def begin(self, run: TrainingRun) -> None:
-        told = self._recipe.rollouts
+        settings = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
         self._writer = LineWriter(
-            run.model, run.pad, temperature=told.temperature, batch=told.batch
+            run.model, run.pad, temperature=settings.temperature, batch=settings.batch
         )
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
@@ -176,9 +176,9 @@ class TalkGame:
         pass
 
 
-def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
+def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
     """(training, held out): whole families. Raises ConfigError."""
-    found: dict[str, Shown] = {}
+    found: dict[str, TaskPlans] = {}
     for pattern in recipe.world.shown:
         place = Path(recipe.folder, pattern)
         paths = sorted(place.parent.resolve().glob(place.name))

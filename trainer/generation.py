@@ -21,7 +21,7 @@ from kernel_lsp.records import Message
 from trainer import models
 from trainer.batches import Allowed
 
-MOST_CHOICES = 4096
+MAX_CHOICES = 4096
 """Of one question: their tokens are spelled out, at 30 µs a reply."""
 TREES = 512
 """That are kept."""
@@ -98,10 +98,10 @@ class Trees:
         self._known: dict[tuple[str, ...], Tree] = {}
 
     def of(self, choices: tuple[str, ...]) -> Tree:
-        """Raises ValueError when there is no choice, or more than MOST_CHOICES."""
-        if not choices or len(choices) > MOST_CHOICES:
+        """Raises ValueError when there is no choice, or more than MAX_CHOICES."""
+        if not choices or len(choices) > MAX_CHOICES:
             raise ValueError(
-                f"a question has {len(choices)} valid replies: 1 to {MOST_CHOICES} it can be"
+                f"a question has {len(choices)} valid replies: 1 to {MAX_CHOICES} it can be"
             )
         if choices not in self._known:
             if len(self._known) >= TREES:
@@ -114,7 +114,7 @@ class Trees:
 
 
 @dataclass(slots=True)
-class _Row:
+class _ReplyInProgress:
     """A reply that is being written."""
 
     node: Tree | None
@@ -200,7 +200,7 @@ class LocalSampler:
         pass
 
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
-        """Raises ValueError when a question has no choice, or more than MOST_CHOICES."""
+        """Raises ValueError when a question has no choice, or more than MAX_CHOICES."""
         draw = torch.Generator().manual_seed(seed)
         prompts = [models.encode_prompt(self._tokenizer, ask.messages) for ask in asks]
         order = sorted(range(len(asks)), key=lambda i: (-len(prompts[i]), i))
@@ -217,34 +217,34 @@ class LocalSampler:
         self._model.train(training)
         return [found[i] for i in range(len(asks))]
 
-    def _begun(self, ask: Ask, prompt: list[int]) -> _Row:
+    def _begun(self, ask: Ask, prompt: list[int]) -> _ReplyInProgress:
         if ask.choices is None:
-            return _Row(None, list(prompt), [], [], [])
-        row = _Row(self._trees.of(ask.choices), list(prompt), [], [], [])
+            return _ReplyInProgress(None, list(prompt), [], [], [])
+        row = _ReplyInProgress(self._trees.of(ask.choices), list(prompt), [], [], [])
         self._follow(row)
         return row
 
-    def _follow(self, row: _Row) -> None:
+    def _follow(self, row: _ReplyInProgress) -> None:
         """Write what is forced."""
         while row.node is not None and len(row.node) == 1:
             ((token, row.node),) = row.node.items()
             self._put(row, token, 0.0, (token,))
         row.done = row.done or row.node == {}
 
-    def _put(self, row: _Row, token: int, logprob: float, allowed: Allowed) -> None:
+    def _put(self, row: _ReplyInProgress, token: int, logprob: float, allowed: Allowed) -> None:
         row.feed.append(token)
         row.reply.append(token)
         row.logprobs.append(logprob)
         row.allowed.append(allowed)
 
-    def _write(self, rows: Sequence[_Row], draw: torch.Generator, greedy: bool) -> None:
+    def _write(self, rows: Sequence[_ReplyInProgress], draw: torch.Generator, greedy: bool) -> None:
         def choose(logits: Tensor) -> None:
             self._choose(rows, logits / self._temperature, draw, greedy)
 
         decode(self._model, self._tokenizer.pad_token_id, rows, choose)
 
     def _choose(
-        self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool
+        self, rows: Sequence[_ReplyInProgress], logits: Tensor, draw: torch.Generator, greedy: bool
     ) -> None:
         for place, row in enumerate(rows):
             if row.done:
@@ -273,7 +273,7 @@ class LocalSampler:
             return None
         return nucleus(logits, self._top_p)
 
-    def _sampled(self, prompt: Sequence[int], row: _Row) -> Sampled:
+    def _sampled(self, prompt: Sequence[int], row: _ReplyInProgress) -> Sampled:
         return Sampled(
             text=self._tokenizer.decode(row.reply, skip_special_tokens=True),
             prompt_ids=tuple(prompt),

@@ -24,7 +24,7 @@ from trainer import tasks
 from trainer.reading import outcome_of
 from trainer.records import TurnOutcome, TurnStatus
 
-MOST_OPEN = 4
+MAX_OPEN = 4
 """Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
 
 
@@ -42,8 +42,8 @@ class Case:
 
     @property
     def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.request, self.program])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = wire.dumps([self.task, self.steps, self.request, self.program])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class DeviceJudge:
@@ -91,7 +91,7 @@ class DeviceJudge:
         self._open[case.program] = one
         candidate = await one.make(case.steps)
         idle = [key for key, other in self._open.items() if not other.busy]
-        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MOST_OPEN)]]
+        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MAX_OPEN)]]
         await asyncio.gather(*(other.close() for other in gone))
         interpreted = candidate.uses_triton and self._device == "cpu"
         return EvaluationRequest(

@@ -215,8 +215,8 @@ class LiveGame:
 
     def texts(self) -> list[str]:
         """What a vocabulary of its own is trained on: the programs, and the words around them."""
-        told = [wording.POLICY, wording.SELECTION, wording.SUMMARY, wording.AFTER_REFERENCES]
-        return [*told, *(prompts.without_inputs(task.source) for task in self._suite.tasks)]
+        entries = [wording.POLICY, wording.SELECTION, wording.SUMMARY, wording.AFTER_REFERENCES]
+        return [*entries, *(prompts.without_inputs(task.source) for task in self._suite.tasks)]
 
     def begin(self, run: TrainingRun) -> None:
         from trainer import evaluate

@@ -32,7 +32,7 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json
 from trainer import imitation, ruling, shown, weighing
 from trainer.batches import Example
-from trainer.shown import Shown
+from trainer.shown import TaskPlans
 from trainer.sources import talk
 
 ROWS, HELD_OUT = "rows.npz", "held-out.json.xz"
@@ -90,7 +90,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
         list[tuple[int, int, int, int]](),
     )
     starts, choices, lists = [0], [0], dict[tuple[int, ...], int]()
-    for example, *told in made:
+    for example, *facts in made:
         assert example.allowed is not None
         tokens += example.prompt + example.reply
         places += [place + len(example.prompt) for place in example.counted]
@@ -98,7 +98,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
         among += [lists.setdefault(one, len(lists)) for one in offered]
         starts.append(len(tokens))
         choices.append(len(places))
-        about.append((told[0], told[1], told[2], told[3]))
+        about.append((facts[0], facts[1], facts[2], facts[3]))
     padded = np.full((len(lists), max(map(len, lists), default=0)), -1, dtype=np.int16)
     for one, number in lists.items():
         padded[number, : len(one)] = one
@@ -118,7 +118,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
 
 
 def encode_plans(
-    tasks: Sequence[Shown], orders: int, without: Collection[str] = (), jobs: int = 1
+    tasks: Sequence[TaskPlans], orders: int, without: Collection[str] = (), jobs: int = 1
 ) -> list[Told]:
     """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
     without a selection; ``without``: tasks of which talks are not told, since nobody learns
@@ -130,7 +130,7 @@ def encode_plans(
         return [row for own in pool.map(_of, *zip(*asked, strict=True)) for row in own]
 
 
-def _of(task: Shown, number: int, orders: int, brief: bool) -> list[Told]:
+def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[Told]:
     rows = list[Told]()
     for plan, tokens in enumerate(weighing.questions(task)):
         said = [False] * len(tokens) + [True]
@@ -146,7 +146,7 @@ def _of(task: Shown, number: int, orders: int, brief: bool) -> list[Told]:
     return rows
 
 
-def _talks(task: Shown, number: int, skip: bool, order: int) -> Iterator[Told]:
+def _talks(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[Told]:
     for place, plan in enumerate(task.plans):
         with contextlib.suppress(
             ValueError
@@ -189,7 +189,7 @@ def _task(one: Json) -> PackedTask:
     return PackedTask(**(one | {"speedups": tuple(one["speedups"]), "rules": tuple(one["rules"])}))
 
 
-def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[PackedTask]:
+def tasks_of(every: Sequence[TaskPlans], table: Json, earlier: Json) -> list[PackedTask]:
     """``earlier``: results whose held-out families are held out again
     (benchmarks/results/policy-…)."""
     named = next(iter(earlier["arms"].values()))["each"]
@@ -208,7 +208,7 @@ def tasks_of(every: Sequence[Shown], table: Json, earlier: Json) -> list[PackedT
     ]
 
 
-def _recorded_index(task: Shown, rows: Sequence[Json]) -> int:
+def _recorded_index(task: TaskPlans, rows: Sequence[Json]) -> int:
     """The plan that heads the table; the present rule's where that cannot be told any more."""
     steps = [(one["skill"], one["site"]) for one in rows[0]["steps"]]
     same = [

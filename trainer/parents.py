@@ -44,8 +44,8 @@ class StoredParent:
 
     @property
     def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.code])
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        text = wire.dumps([self.task, self.steps, self.code])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def outcome(self) -> TurnOutcome:

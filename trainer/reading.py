@@ -138,7 +138,9 @@ def last(events: Iterable[str]) -> Human | None:
                 found is not Human.KEPT
             ):  # a rewrite that stands is not refused by a later no
                 found = Human.DISMISSED
-            case "modified" | "deleted" if found is Human.KEPT:
+            case "modified" if found in (Human.ACCEPTED, Human.KEPT):
+                found = Human.CHANGED
+            case "deleted" if found in (Human.KEPT, Human.CHANGED):
                 found = Human.ACCEPTED
     return found
 
@@ -223,9 +225,9 @@ def _texts(found: Trajectory) -> Iterable[str]:
 
 def identify(found: Trajectory) -> Trajectory:
     """With the id that its content gives it, wherever it was read."""
-    told: list[Any] = [found.task, found.device, found.device_name]
-    told += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
-    return replace(found, id=hashlib.sha256(wire.dumps(told).encode()).hexdigest()[:24])
+    entries: list[Any] = [found.task, found.device, found.device_name]
+    entries += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
+    return replace(found, id=hashlib.sha256(wire.dumps(entries).encode()).hexdigest()[:24])
 
 
 class TrajectorySet:

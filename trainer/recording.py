@@ -159,17 +159,17 @@ async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
 
 def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
     made = plan.candidate
-    told = {
+    fields = {
         "steps": wire.to_json(list(plan.steps)),
         "candidate": made.id[:12],
         "triton": made.uses_triton,
         **({"proposer": NAME} if made.proposer == NAME else {}),
     }
     if made.id in times:
-        return {**told, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
+        return {**fields, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
     reason = dropped.get(made.id, "it was not tried")
     status = "wrong_result" if any(part in reason for part in WRONG) else "runtime_error"
-    return {**told, "status": status, "detail": reason[:160]}
+    return {**fields, "status": status, "detail": reason[:160]}
 
 
 # --- the run ------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
 def _describe_task(task: Json) -> str:
     times = [row["ms"]["candidate"] for row in task["rows"] if row["status"] == "passed"]
     eager, first = task["baseline_ms"]["eager"], task["rows"][0].get("ms", {}).get("candidate")
-    told = f"{eager / first:.2f}x" if first else "-"
+    text = f"{eager / first:.2f}x" if first else "-"
     best = f"{eager / min(times):.2f}x" if times else "-"
-    return f"{len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {told}, best {best}"
+    return f"{len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {text}, best {best}"
 
 
 def main() -> None:

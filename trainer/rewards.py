@@ -143,9 +143,16 @@ def milestone(found: JudgedTurn, by: float = 1.05) -> Terms | None:
 
 # --- ours ----------------------------------------------------------------------------------------
 
-HUMAN = {Human.KEPT: 0.25, Human.ACCEPTED: 0.1, Human.DISMISSED: -0.1, Human.REVERTED: -0.25}
-"""Kept counts as much as 28 % more speed (exp 0.25): more than noise, less than a rewrite's usual
-gain, so a liked slow one never beats a fast one. Reverted is the opposite."""
+HUMAN = {
+    Human.KEPT: 0.25,
+    Human.ACCEPTED: 0.1,
+    Human.CHANGED: 0.0,
+    Human.DISMISSED: -0.1,
+    Human.REVERTED: -0.25,
+}
+"""Changed is neither: it was worth taking, and not worth leaving as it was. Kept counts as much as
+28 % more speed (exp 0.25): more than noise, less than a rewrite's usual gain, so a liked slow one
+never beats a fast one. Reverted is the opposite."""
 RIGHT, SLOWEST, CAP = 0.5, -0.5, 6.0
 
 

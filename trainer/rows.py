@@ -26,7 +26,7 @@ Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class LabeledRow:
     """One row with what was said."""
 
     row: AdvantageRow
@@ -41,11 +41,11 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples, all agents together."""
     terms: Counter[str] = Counter()
     earned = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
-    told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
-    rows = [one.row for one in told]
+    entries = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
+    rows = [one.row for one in entries]
     examples = tuple(
         _example(one.row, sampled, advantage, one.judged)
-        for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
+        for one, advantage in zip(entries, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
         for sampled in (*one.earlier, one.sampled)
     )
@@ -62,7 +62,7 @@ def _rewarded_turns(
             yield turn, *found
 
 
-def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _policy(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     for rollout in episodes.rollouts:
         known = earned[rollout.id]
         final = max((value for _, value, _ in known), default=None)
@@ -78,7 +78,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
                     reward=value,
                     final=final,
                 )
-                yield Told(
+                yield LabeledRow(
                     row=row,
                     sampled=rollout.sampled[turn.number],
                     judged=judged,
@@ -86,7 +86,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
                 )
 
 
-def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _selections(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
@@ -101,15 +101,15 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
         task, _, scheme = key.partition("\0")
         selection = selections.get((task, scheme))
         row = AdvantageRow(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
-        yield Told(row=row, sampled=selection.sampled if selection else None)
+        yield LabeledRow(row=row, sampled=selection.sampled if selection else None)
 
 
-def _summaries(episodes: Episodes) -> Iterator[Told]:
+def _summaries(episodes: Episodes) -> Iterator[LabeledRow]:
     for one in episodes.summaries:
         row = AdvantageRow(
             agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward
         )
-        yield Told(row=row, sampled=one.sampled)
+        yield LabeledRow(row=row, sampled=one.sampled)
 
 
 def _example(

@@ -10,10 +10,10 @@ import argparse
 from pathlib import Path
 
 from benchmarks.suite import chains, models, operators, training
-from benchmarks.suite.task import Task, source
+from benchmarks.suite.task import SuiteTask, source
 
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
-GROUPS: dict[str, list[Task]] = {
+GROUPS: dict[str, list[SuiteTask]] = {
     "operators": operators.TASKS,
     "chains": chains.TASKS,
     "models": models.TASKS,

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from benchmarks.suite.task import Task
+from benchmarks.suite.task import SuiteTask
 
 OPERATORS = 300
 CHAINS = 120
-LEAST = 8
+MIN = 8
 """Tasks of the smallest family."""
 WEIGHTS = {
     "pointwise": 24.2,
@@ -38,7 +38,7 @@ WEIGHTS = {
     "norm": 1.2,
     "loss": 0.9,
 }
-"""Share of the bytes, forward and backward. The smallest families are raised to `LEAST` tasks."""
+"""Share of the bytes, forward and backward. The smallest families are raised to `MIN` tasks."""
 DTYPES = ("bfloat16", "float32", "bfloat16", "float16")
 """In turns within a family: three of four in half precision."""
 CHAIN_DTYPES = ("bfloat16", "bfloat16", "autocast", "float16")
@@ -382,14 +382,14 @@ class _Row:
         return "float32" if self.dtype == "autocast" else self.dtype
 
 
-def operators(seed: int = 0, count: int = OPERATORS) -> list[Task]:
+def operators(seed: int = 0, count: int = OPERATORS) -> list[SuiteTask]:
     """Single operators, forward and backward, by their families' weights."""
     counts = _shares(WEIGHTS, count)
     drawn = {family: _draw(family, FORMS[family], n, seed) for family, n in counts.items()}
     return _numbered(_by_turns(drawn))
 
 
-def chains(seed: int = 0, count: int = CHAINS) -> list[Task]:
+def chains(seed: int = 0, count: int = CHAINS) -> list[SuiteTask]:
     """Chains as they stand in models; each kind as often as the others, all in half precision."""
     counts = _shares(dict.fromkeys(CHAIN_FORMS, 1.0), count)
     drawn = {
@@ -400,11 +400,11 @@ def chains(seed: int = 0, count: int = CHAINS) -> list[Task]:
 
 
 def _shares(weights: dict[str, float], count: int) -> dict[str, int]:
-    """``count`` divided by weight, each family with `LEAST` at least; the rest goes to the largest
+    """``count`` divided by weight, each family with `MIN` at least; the rest goes to the largest
     remainders."""
     total = sum(Fraction(weight) for weight in weights.values())
     exact = {name: Fraction(weight) * count / total for name, weight in weights.items()}
-    made = {name: max(min(LEAST, count // len(weights)), int(n)) for name, n in exact.items()}
+    made = {name: max(min(MIN, count // len(weights)), int(n)) for name, n in exact.items()}
     order = sorted(weights, key=lambda name: exact[name] - made[name], reverse=True)
     while sum(made.values()) != count:
         short = sum(made.values()) < count
@@ -461,18 +461,18 @@ def _by_turns(drawn: dict[str, list[_Row]]) -> Iterable[_Row]:
     return [row for _, _, row in sorted(places, key=lambda item: item[:2])]
 
 
-def _numbered(rows: Iterable[_Row]) -> list[Task]:
+def _numbered(rows: Iterable[_Row]) -> list[SuiteTask]:
     return [_task(number, row) for number, row in enumerate(rows)]
 
 
-def _task(number: int, row: _Row) -> Task:
+def _task(number: int, row: _Row) -> SuiteTask:
     name, forward, inputs, setup, _ = row.form
     size = "x".join(map(str, row.shape))
     made = [_fill(setup, row)] if setup else []
     if any("nn." in line and "nn.Parameter" not in line for line in setup.split("\n")):
         made.append(f"self.to(torch.{row.stored})")
     sentence = f"{row.family.replace('_', ' ')}: {name.replace('_', ' ')}".capitalize()
-    return Task(
+    return SuiteTask(
         name=f"{number:03}_{row.family}_{name}_{size}_{row.dtype}",
         doc=f"{sentence}, {row.dtype}, with its gradients.",
         family=f"{row.family}",

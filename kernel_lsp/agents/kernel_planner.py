@@ -29,9 +29,9 @@ from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import SEMANTIC_PARAMETERS, KernelView, Site, Step
 
-MOST_COURSES = 6
+MAX_COURSES = 6
 """Of the rule's that are weighed."""
-MOST_ASKED = 32
+MAX_ASKED = 32
 """Questions about one kernel: a state takes the engine 30 to 80 ms, an answer the model some 50."""
 
 Answer = Callable[[LaunchQuestion], Awaitable[ModelReply]]
@@ -99,7 +99,7 @@ class KernelPlanner:
         made: list[Course] = []
         async for course in rules:
             made.append(course)
-            if len(made) == MOST_COURSES:
+            if len(made) == MAX_COURSES:
                 break
         try:
             made = await self._ordered(made) if made else []
@@ -205,7 +205,7 @@ class KernelPlanner:
         """What the model expects of these steps; None: the engine refuses them, or enough was
         asked. Raises BackboneError."""
         key = wire.dumps(list(steps))
-        if key not in self._gains and self._before is not None and self._asked < MOST_ASKED:
+        if key not in self._gains and self._before is not None and self._asked < MAX_ASKED:
             self._gains[key] = None
             with contextlib.suppress(RewriteError):
                 after = await self._launched(steps)

@@ -28,16 +28,16 @@ from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import EvalStatus, Site, Step, Viewed
 
-MOST_COURSES = 4
+MAX_COURSES = 4
 """Of the model's; after them come the rule's, which know nothing of what it may have overlooked."""
-MOST_TRIES = 16
+MAX_TRIES = 16
 """Courses that are completed to find these: some lead to the same program, or to none."""
-MOST_AGAIN = 4
+MAX_AGAIN = 4
 """The same, when a course was measured: most of what it says then is on the list already."""
-MOST_WEIGHED = 6
+MAX_WEIGHED = 6
 """Of the rule's courses: the best of 387 measured programs' was among these but for 5 % of its
 speed."""
-MOST_REPLIES = 40
+MAX_REPLIES = 40
 """In one course: each step may be refused."""
 
 STOP = ("stop", ".")
@@ -61,7 +61,7 @@ class _Branch:
     begun: tuple[str, ...]
 
 
-class _Untold(Exception):
+class _NotEncodable(Exception):
     """The rule's course has no words in the compact form."""
 
 
@@ -117,15 +117,15 @@ class LearnedPlanner:
             if self._weighs:
                 async for course in rules:
                     made.append(course)
-                    if len(made) == MOST_WEIGHED:
+                    if len(made) == MAX_WEIGHED:
                         break
                 made = await self._weighed(made)
             else:
-                async for course in self._learned(MOST_TRIES):
+                async for course in self._learned(MAX_TRIES):
                     yield course
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
-        except _Untold as error:
+        except _NotEncodable as error:
             self._tell(f"planned by the rule: its suggestion cannot be told to the model ({error})")
         for course in made:
             if self._new(course):
@@ -164,7 +164,7 @@ class LearnedPlanner:
     async def _plan(self, course: Course) -> value_model.WeighedPlan:
         viewed = await self._viewed(course.steps)
         if viewed is None or viewed.cost is None:
-            raise _Untold("the engine cannot say what it would cost")
+            raise _NotEncodable("the engine cannot say what it would cost")
         return value_model.plan(course.sites, viewed.cost)
 
     async def again(self, course: Course, speedup: float | None) -> Course | None:
@@ -176,9 +176,9 @@ class LearnedPlanner:
             return None
         self._measured = course.steps, speedup
         with contextlib.suppress(
-            BackboneError, _Untold
+            BackboneError, _NotEncodable
         ):  # the courses that are known are raced without it
-            async for found in self._learned(MOST_AGAIN):
+            async for found in self._learned(MAX_AGAIN):
                 return found
         return None
 
@@ -187,7 +187,7 @@ class LearnedPlanner:
         self._heap = [_Branch(0.0, next(self._numbers), (), ())]
         found = 0
         for _ in range(most):
-            if not self._heap or found >= MOST_COURSES:
+            if not self._heap or found >= MAX_COURSES:
                 break
             course = await self._completed(heapq.heappop(self._heap))
             if course is not None and self._new(course):
@@ -198,7 +198,7 @@ class LearnedPlanner:
         talk, sites = Dialog(self._situation), list[Site]()
         cost, begun = branch.cost, branch.begun
         replies: tuple[tuple[str, ...], ...] = ()
-        while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MOST_REPLIES:
+        while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MAX_REPLIES:
             if talk.phase is DialogPhase.STEP and talk.turn == 0:
                 await self._advise(talk)
             if len(replies) < len(branch.replies):
@@ -230,10 +230,10 @@ class LearnedPlanner:
             try:
                 talk.say(talk.reply_for(step))
             except ValueError as error:
-                raise _Untold(error) from error
+                raise _NotEncodable(error) from error
             viewed = await self._viewed(talk.steps)
             if viewed is None:
-                raise _Untold(f"the engine refuses {step.skill}")
+                raise _NotEncodable(f"the engine refuses {step.skill}")
             talk.saw(viewed)
         if talk.phase is DialogPhase.STEP:
             talk.say(STOP)

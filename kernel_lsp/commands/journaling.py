@@ -62,6 +62,8 @@ def save(
         training=settings.training,
         reference=reference(job, settings.data_dir) if settings.keep_source and judged else None,
     )
+    if settings.training:
+        outcomes.save_question(journal, outcome, folder=folder, path=job.path, client=CLIENT)
 
 
 def record_acceptance(

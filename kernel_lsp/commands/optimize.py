@@ -83,6 +83,11 @@ def optimize(
     steps: int = typer.Option(
         30, min=8, help="Of a program: steps that are recorded, and of each timed run."
     ),
+    step: str | None = typer.Option(
+        None,
+        metavar="FUNCTION",
+        help="Of a program: a call of it is one step: train_step, or package.module:Trainer.step.",
+    ),
     minutes: float = typer.Option(
         10.0, min=0.0, help="Of a program: how long its targets are worked on."
     ),
@@ -107,6 +112,7 @@ def optimize(
             minutes=minutes,
             run_seconds=run_seconds,
             fresh=fresh,
+            step=step,
             apply=apply,
             as_json=as_json,
         )

@@ -21,7 +21,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
-from kernel_lsp.pipeline.opened import JobBench, Opened
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -65,11 +65,9 @@ from kernel_lsp.search.turns import TurnsStrategy, is_single
 from kernel_lsp.search.workers import SearchWorkers
 
 FOLDER = "searches"
-MOST_ARCHIVES = 200
+MAX_ARCHIVES = 200
 """Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a
 plan never."""
-MOST_MATCHES = 20
-"""Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
 """Nothing more is asked after these, not even what was learned."""
 _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
@@ -77,7 +75,7 @@ _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
     SearchMode.TURNS: TurnsStrategy,
     SearchMode.EVOLVE: lambda plan, seed: Evolution(seed),
 }
-MOST_TOLD = 16
+MAX_SENT = 16
 """Proposals of a search that go back to the job, best first; all are in the archive."""
 
 
@@ -103,7 +101,7 @@ async def run(
     finally:
         archive.close()
         with contextlib.suppress(OSError):  # another process may do the same at this moment
-            keep_newest(Path(settings.data_dir) / FOLDER, MOST_ARCHIVES, SUFFIX)
+            keep_newest(Path(settings.data_dir) / FOLDER, MAX_ARCHIVES, SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,7 +313,7 @@ class _Deep:
 
     def _found(self) -> tuple[Proposal, ...]:
         made = (a.proposal for a in self.archive.attempts if a.proposal and a.move is not Move.SEED)
-        return tuple(sorted(made, key=rank))[:MOST_TOLD]
+        return tuple(sorted(made, key=rank))[:MAX_SENT]
 
     def _summary(self, stop: StopReason, resumed: int) -> SearchSummary:
         known = self.archive.attempts
@@ -378,10 +376,10 @@ def kind_of(bench: JobBench) -> str:
 
 def _matches(one: Opened, task: SearchTask, arms: BanditArms) -> tuple[SkillMatch, ...]:
     """The recalled skills; where the words recall too few, what has paid for such targets."""
-    found = list(one.matches[:MOST_MATCHES])
+    found = list(one.matches[:MAX_MATCHES])
     known = {match.skill for match in found}
     others = [s.name for s in one.bench.skills.skills if _serves(s, task) and s.name not in known]
-    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MOST_MATCHES - len(found)]
+    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MAX_MATCHES - len(found)]
     return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
 
 

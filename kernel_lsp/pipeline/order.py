@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
 from kernel_lsp.agents.learned import LearnedPlanner
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import Course, rank_sites
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
@@ -20,7 +20,7 @@ from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.models.store import FOLDER as MODELS
 from kernel_lsp.pipeline import parts, places, recipes, silence, turns
-from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened, open_target
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.search import TargetSearch
@@ -28,6 +28,7 @@ from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
     Job,
+    Offered,
     Outcome,
     Progress,
     Proposal,
@@ -46,6 +47,8 @@ FEW_TURNS = SearchPlan(
     mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3)
 )
 """What a language model gets in a quick job: one short rollout."""
+MAX_OFFERED = 24
+"""Sites that an outcome tells of: a prompt shows no more."""
 SEARCHES = "searches"
 """In the user's data folder: archives of searches."""
 
@@ -363,6 +366,24 @@ async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
         note=await silence.note(one, ranked),
         misses=why.misses,
         roof=why.roof,
+        read_bytes=one.capture.read_bytes,
+        written_bytes=one.capture.written_bytes,
+        offered=offered_by(one),
+    )
+
+
+def offered_by(one: Opened) -> Offered:
+    """What proposers could choose from, as a language model alone is told it (deep.task_of)."""
+    sites = [site for site in one.sites if all(proof.holds for proof in site.proofs)]
+    return Offered(
+        fingerprint=one.prepared.target.fingerprint,
+        device=one.bench.device,
+        device_name=one.bench.probe.device,
+        triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
+        sites=tuple(replace(s, proofs=()) for s in rank_sites(sites)[:MAX_OFFERED]),
+        skills=tuple(match.skill for match in one.matches[:MAX_MATCHES]),
+        words=tuple(one.capture.words),
+        inputs=one.capture.inputs,
         read_bytes=one.capture.read_bytes,
         written_bytes=one.capture.written_bytes,
     )

@@ -21,7 +21,7 @@ from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Requirement
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 
-MOST = 2
+MAX_LEARNED_PLANS = 2
 """Learned courses in one job, those that fit best by their words first: each takes a place of the
 budget."""
 Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
@@ -71,7 +71,7 @@ async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[
     if one.bench.policy is not None and (first := await anext(planned, None)) is not None:
         seen.add(first.candidate.id)
         yield first
-    for skill in fitting(one)[:MOST]:
+    for skill in fitting(one)[:MAX_LEARNED_PLANS]:
         course = await course_of(skill, one, one.known.best)
         if course is not None and course.candidate.id not in seen:
             seen.add(course.candidate.id)
@@ -116,11 +116,11 @@ async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool
     """What the rule would suggest first, with the skill's parameters; None: it takes no such
     step."""
 
-    def told(site: Site) -> Json | None:
+    def choose(site: Site) -> Json | None:
         asked = next((step for step in skill.recipe if _is_meant(step, site)), None)
         return prefer(site) if asked is None else choose_parameters(asked, site)
 
-    planner = Planner(one.engine.make, one.engine.look, told, one.engine.weigh)
+    planner = Planner(one.engine.make, one.engine.look, choose, one.engine.weigh)
     course = await anext(planner.courses(one.sites, triton=triton), None)
     if course is None or not any(
         _is_meant(step, site) for step in skill.recipe for site in course.sites
@@ -174,8 +174,10 @@ def _longer(chain: PlacedRecipe, site: Site, asked: RecipeStep) -> PlacedRecipe:
 
 def choose_parameters(asked: RecipeStep, site: Site) -> Json:
     """The recipe's parameters where the site offers them, its defaults elsewhere."""
-    told = asked.parameters
+    parameters = asked.parameters
     return {
-        name: told[name] if told.get(name) in choices and name in told else choices[0]
+        name: parameters[name]
+        if parameters.get(name) in choices and name in parameters
+        else choices[0]
         for name, choices in site.parameters.items()
     }

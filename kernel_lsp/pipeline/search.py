@@ -46,9 +46,9 @@ from kernel_lsp.search.fitness import LOOKS_BETTER
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[TunerClient]]
 Again = Callable[[Course, float | None], Awaitable[Course | None]]
 """What to try next, when a course's speedup over the original is known (None: it does not run)."""
-MOST_VARIANTS = {"cuda": 16, "cpu": 6}
+MAX_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
-MOST_RACES = 4
+MAX_RACES = 4
 PLAN_S = 4.0
 """Chains of a large model take seconds to write down; the promising ones come first."""
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
@@ -56,9 +56,9 @@ TUNE_S = {"cuda": 8.0, "cpu": 8.0}
 waited for a turn at the device do not count, else a second job beside it would cost the first one
 its best parameters."""
 COMPILER = "torch.compile("
-MOST_SHORTER = 4
+MAX_SHORTER = 4
 """Courses with one step less in one comparison."""
-MOST_IN_FULL = 4
+MAX_IN_FULL = 4
 FAR_AHEAD, LITTLE = 1.15, 1.1
 """Times the speedup of another in a race, and what that one gains over the original at most: then
 it is not timed, because it can hardly be offered, let alone be the best."""
@@ -173,7 +173,7 @@ class TargetSearch:
             self.device != "cuda"
             or not race.order
             or not self._judging
-            or len(self._judging) >= min(MOST_IN_FULL, self.budget)
+            or len(self._judging) >= min(MAX_IN_FULL, self.budget)
         ):
             return
         name, speedup = race.order[0], race.speedup(race.order[0])
@@ -245,7 +245,7 @@ class TargetSearch:
         await self._go_ahead(race)
         with contextlib.suppress(TunerLost):  # what was found before counts
             new = await self._suggested(race, racing[0].course)
-            for _ in range(MOST_RACES - 1):
+            for _ in range(MAX_RACES - 1):
                 if not race.order or time.monotonic() - tuner.waited_s > end:
                     break
                 best = self._contestants[race.order[0]]
@@ -286,7 +286,7 @@ class TargetSearch:
                 continue
             self._searched.add(site.key)
             with contextlib.suppress(RewriteError):
-                made = await self.engine.variants(center.steps, place, MOST_VARIANTS[self.device])
+                made = await self.engine.variants(center.steps, place, MAX_VARIANTS[self.device])
                 others = [
                     replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]
                 ]
@@ -299,7 +299,7 @@ class TargetSearch:
         harm."""
         course, found = center.course, []
         places = [p for p in range(len(course.sites)) if p == tuned or p not in course.places()]
-        for place in places[:MOST_SHORTER] if len(course.sites) > 1 else []:
+        for place in places[:MAX_SHORTER] if len(course.sites) > 1 else []:
             sites = course.sites[:place] + course.sites[place + 1 :]
             steps = center.steps[:place] + center.steps[place + 1 :]
             with contextlib.suppress(RewriteError):  # a later step needs it
@@ -327,7 +327,7 @@ class TargetSearch:
         self, names: Sequence[str], race: Race, done: dict[str, Proposal], deadline: float
     ) -> None:
         for name in names:
-            if len(done) >= min(MOST_IN_FULL, self.budget) or time.monotonic() > deadline:
+            if len(done) >= min(MAX_IN_FULL, self.budget) or time.monotonic() > deadline:
                 break
             if (
                 name in done

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import talks
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
-from kernel_lsp.agents.learned import MOST_COURSES, LearnedPlanner
+from kernel_lsp.agents.learned import MAX_COURSES, LearnedPlanner
 from kernel_lsp.agents.plan import Course, Planner
 from kernel_lsp.agents.prompt_encoding import Dialog, Situation, grammar
 from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
@@ -307,7 +307,7 @@ async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
 async def test_the_rule_follows_without_what_was_there() -> None:
     found = await courses(Engine([A, B, C]), Model(prefers("@2", "stop")))
     rule = ids(found, "plan/2")
-    assert len(ids(found)) == MOST_COURSES
+    assert len(ids(found)) == MAX_COURSES
     assert "a:64+b+c" in rule
     assert len({course.candidate.id for course in found}) == len(found)
 

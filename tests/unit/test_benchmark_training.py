@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.suite import training
 from benchmarks.suite.__main__ import training_files, write_training
-from benchmarks.suite.task import Task, source
+from benchmarks.suite.task import SuiteTask, source
 from kernel_lsp import analysis, workloads
 from kernel_lsp.records import Snapshot, WorkloadOrigin
 
@@ -14,7 +14,7 @@ OPERATORS, CHAINS = training.operators(), training.chains()
 HALF = ("bfloat16", "float16", "autocast")
 
 
-def _half(tasks: list[Task]) -> float:
+def _half(tasks: list[SuiteTask]) -> float:
     return sum(task.name.endswith(HALF) for task in tasks) / len(tasks)
 
 
@@ -23,7 +23,7 @@ def test_families_have_their_share_of_the_bytes_and_products_are_few() -> None:
     counts = Counter(task.family for task in OPERATORS)
     assert counts["product"] <= 0.15 * len(OPERATORS)
     assert counts["pointwise"] > counts["copy"] > counts["softmax"] > counts["batch_norm"]
-    assert min(counts.values()) >= training.LEAST
+    assert min(counts.values()) >= training.MIN
     assert _half(OPERATORS) >= 0.7 and _half(CHAINS) == 1.0
     assert len(set(Counter(task.family for task in CHAINS).values())) == 1
 
@@ -49,8 +49,8 @@ def test_files_go_into_an_empty_folder_only(tmp_path) -> None:
         write_training(tmp_path / "new", 0)
 
 
-def _one_of_each_form() -> dict[str, Task]:
-    found: dict[str, Task] = {}
+def _one_of_each_form() -> dict[str, SuiteTask]:
+    found: dict[str, SuiteTask] = {}
     for task in (*CHAINS, *OPERATORS):
         found.setdefault("_".join(task.name.split("_")[1:-2]), task)
     return found

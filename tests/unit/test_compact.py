@@ -265,7 +265,7 @@ def test_any_graph_is_told_within_the_limit_and_twice_the_same(
     here = talks.situation(seed, max(2, operations), sites)
     talk = Dialog(here)
     assert talk.words == Dialog(here).words
-    assert len(talk.words) <= telling.MOST_WORDS
+    assert len(talk.words) <= telling.MAX_WORDS
     assert all(word in TOKENS for word in talk.words)
 
 

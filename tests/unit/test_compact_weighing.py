@@ -52,7 +52,7 @@ def test_a_course_is_told_by_its_sites_and_its_cost() -> None:
         skills=("a", "b", "c"), cost=cost(3e-5, 1e-5, 1), left=0.4, wrapped=False
     )
     assert told.call_s == 3e-5
-    assert value_model.plan([site("a", 1.0)], cost(0.0, 0.0, 0)).left == value_model.LEAST_LEFT
+    assert value_model.plan([site("a", 1.0)], cost(0.0, 0.0, 0)).left == value_model.MIN_LEFT
 
 
 def test_nothing_is_divided_by_nothing() -> None:

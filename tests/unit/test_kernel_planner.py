@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
-from kernel_lsp.agents.kernel_planner import MOST_ASKED, KernelPlanner
+from kernel_lsp.agents.kernel_planner import MAX_ASKED, KernelPlanner
 from kernel_lsp.agents.plan import NAME, Course, Planner
 from kernel_lsp.agents.prompt_encoding import value_model
 from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
@@ -234,7 +234,7 @@ async def test_questions_about_both_states_are_bounded() -> None:
     many = [site(f"s{number}", 0.5, **{f"P{number}": list(range(9))}) for number in range(9)]
     model = Model(lambda view: 0.0)
     found = await courses(Engine(*many), model)
-    assert len(model.asked) == MOST_ASKED
+    assert len(model.asked) == MAX_ASKED
     assert len(found) == 1 + len(many)
     assert {one.before.options["num_warps"] for one in model.asked} == {4}
     assert {one.capability for one in model.asked} == {"sm_90"}

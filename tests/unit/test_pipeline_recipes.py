@@ -226,4 +226,4 @@ async def test_what_was_shown_instead_of_a_skill_applies_where_that_is_planned(
 
 def test_at_most_a_few_the_best_matching_first() -> None:
     names = [skill.name for skill in recipes.fitting(job(learned("a"), learned("b"), learned("c")))]
-    assert names == ["b", "a", "c"] and recipes.MOST == 2
+    assert names == ["b", "a", "c"] and recipes.MAX_LEARNED_PLANS == 2

@@ -533,7 +533,7 @@ async def test_what_is_wrong_in_a_coarse_class_is_tried_in_the_next_safer_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(search.MOST_VARIANTS, "cuda", 1)  # the races see the coarse one alone
+    monkeypatch.setitem(search.MAX_VARIANTS, "cuda", 1)  # the races see the coarse one alone
     courses = [course("c", precision=["tf32", "tf32x3"]), course("d")]
     played = await play(courses, times, verdicts, tmp_path)
     assert played.judged == judged

@@ -18,12 +18,15 @@ from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.evaluator import EvaluationBudget, evidence
+from kernel_lsp.journal.outcomes import save_proposals, save_question
+from kernel_lsp.journal.store import Journal
 from kernel_lsp.pipeline import tournament
 from kernel_lsp.pipeline.episodes import EpisodeOver
 from kernel_lsp.records import (
     Attempt,
     Candidate,
     ModelInfo,
+    Outcome,
     Reply,
     SearchBudget,
     SearchJudgement,
@@ -31,7 +34,7 @@ from kernel_lsp.records import (
     SearchPlan,
     Structured,
 )
-from trainer import archives, config, live, rewards, rows, tasks
+from trainer import archives, config, live, rewards, rollouts, rows, tasks
 from trainer.config import Rl
 from trainer.earned import UNKNOWN
 from trainer.environment import Environment, RewardedEpisode, of_model, reply_of
@@ -113,7 +116,7 @@ async def test_a_job_of_the_product_is_replayed_byte_by_byte(
     replies in the environment: prompts, attempts, feedback and rewards are the same."""
     answers = iter(
         [
-            Say(tool="select_skills"),
+            Say(tool="select_skills", arguments={"think": "", "selected_skills": []}),
             Say(f"Here:\n```python\n{WRONG}```\n"),
             Say("I am not sure."),
             Say(MENDED),
@@ -128,7 +131,7 @@ async def test_a_job_of_the_product_is_replayed_byte_by_byte(
         where = settings_of(tmp_path / "data", policy="openai", endpoint=server.endpoint)
         environment = Environment(suite, device="cpu", settings=where)
         job = replace(environment.job("diagonal"), search=plan)
-        await environment.pipeline.optimize(job)
+        outcome = await environment.pipeline.optimize(job)
     told = recorded(tmp_path / "job.db")
     assert [agent for agent, _, _ in told.said[:4]] == ["selection", "policy", "policy", "policy"]
 
@@ -160,6 +163,29 @@ async def test_a_job_of_the_product_is_replayed_byte_by_byte(
         expected.append(None if terms is None else rewards.total(terms))
     assert [one for one in earned if one is not None] == expected
     assert expected[0] == 0.0 and (expected[-1] or 0.0) > 0.0
+    _asks_again(outcome, tmp_path, told)
+
+
+def _asks_again(outcome: Outcome, folder: Path, told: Recorded) -> None:
+    """The journal of the same job, which holds no prompt, gives the very one that was asked."""
+    with Journal.open(folder / "journal.db") as journal:
+        where = {"folder": folder, "path": folder / "net.py", "client": None}
+        save_proposals(
+            journal,
+            outcome.proposals,
+            keep_source=True,
+            training=True,
+            reference=told.search.program.source,
+            **where,
+        )
+        save_question(journal, outcome, **where)
+    (logged,) = rollouts.read(journals=[folder / "journal.db"]).trajectories
+    policy = [json.loads(prompt) for agent, prompt, _ in told.said if agent == "policy"]
+    first = logged.turns[0]
+    assert first.messages is not None
+    assert wire.to_json(first.messages) == policy[0]["messages"]
+    assert wire.to_json(first.tools) == policy[0]["tools"]
+    assert {call.name for turn in logged.turns for call in turn.calls} == {"write_rewrite"}
 
 
 def _bytes(attempt: Attempt) -> str:

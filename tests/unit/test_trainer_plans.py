@@ -22,7 +22,7 @@ from trainer.candidates import Plans
 from trainer.config import Rl
 from trainer.reading import Grant
 from trainer.records import Tally, TurnStatus
-from trainer.shown import Shown
+from trainer.shown import TaskPlans
 from trainer.tasks import digest
 
 pytestmark = pytest.mark.torch
@@ -118,7 +118,7 @@ def apart(one: Course, other: Course) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> TaskPlans:
     """Through a table, a session and a file; the second plan is the fastest, the last one
     failed."""
     folder, first, _ = proposed
@@ -150,7 +150,7 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return shown.load(kept)[0]
 
 
-def test_a_measured_plan_is_told_as_it_was_measured(task: Shown) -> None:
+def test_a_measured_plan_is_told_as_it_was_measured(task: TaskPlans) -> None:
     assert task.plans[0].speedup == 1.0 and task.best == 4.0 and task.plans[0].rule
     assert (
         task.plans[-1].speedup is None and task.plans[-1].outcome.status is TurnStatus.RUNTIME_ERROR
@@ -177,7 +177,7 @@ def walked(line: lines.Line, draw: random.Random) -> lines.Line:
     return line
 
 
-def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
+def test_a_line_says_measured_plans_each_once(task: TaskPlans) -> None:
     for seed in range(10):
         line = walked(
             lines.Line(task, Dialog(task.situation), len(task.plans) + 1), random.Random(seed)
@@ -195,7 +195,7 @@ def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
     )
 
 
-def test_the_rules_suggestion_is_read_and_not_learned(task: Shown) -> None:
+def test_the_rules_suggestion_is_read_and_not_learned(task: TaskPlans) -> None:
     talk = Dialog(task.situation, skip=True)
     opening = len(talk.words)
     shown.advise(talk, task)
@@ -211,7 +211,7 @@ def key(step: Step) -> str:
     return f"{step.skill}\0{step.site}"
 
 
-def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
+def test_what_would_repeat_the_rule_is_known_word_by_word(task: TaskPlans) -> None:
     line = lines.Line(task, Dialog(task.situation, skip=True), 1)
     while not line.done:
         assert line.favored in line.node.words
@@ -223,7 +223,7 @@ def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
             assert line.favored is None  # it has left the rule's plan
 
 
-def rolled(task: Shown) -> list[rounds.Rolled]:
+def rolled(task: TaskPlans) -> list[rounds.Rolled]:
     """One scheme and the null scheme, two rollouts of two turns each; said at random."""
     draw = random.Random(5)
     begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).talk
@@ -239,7 +239,7 @@ def rolled(task: Shown) -> list[rounds.Rolled]:
     ]
 
 
-def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
+def test_words_have_the_advantage_of_who_said_them(task: TaskPlans) -> None:
     """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a
     selection
     0.3 times its scheme's worth against the null scheme's, in equal parts in its two rollouts."""
@@ -268,7 +268,7 @@ def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
             assert value == pytest.approx(expected)
 
 
-def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
+def test_imitation_weighs_plans_by_their_speed(task: TaskPlans) -> None:
     found = imitation.examples([task])
     assert len(found) == 2 * len(task.plans)
     more = imitation.examples([task], orders=2)
@@ -286,7 +286,7 @@ def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
     assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
 
 
-def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
+def test_every_plan_is_weighed_against_the_rules_first(task: TaskPlans) -> None:
     """The rule's first is 1.0x, the next 4x, the last failed: half of the slowest."""
     gains = weighing.gains(task)
     slowest = min(plan.speedup for plan in task.plans if plan.speedup)
@@ -310,7 +310,7 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
         weighing.rows([replace(task, before=None)], 1)
 
 
-def test_plans_are_ordered_by_the_answers(task: Shown) -> None:
+def test_plans_are_ordered_by_the_answers(task: TaskPlans) -> None:
     model, pad = tiny()
     (ranked,) = weighing.rank_plans([task], model, pad)
     assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
@@ -342,7 +342,7 @@ def test_numbers_begin_beside_their_neighbors() -> None:
 
 
 def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(
-    task: Shown,
+    task: TaskPlans,
 ) -> None:
     (rule,) = ranking.rule([task])
     assert rule.plans[0] is task.plans[0] and rule.first == pytest.approx(math.log(1 / 4))
@@ -374,7 +374,7 @@ def tiny() -> tuple[Any, int]:
     return model, int(tokenizer.pad_token_id)
 
 
-def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
+def test_a_policy_says_its_likeliest_measured_plan_first(task: TaskPlans) -> None:
     model, pad = tiny()
     for skip in (False, True):
         (ranked,) = ranking.policy([task], model, pad, skip=skip)

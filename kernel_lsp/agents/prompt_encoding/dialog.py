@@ -23,7 +23,7 @@ from kernel_lsp.agents.prompt_encoding import grammar, telling, words
 from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
 from kernel_lsp.agents.prompt_encoding.telling import Numbering, Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
-from kernel_lsp.agents.tools import APPLY, MOST_SELECTED, SELECT
+from kernel_lsp.agents.tools import APPLY, MAX_SELECTED, SELECT
 from kernel_lsp.records import EvalStatus, Site, Step, ToolCall, Viewed
 
 STOP, PERIOD = "stop", "."
@@ -188,9 +188,9 @@ class Dialog:
         self.turn, self.steps, self.phase = self.turn + 1, (), DialogPhase.STEP
         self._open = {site.key: site for site in self.situation.sites}
 
-    def _tell(self, told: Sequence[str]) -> None:
-        self.words += told
-        self.offers += [()] * len(told)
+    def _tell(self, sent: Sequence[str]) -> None:
+        self.words += sent
+        self.offers += [()] * len(sent)
 
     def _expect(self, phase: DialogPhase) -> None:
         if self.phase is not phase:
@@ -233,14 +233,14 @@ class Dialog:
         numbers = sorted(
             self._numbering.skills[name] for name in set(skills) if name in self._numbering.skills
         )
-        return [SELECT, *(f"K{number}" for number in numbers[:MOST_SELECTED]), PERIOD]
+        return [SELECT, *(f"K{number}" for number in numbers[:MAX_SELECTED]), PERIOD]
 
 
 def _selections(numbers: Sequence[int]) -> GrammarNode:
     """Up to three of the skills, in the order of their numbers, so that a set is said in one
     way."""
     ends = [grammar.chain([PERIOD])] * (len(numbers) + 1)
-    for _ in range(MOST_SELECTED):
+    for _ in range(MAX_SELECTED):
         longer = list(ends)
         for first in range(len(numbers)):
             picks = {f"K{numbers[at]}": ends[at + 1] for at in range(first, len(numbers))}

@@ -22,12 +22,12 @@ from kernel_lsp.agents.prompt_encoding.telling import Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import CallCost, OperationRole, Site
 
-MOST_NAMES = 48
+MAX_NAMES = 48
 """Operations that are named."""
-MOST_GAIN = 16
+MAX_GAIN = 16
 """Eighths of the binary logarithm: beyond four times everything is alike."""
-LEAST_LEFT = 0.02
-GAINS = tuple(f"g{step}" for step in range(-MOST_GAIN, MOST_GAIN + 1))
+MIN_LEFT = 0.02
+GAINS = tuple(f"g{step}" for step in range(-MAX_GAIN, MAX_GAIN + 1))
 OFFER = GrammarNode(dict.fromkeys(GAINS, END))
 
 
@@ -54,7 +54,7 @@ def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
     return WeighedPlan(
         skills=skills,
         cost=cost,
-        left=max(LEAST_LEFT, left),
+        left=max(MIN_LEFT, left),
         wrapped=any(site.wraps for site in sites),
     )
 
@@ -71,7 +71,7 @@ class PlanQuestion:
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._told()))
+        object.__setattr__(self, "words", tuple(self._encode()))
 
     @property
     def tokens(self) -> list[int]:
@@ -81,12 +81,12 @@ class PlanQuestion:
     def offer(self) -> GrammarNode:
         return OFFER
 
-    def _told(self) -> Iterable[str]:
+    def _encode(self) -> Iterable[str]:
         calls = [one for one in self.situation.graph.operations if one.role is OperationRole.CALL]
         before, rule, course = self.before, self.rule, self.course
         yield from telling.device(self.situation)
         yield "operations"
-        for call in calls[:MOST_NAMES]:
+        for call in calls[:MAX_NAMES]:
             yield from words.name(call.op)
         yield "given"
         yield from (_time(before.host_s), _time(before.device_s), _count(before.launches))
@@ -132,7 +132,7 @@ def _names(skills: Iterable[str]) -> Iterable[str]:
 def word(gain: float) -> str:
     """The answer for a measured ln(gain)."""
     step = round(8 * gain / math.log(2))
-    return f"g{max(-MOST_GAIN, min(MOST_GAIN, step))}"
+    return f"g{max(-MAX_GAIN, min(MAX_GAIN, step))}"
 
 
 def expected_gain(offered: Sequence[str], logprobs: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from kernel_lsp.pipeline.order import Pipeline
 from kernel_lsp.records import Candidate, Json, Report, Site, Skill
 from kernel_lsp.skillbook import conditions
 
-MOST_RIVALS = 3
+MAX_RIVALS = 3
 """Other learned skills that take part in one task."""
 
 
@@ -56,7 +56,7 @@ async def arms(
     first = await anext(planner.courses(one.sites, triton=triton), None)
     null = first.candidate if first else None
     rivals = {}
-    for other in _others(skill, library, one)[:MOST_RIVALS]:
+    for other in _others(skill, library, one)[:MAX_RIVALS]:
         if (course := await recipes.course_of(other, one)) is not None:
             rivals[other.name] = course.candidate
     return ValidationArms(

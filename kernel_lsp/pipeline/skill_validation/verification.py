@@ -29,7 +29,7 @@ from kernel_lsp.pipeline.skill_validation.trials import ValidationTrials, conclu
 from kernel_lsp.records import Attempt, Json, Progress, Report, Skill, TaskUplift, Verification
 from kernel_lsp.skillbook import conditions
 
-MOST_LOST = 3
+MAX_LOST = 3
 """Tasks in a row that cannot be judged: then it is not the tasks."""
 PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
 
@@ -116,7 +116,7 @@ class Proving:
                 self._skip(task, "cannot be captured", str(error))
             except EvaluationError as error:
                 self._lost += 1
-                if self._lost == MOST_LOST:
+                if self._lost == MAX_LOST:
                     raise
                 self._skip(task, "cannot be judged", str(error))
             finally:
@@ -243,7 +243,7 @@ class Proving:
         """Another learned skill that leads to the same candidate on every task."""
         every = len(self._tasks)
         found = next((name for name, count in self._twins.items() if count == every), None)
-        return found if every >= uplift.LEAST_TASKS else None
+        return found if every >= uplift.MIN_TASKS else None
 
     def _skip(self, task: ValidationTask, reason: str, detail: str = "") -> None:
         self._skipped[reason] += 1

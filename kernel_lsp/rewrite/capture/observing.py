@@ -31,7 +31,7 @@ from kernel_lsp.rewrite.capture.structure import (
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 """Longest container that a guard compares on each call: about a microsecond."""
 UNKNOWN = object()
 """Stands for a value that was read and that no guard could compare."""
@@ -252,7 +252,7 @@ def _vars_of(thing: Any) -> dict[str, Any]:
 def _items(value: Any) -> Items | None:
     """The places of a container of Python's own whose keys can be written down; None for others."""
     kind = type(value)
-    if kind not in (list, tuple, dict) or len(value) > MOST_ITEMS:
+    if kind not in (list, tuple, dict) or len(value) > MAX_ITEMS:
         return None
     if kind is not dict:
         return Items(kind, tuple(range(len(value))))
@@ -262,7 +262,7 @@ def _items(value: Any) -> Items | None:
 
 def _array_content(value: Any) -> ArrayContent | None:
     kind = type(value)
-    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.size > MOST_ITEMS:
+    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.size > MAX_ITEMS:
         return None
     return (
         ArrayContent(str(value.dtype), value.tolist())
@@ -284,11 +284,9 @@ def _is_followed(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return len(value) <= MOST_ITEMS and all(
-            _is_plain(x) for pair in value.items() for x in pair
-        )
+        return len(value) <= MAX_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
     if isinstance(value, (tuple, list)):
-        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
+        return len(value) <= MAX_ITEMS and all(_is_plain(item) for item in value)
     return type(value) in PLAIN or isinstance(value, float)
 
 

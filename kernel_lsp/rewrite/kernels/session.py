@@ -39,7 +39,7 @@ from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.near_misses import nearly
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.view import Kernel, Match
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
 from kernel_lsp.rewrite.scripts import load_skills
 
 Applied = tuple[Kernel, list[Proof], list[str]]
@@ -235,7 +235,7 @@ class KernelSession:
             source = kernel.source.edited(edited.edits).importing(edited.imports)
             return self._observed(source, edited.imports), proved, match.summary
 
-    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
+    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, KernelMatch]:
         module = self.rewrites.get(step.skill)
         if module is None:
             raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
@@ -289,7 +289,7 @@ def _configs(source: KernelSource) -> str | None:
 
 
 def _site(
-    skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
+    skill: str, match: KernelMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
 ) -> Site:
     return Site(
         skill=skill,

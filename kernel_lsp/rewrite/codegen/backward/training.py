@@ -21,10 +21,10 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
-MOST_COLUMNS = 8192
+MAX_COLUMNS = 8192
 """Longest row that a backward keeps in registers: it holds the inputs and the incoming gradient at
 once."""
-LEAST_ROWS = 64
+MIN_ROWS = 64
 """Fewer rows leave most of the device idle while each is walked by one program."""
 
 
@@ -89,10 +89,10 @@ def _template(region: Region, space: RegionShape) -> templates.Template | None:
     lines = templates.points(region.dims[axis].size for axis in region.row_axes)
     if template.kind != "rows":
         return template
-    if lines < LEAST_ROWS and columns > MOST_COLUMNS:
+    if lines < MIN_ROWS and columns > MAX_COLUMNS:
         return None
     block = template.parameters["BLOCK_SIZE"][0]
-    if block == 0 and columns > MOST_COLUMNS:
+    if block == 0 and columns > MAX_COLUMNS:
         return replace(
             template, parameters={"BLOCK_SIZE": [4096], "num_warps": [16], "BLOCK_ROWS": [1]}
         )

@@ -61,7 +61,7 @@ caution)."""
 ROW_BLOCKS = REFERENCE.processors
 """Multiprocessors of an H200. Eager gives each row of a layer norm, each group of a group norm, to
 one block, and fewer rows leave the others idle."""
-MOST_IDLE = 16.0
+MAX_IDLE = 16.0
 """Times slower that idle multiprocessors are taken to make it; assumed, not measured."""
 
 
@@ -70,7 +70,7 @@ def _idle(node: fx.Node) -> float:
     if space is None or op_name(node) not in ("layer_norm", "group_norm"):
         return 1.0
     rows = math.prod(n for axis, n in enumerate(space.expanded) if axis not in space.reduced)
-    return min(MOST_IDLE, max(1.0, ROW_BLOCKS / max(1, rows)))
+    return min(MAX_IDLE, max(1.0, ROW_BLOCKS / max(1, rows)))
 
 
 def _passes(node: fx.Node) -> tuple[float, int]:
