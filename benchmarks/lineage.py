@@ -34,7 +34,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
 from kernel_lsp.workloads import pragma
-from trainer import lanes
+from trainer import timed_tasks
 
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {
@@ -114,7 +114,7 @@ async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> d
             print(f"{path.stem}: {error}", flush=True)
 
     try:
-        await lanes.share(lanes.until(end, experts), one, options.lanes, end)
+        await timed_tasks.share(timed_tasks.until(end, experts), one, options.lanes, end)
     finally:
         await pipeline.close()
     return found
@@ -157,7 +157,7 @@ def _ends(found: Interval | None) -> list[float] | None:
     return [round(end, 4) for end in (found.low, found.mid, found.high)] if found else None
 
 
-def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
+def read_results(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
     """Everything on disk for these experts, also of earlier runs."""
     device = "interpreter" if options.device == "cpu" else options.device
     known = {
@@ -248,7 +248,7 @@ def main() -> None:
     options.limit_s = whole - (time.monotonic() - begun)
     if options.limit_s > 0:
         subprocess.run([*_myself(options), "--recheck"], check=False)
-    found = told(options, experts)
+    found = read_results(options, experts)
     show(found)
     if options.out:
         records = found.pop("records")

@@ -153,11 +153,11 @@ class _ProgramOpening:
     async def open_all(self, ranked: Sequence[ProgramTarget]) -> None:
         for one in ranked:
             begun = time.time()
-            told = await self._open(one)
-            told["seconds"] = round(time.time() - begun, 1)
+            answer = await self._open(one)
+            answer["seconds"] = round(time.time() - begun, 1)
             for key, names in self._names.items():
-                names += [one.name] if told.get(key) else []
-            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **told}
+                names += [one.name] if answer.get(key) else []
+            row = {"target": f"{one.name[0]}:{one.name[1]}", "share": round(one.share, 4), **answer}
             self.found.append(row)
 
     async def _open(self, one: ProgramTarget) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def main() -> None:
     if arguments.child:
         _child(arguments)
         return
-    found = {loop: _told(loop, _compared(loop, arguments)) for loop in arguments.loops}
+    found = {loop: _table_row(loop, _compared(loop, arguments)) for loop in arguments.loops}
     report = {"device": arguments.device, "steps": STEPS, "bar": BAR, "loops": found}
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n")
@@ -111,7 +111,7 @@ def _mean(blocks: list[Times]) -> Times:
     return {clock: statistics.fmean(block[clock] for block in blocks) for clock in CLOCKS}
 
 
-def _told(loop: str, rounds: list[Times]) -> dict[str, Any]:
+def _table_row(loop: str, rounds: list[Times]) -> dict[str, Any]:
     """One row of the table, and the same as plain values."""
     record = {clock: _median([one[clock] for one in rounds]) for clock in CLOCKS}
     step = statistics.median(one["step_ms"] for one in rounds)

@@ -70,12 +70,14 @@ def main() -> None:
 def _row(measured: MeasuredWays, seconds: float) -> dict[str, Any]:
     ratio = measured.ratio(AS_IS, ITSELF)
     failed = measured.failed(AS_IS) or measured.failed(ITSELF)
-    told = None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]
+    bounds = (
+        None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]
+    )
     steps = {
         way.name: [run.step_ms for run in runs.values()] for way, runs in measured.runs.items()
     }
     return {
-        "ratio": told,
+        "ratio": bounds,
         "claimed": ratio is not None and measuring.pays(ratio),
         "failed": failed,
         "steps_ms": steps,

@@ -101,10 +101,10 @@ class PlainTokenizer:
 
 def ours(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        told = recipe(options, folder)
-        assert told.sft is not None
+        figures = recipe(options, folder)
+        assert figures.sft is not None
         run = TrainingRun(
-            recipe=told,
+            recipe=figures,
             kind="sft",
             model=model(options),
             tokenizer=PlainTokenizer(),
@@ -113,8 +113,8 @@ def ours(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> d
         run.scorer.train()
 
         def step(batch: Sequence[Example]) -> float:
-            assert told.sft is not None
-            return sft.learn(run, told.sft, batch, [], [])["loss"]
+            assert figures.sft is not None
+            return sft.learn(run, figures.sft, batch, [], [])["loss"]
 
         return timed(options, batches, step)
 
@@ -302,18 +302,20 @@ def main() -> None:
         sys.exit(f"the first losses differ by {gap:.1%}: the two do not train on the same thing")
 
 
-def table(told: dict[str, Any]) -> str:
-    lines = [f"{told['size']} on {told['device']}, {told['tokens_per_step']:.0f} tokens per step"]
+def table(figures: dict[str, Any]) -> str:
+    lines = [
+        f"{figures['size']} on {figures['device']}, {figures['tokens_per_step']:.0f} tokens per step"
+    ]
     for name in ("ours", "trl"):
-        if name in told:
-            one = told[name]
+        if name in figures:
+            one = figures[name]
             lines.append(
                 f"  {name:5} {one['tokens_per_s']:10,.0f} tokens/s  first loss "
                 f"{one['first_loss']:.4f}"
                 f"  peak {one['peak_gb']:.1f} GB"
             )
-    if "ratio" in told:
-        lines.append(f"  ours / TRL: {told['ratio']:.2f}")
+    if "ratio" in figures:
+        lines.append(f"  ours / TRL: {figures['ratio']:.2f}")
     return "\n".join(lines)
 
 

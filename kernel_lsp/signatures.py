@@ -158,15 +158,15 @@ class Keyring:
                 f"the signature of {path} cannot be read: {error.strerror}", _AGAIN
             ) from error
         signer = self._signer_of(content, signature, path)
-        told = _statement(content, path)
-        if kind is not None and told["kind"] != kind:
-            raise SignatureError(f"{path} was signed as {told['kind']}, not as {kind}", _AGAIN)
-        _compare(path, told["files"])
+        statement = _statement(content, path)
+        if kind is not None and statement["kind"] != kind:
+            raise SignatureError(f"{path} was signed as {statement['kind']}, not as {kind}", _AGAIN)
+        _compare(path, statement["files"])
         signed = Signed(
             path=str(path),
-            kind=told["kind"],
-            name=told["name"],
-            release=told["release"],
+            kind=statement["kind"],
+            name=statement["name"],
+            release=statement["release"],
             signer=signer,
             digest=hashlib.sha256(content).hexdigest(),
         )
@@ -367,14 +367,14 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
                 yield text, file
 
 
-def _compare(path: Path, told: dict[str, str]) -> None:
+def _compare(path: Path, statement: dict[str, str]) -> None:
     here = dict(_hashes(path))
-    for name in sorted(told.keys() | here.keys()):
+    for name in sorted(statement.keys() | here.keys()):
         if name not in here:
             raise SignatureError(f"{path}: {name[:100]} was signed and is not there", _AGAIN)
-        if name not in told:
+        if name not in statement:
             raise SignatureError(f"{path}: {name[:100]} is there and was not signed", _AGAIN)
-        if told[name] != here[name]:
+        if statement[name] != here[name]:
             raise SignatureError(f"{path}: {name[:100]} changed since it was signed", _AGAIN)
 
 

@@ -271,5 +271,5 @@ def _set_random_state(tensors: Mapping[str, Tensor], numbers: Json) -> None:
     states = [tensors[name] for name in sorted(tensors) if name.startswith("random/cuda")]
     if states and torch.cuda.device_count() == len(states):
         torch.cuda.set_rng_state_all(states)
-    version, told, gauss = numbers["python"]
-    random.setstate((version, tuple(told), gauss))
+    version, python_state, gauss = numbers["python"]
+    random.setstate((version, tuple(python_state), gauss))

@@ -118,24 +118,24 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
+def pack_policy(model: Any, outcome: Json, options: argparse.Namespace) -> Manifest:
     """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
-    low, mean, high = told["after"]["first_over_best"]
-    if mean < (was := told["before"]["first_over_best"][1]):
+    low, mean, high = outcome["after"]["first_over_best"]
+    if mean < (was := outcome["before"]["first_over_best"][1]):
         cause = (
-            f"first / best was {was:.3f} before and is {mean:.3f} on {told['held out']} held-out "
+            f"first / best was {was:.3f} before and is {mean:.3f} on {outcome['held out']} held-out "
             f"kernels"
         )
         raise ConfigError(f"it became worse, and is not packed: {cause}", "wait for more sessions")
-    names = json.dumps(sorted(told["after"]["each"]))
+    names = json.dumps(sorted(outcome["after"]["each"]))
     check = HeldOut(
         metric="first/best",
-        tasks=told["held out"],
+        tasks=outcome["held out"],
         value=mean,
         low=low,
         high=high,
-        rule=told["after"]["rule_over_best"][1],
-        device=told["device"] or "unknown",
+        rule=outcome["after"]["rule_over_best"][1],
+        device=outcome["device"] or "unknown",
         suite=hashlib.sha256(names.encode()).hexdigest()[:16],
     )
     start = manifest.read(options.start)
@@ -151,7 +151,7 @@ def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest
             weighs=True,
             targets=start.targets,
             unasked=False,
-            notes=f"{start.id}, which went on with {told['learned from']} kernels of logged "
+            notes=f"{start.id}, which went on with {outcome['learned from']} kernels of logged "
             f"sessions.\n",
         )
 
@@ -175,13 +175,13 @@ def main() -> int:
     options = parser.parse_args()
     begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        model, told = learn_sessions(options, device)
+        model, outcome = learn_sessions(options, device)
         options.out.mkdir(parents=True, exist_ok=True)
-        replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
+        replace_file(options.out / "sessions.json", (json.dumps(outcome, indent=1) + "\n").encode())
         for name in ("before", "after"):
-            low, mean, high = told[name]["first_over_best"]
+            low, mean, high = outcome[name]["first_over_best"]
             print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]", flush=True)
-        made = pack_policy(model, told, options)
+        made = pack_policy(model, outcome, options)
     except KernelLspError as error:
         sys.exit(f"launch_sessions: {error}")
     print(f"{made.id} in {options.out}, {time.monotonic() - begun:.0f} s")

@@ -86,8 +86,8 @@ PAPERS: dict[str, dict[str, dict[str, Any]]] = {
 
 def with_paper(data: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's tables, filled up with those of the paper that its [rl] names, if it names one."""
-    told = data.get("rl")
-    name = told.get("paper") if isinstance(told, Mapping) else None
+    rl_settings = data.get("rl")
+    name = rl_settings.get("paper") if isinstance(rl_settings, Mapping) else None
     found = dict(data)
     for table, settings in PAPERS.get(name if isinstance(name, str) else "", {}).items():
         given = data.get(table, {})

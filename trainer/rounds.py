@@ -20,11 +20,11 @@ from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import NULL, seed_of
 from trainer.lines import Line, LineWriter
+from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
-from trainer.shown import MeasuredPlan, TaskPlans
+from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 from trainer.sources import talk
 
 
@@ -58,9 +58,9 @@ def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> l
         Rolled(
             id=f"{task.name}/{scheme}/{number}",
             scheme=scheme,
-            line=Line(task, told.copy(), rl.turns),
+            line=Line(task, dialog.copy(), rl.turns),
         )
-        for task, scheme, told in begun
+        for task, scheme, dialog in begun
         for number in range(rl.rollouts)
     ]
     writer.write([one.line for one in found], seed_of(seed, "policy"))

@@ -3,7 +3,7 @@ demonstrations.
 
 ``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has
 talks, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
-true}`` (talks.py; advantages are per word that was chosen, "example" tells whether to imitate it;
+true}`` (plan_dialogs.py; advantages are per word that was chosen, "example" tells whether to imitate it;
 both may be left out). A row that was not allowed, has no prompt, or does not parse is counted with
 its reason. Not covered: which turns are good examples (datasets.py says it)."""
 
@@ -275,10 +275,14 @@ def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
         for place, step in enumerate(space.at(best)):
             if any(axis.step == place for axis in space.axes):
                 state = world.begin(name, [step.skill])
-                told = world.policy(state)
+                policy_turn = world.policy(state)
                 own = {axis.name for axis in space.axes if axis.step == place}
                 call = apply_call(
                     replace(step, parameters={k: step.parameters[k] for k in sorted(own)})
                 )
-                if told is not None and told.choices is not None and call in told.choices:
-                    yield replace(_example(tokenizer, told.messages, call), trajectory=name)
+                if (
+                    policy_turn is not None
+                    and policy_turn.choices is not None
+                    and call in policy_turn.choices
+                ):
+                    yield replace(_example(tokenizer, policy_turn.messages, call), trajectory=name)

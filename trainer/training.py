@@ -152,12 +152,12 @@ class TrainingRun:
         summed = float(self.accelerator.reduce(total, reduction="sum"))
         norm = self._stepped(summed)
         seconds = time.perf_counter() - begun
-        told = sum(len(examples[place]) for place in range(len(examples)))
+        token_count = sum(len(examples[place]) for place in range(len(examples)))
         return {
             "loss": summed,
             "gradient_norm": norm,
-            "tokens": told,
-            "tokens_per_s": told / seconds,
+            "tokens": token_count,
+            "tokens_per_s": token_count / seconds,
         }
 
     def _mine(self, examples: Sequence[Example], tokens: int) -> tuple[list[list[int]], int]:

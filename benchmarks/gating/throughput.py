@@ -81,10 +81,8 @@ def _mixed(
 
 def _mistaken(judged: Judged[Sent]) -> str:
     kind = "Triton" if judged.key.triton else "plain"
-    told = judged.status.value if judged.status else "not judged"
-    return (
-        f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {told}: {judged.detail[:160]}"
-    )
+    status_text = judged.status.value if judged.status else "not judged"
+    return f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {status_text}: {judged.detail[:160]}"
 
 
 def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:
@@ -162,9 +160,9 @@ async def after_faults(bench: Bench, seconds: float, folder: Path) -> GatePart:
             continue
         faulty = await bench.judge(fault.name, _faulty(bench, fault))
         start = time.monotonic()
-        told = await _next(bench, fault.name)
+        next_two = await _next(bench, fault.name)
         took = time.monotonic() - start
-        right = [j.status for j in told] == [EvalStatus.PASSED, EvalStatus.WRONG_RESULT]
+        right = [j.status for j in next_two] == [EvalStatus.PASSED, EvalStatus.WRONG_RESULT]
         survived = faulty.status is EvalStatus.PASSED
         verdict = ("right" if right else "WRONG") + (", and the fault passed" if survived else "")
         rows.append(
@@ -175,7 +173,7 @@ async def after_faults(bench: Bench, seconds: float, folder: Path) -> GatePart:
                 met=right and took <= NEXT_S and not survived,
             )
         )
-        notes += _fault_notes(faulty, told if not right else [])
+        notes += _fault_notes(faulty, next_two if not right else [])
         data.append(
             {
                 "fault": fault.name,
@@ -192,8 +190,8 @@ async def after_faults(bench: Bench, seconds: float, folder: Path) -> GatePart:
 
 
 def _fault_notes(faulty: Judged[str], wrong: list[Judged[bool]]) -> list[str]:
-    told = faulty.status.value if faulty.status else "not judged"
-    notes = [f"{faulty.key}: {told} after {faulty.seconds:.1f} s: {faulty.detail[:140]}"]
+    status_text = faulty.status.value if faulty.status else "not judged"
+    notes = [f"{faulty.key}: {status_text} after {faulty.seconds:.1f} s: {faulty.detail[:140]}"]
     if faulty.detail.startswith("the candidate line "):
         notes.append(
             "  refused by the static guards before it ran: this shows nothing about the next one"

@@ -64,7 +64,7 @@ async def attacks(bench: Bench, seconds: float) -> GatePart:
     notes = [
         "attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())
     ]
-    notes += [f"{_name(p)}: {_told(found[p])}" for p in wrong]
+    notes += [f"{_name(p)}: {_describe(found[p])}" for p in wrong]
     late = [_name(path) for path in asked if path not in found]
     notes += [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
     return GatePart(
@@ -236,8 +236,8 @@ def _by_task(found: list[Judged[str]]) -> dict[str, list[Judged[str]]]:
 
 def _unexpected(found: list[Judged[str]]) -> list[str]:
     """Right programs that did not pass: one line for each task and reason."""
-    wrong = {(j.key, _told(j)) for j in found if j.status is not EvalStatus.PASSED}
-    return [f"{name}: {told}" for name, told in itertools.islice(sorted(wrong), 20)]
+    wrong = {(j.key, _describe(j)) for j in found if j.status is not EvalStatus.PASSED}
+    return [f"{name}: {text}" for name, text in itertools.islice(sorted(wrong), 20)]
 
 
 def _ratio(judged: Judged[Any]) -> float | None:
@@ -251,7 +251,7 @@ def _eager_ms(judged: Judged[Any]) -> float | None:
     return next((timing.median_ms for timing in timings if timing.provider == "eager"), None)
 
 
-def _told(judged: Judged[Any]) -> str:
+def _describe(judged: Judged[Any]) -> str:
     return f"{judged.status.value if judged.status else 'not judged'}: {judged.detail[:160]}"
 
 

@@ -144,9 +144,9 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
 def _rows(trial: Trial, workload: Workload) -> float:
     """A trial has the workload's first dimension unless it says otherwise; the rest is the same
     for all."""
-    told = _BATCH.search(trial.variation)
-    if told:
-        return int(told[1])
+    verdict_record = _BATCH.search(trial.variation)
+    if verdict_record:
+        return int(verdict_record[1])
     shapes = [spec.shape for spec in workload.inputs or () if spec.shape]
     return max((shape[0] for shape in shapes), default=float("inf"))
 
@@ -214,14 +214,15 @@ def _text(text: str, most: int = MAX_TEXT) -> str:
     return f"{flat[: most // 2 - 3]} … {flat[-(most - most // 2) :]}"
 
 
-def _fit_into_limit(told: Json) -> Json:
+def _fit_into_limit(verdict_record: Json) -> Json:
     """Within `MAX_BYTES`: what explains least goes first."""
     for least in ("notes", "kernels", "numerics", "failed_checks", "device"):
-        if _size(told) <= MAX_BYTES:
-            return told
-        told = {key: value for key, value in told.items() if key != least}
+        if _size(verdict_record) <= MAX_BYTES:
+            return verdict_record
+        verdict_record = {key: value for key, value in verdict_record.items() if key != least}
     shorter: dict[str, Any] = {
-        key: _text(value, 200) if isinstance(value, str) else value for key, value in told.items()
+        key: _text(value, 200) if isinstance(value, str) else value
+        for key, value in verdict_record.items()
     }
     failing = shorter.get("smallest_failing_trial")
     if isinstance(failing, dict) and _size(shorter) > MAX_BYTES:
@@ -232,5 +233,5 @@ def _fit_into_limit(told: Json) -> Json:
     return shorter
 
 
-def _size(told: Json) -> int:
-    return len(json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"))
+def _size(verdict_record: Json) -> int:
+    return len(json.dumps(verdict_record, ensure_ascii=False).encode("utf-8", "replace"))

@@ -145,9 +145,11 @@ def tune_steps(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[R
         usual = had.get((step.skill, step.site), {})
         news = {n: v for n, v in parameters(step).items() if n not in usual or usual[n] != v}
         kinds.setdefault((step.skill, anchors(step.site)), []).append(news)
-    for (skill, covers), told in kinds.items():
+    for (skill, covers), settings in kinds.items():
         agreed = {
-            n: v for n, v in told[0].items() if all(n in other and other[n] == v for other in told)
+            n: v
+            for n, v in settings[0].items()
+            if all(n in other and other[n] == v for other in settings)
         }
         if agreed:
             yield RecipeStep(skill=skill, covers=covers, parameters=agreed, planned=True)

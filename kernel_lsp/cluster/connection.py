@@ -135,12 +135,12 @@ class Connection:
     async def nodes(self) -> list[ClusterNode]:
         """Those that are alive. Raises ClusterError when the head does not answer."""
         try:
-            told = await aside(library().nodes, CALL_S)
+            listed = await aside(library().nodes, CALL_S)
         except Exception as error:  # as above; TimeoutError is one too
             raise ClusterError(
                 f"the cluster's head does not answer any more: {error or 'no answer'}", START
             ) from error
-        alive = [one for one in told if one["Alive"]]
+        alive = [one for one in listed if one["Alive"]]
         return [
             ClusterNode(
                 id=one["NodeID"],

@@ -119,7 +119,7 @@ class Cluster:
             self.say(f"not used: {problem}")
         if all(found):
             raise ClusterError(f"no process could be started: {found[0]}", "look at `ray status`")
-        self.say(f"cluster: {self.told}")
+        self.say(f"cluster: {self.places_text}")
         self._spawn(self._tend())
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class Cluster:
         return len(self._places)
 
     @property
-    def told(self) -> str:
+    def places_text(self) -> str:
         """Its stations, by device and host."""
         counts = Counter(
             (place.node.host, place.about.device_name or self.device)
@@ -274,7 +274,7 @@ class Cluster:
             problem = await self._hire(node, number)
         except ClusterError as error:
             problem = str(error)
-        self.say(f"not used: {problem}" if problem else f"{node} joined: {self.told}")
+        self.say(f"not used: {problem}" if problem else f"{node} joined: {self.places_text}")
 
     # --- jobs -------------------------------------------------------------------------------------
 

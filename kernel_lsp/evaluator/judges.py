@@ -115,10 +115,10 @@ class JudgeBench:
         self.served += 1
         return JudgeSession(judge, opened | begun, init)
 
-    async def _timer(self, request: EvaluationRequest, told: Told) -> Ready:
+    async def _timer(self, request: EvaluationRequest, get_session: Told) -> Ready:
         sandbox = self._sandbox(request)
         try:
-            return await measure.prepare(request, sandbox, told)
+            return await measure.prepare(request, sandbox, get_session)
         except BaseException:  # also a cancellation
             await sandbox.close()
             raise

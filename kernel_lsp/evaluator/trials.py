@@ -29,7 +29,7 @@ MIN_INFORMATIVE = 2
 UNSUPPORTED = "unsupported"
 """The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
 others."""
-TOLD = ("outputs", "state", "error", "generators", "relations")
+REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations")
 """What of a worker's answer goes on to the judge."""
 
 
@@ -143,7 +143,7 @@ class Trials:
     ) -> Json:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        record = {key: reply.get(key) for key in TOLD}
+        record = {key: reply.get(key) for key in REPLY_FIELDS}
         number = trial["number"]
         verdict, _ = await ask_judge(
             self.judge, "compare", self.limit_s, outputs, number=number, again=again, **record
@@ -243,12 +243,12 @@ def note_closing(closed: Json, found: Findings) -> None:
     if closed["oracle_note"]:
         found.check("float64-oracle", None, closed["oracle_note"])
     if closed["tells_precision"] is not None:
-        told = closed["tells_precision"]
+        noticed = closed["tells_precision"]
         blind = (
             "this workload cannot tell precisions apart: the reference on coarser operands "
             "passes too"
         )
-        found.check("lower-precision-control", told or None, "" if told else blind)
+        found.check("lower-precision-control", noticed or None, "" if noticed else blind)
     dull = closed["degenerate"]
     if closed["dull"] and not dull:
         found.check(

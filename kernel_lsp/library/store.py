@@ -148,8 +148,8 @@ class SkillLibrary:
             assert papers is not None
             if known is None and draft is not None:
                 texts[name] = (Path(draft.skill.path) / SKILL).read_text(encoding="utf-8")
-            told = verification.reason if verification else reason
-            papers = replace(papers, standing=Standing.VERIFIED, reason=told, since=now())
+            why = verification.reason if verification else reason
+            papers = replace(papers, standing=Standing.VERIFIED, reason=why, since=now())
             if verification is not None:
                 papers = replace(papers, verifications=(*papers.verifications, verification))
             return _with(snapshot, papers)

@@ -65,17 +65,17 @@ def _shares(mine: int, without: int, samples: int) -> str:
 
 def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, Uplift | None, str]:
     """(accepted, uplift, why). Never on fewer than `MIN_TASKS` tasks that the skill changed."""
-    told = counted_tasks(tasks)
-    found = bounds([task.uplift for task in told])
+    counted = counted_tasks(tasks)
+    found = bounds([task.uplift for task in counted])
     if where := fallen(tasks, drawn=drawn):
         return False, found, f"correctness falls: {where}"
-    if len(told) < MIN_TASKS:
+    if len(counted) < MIN_TASKS:
         same = sum(not task.differs for task in tasks)
         also = f"; on {same} it changed nothing" if same else ""
         return (
             False,
             found,
-            f"it changed {len(told)} tasks and {MIN_TASKS} are needed{also}: add tasks",
+            f"it changed {len(counted)} tasks and {MIN_TASKS} are needed{also}: add tasks",
         )
     assert found is not None
     if found.low > 0:
@@ -117,9 +117,9 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
 def hopeless(tasks: Sequence[TaskUplift]) -> bool:
     """It does harm on enough tasks: no further one is worth a judgement. To stop early for that,
     and for that alone, makes nothing look better than it is."""
-    told = counted_tasks(tasks)
-    found = bounds([task.uplift for task in told])
-    return found is not None and len(told) >= MIN_TASKS and found.high <= 0
+    counted = counted_tasks(tasks)
+    found = bounds([task.uplift for task in counted])
+    return found is not None and len(counted) >= MIN_TASKS and found.high <= 0
 
 
 def _times(found: Uplift) -> str:

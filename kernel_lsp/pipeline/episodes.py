@@ -140,7 +140,7 @@ class Episode:
     archive: EpisodeArchive
     _task: asyncio.Task[StopReason | None] | None = field(default=None, init=False)
     _waiting: asyncio.Future[Reply] | None = field(default=None, init=False)
-    _told: int = field(default=0, init=False)
+    _count_sent: int = field(default=0, init=False)
 
     async def reset(self) -> Moment:
         """Begin, once. Raises what judging raises: EvaluationError, CaptureError."""
@@ -177,7 +177,7 @@ class Episode:
 
     def _fresh(self) -> tuple[Attempt, ...]:
         known = tuple(self.archive.attempts)
-        found, self._told = known[self._told :], len(known)
+        found, self._count_sent = known[self._count_sent :], len(known)
         return found
 
 

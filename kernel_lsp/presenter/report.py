@@ -100,13 +100,13 @@ def page(facts: ReportFacts) -> str:
 
 
 def _suggestions(facts: ReportFacts) -> str:
-    told = _fates(facts.events)
-    if not told:
+    counted = _fates(facts.events)
+    if not counted:
         return _section(
             "Suggestions",
             _note("Nothing was offered yet. Open a file in an editor and wait for a hint."),
         )
-    counts = {kind.value: len(told.get(kind, ())) for kind in FATES}
+    counts = {kind.value: len(counted.get(kind, ())) for kind in FATES}
     offered = counts["offered"] or 1
     rows = [(name, str(count), f"{count / offered:.0%}") for name, count in counts.items()]
     plots = _plot(charts.bars(counts, COLORS), "What became of suggestions; each counts once")
@@ -239,8 +239,8 @@ def _policy(facts: ReportFacts) -> str:
             ("rule_over_best", f"{name}: rule", CALM),
             ("first_over_rule", f"{name}: policy / rule", LINE),
         ):
-            if isinstance(told := found.get(key), dict):
-                low, mid, high = (float(told[end]) for end in ("low", "mean", "high"))
+            if isinstance(counted := found.get(key), dict):
+                low, mid, high = (float(counted[end]) for end in ("low", "mean", "high"))
                 spans.append(ChartSpan(label=label, low=low, mid=mid, high=high, color=color))
                 rows.append(
                     (label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?")))

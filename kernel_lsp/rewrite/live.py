@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -31,7 +32,10 @@ MAX_BYTES = 4 * 2**30
 """Parameters and arguments of a call that is run: activations come on top, and the machine is the
 user's."""
 SEED = 0
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None)),
+    *(torch.dtype, torch.device, FunctionType),
+)
 
 
 class _PartReached(BaseException):

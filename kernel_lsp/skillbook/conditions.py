@@ -290,8 +290,8 @@ def _are_parameters(data: Any) -> bool:
 def as_data(asked: Requirements | None, steps: Sequence[RecipeStep]) -> Json:
     """The two fields as they stand in the front matter, without empty parts."""
     found: Json = {}
-    if asked is not None and (told := _requirements_json(asked)):
-        found["requires"] = told
+    if asked is not None and (required := _requirements_json(asked)):
+        found["requires"] = required
     if steps:
         found["recipe"] = [_step(step) for step in steps]
     return found

@@ -114,7 +114,7 @@ def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> 
         lines = [*places.with_comments(kernel, found.store), *lines]
     kernel.replace(found.store, places.indent_lines(lines, found.store))
     heir = None  # the parameter of the second that takes the place of the tensor's
-    in_place = found.tensor in {second.told(n) for n in second.tensors(second.stores())}
+    in_place = found.tensor in {second.passed_text(n) for n in second.tensors(second.stores())}
     if not stays and not in_place:
         heir = next(n for n in second.passed if n in added and n in second.tensors(second.stores()))
         node = next(a for a in first.kernel.args.args if a.arg == mine)
@@ -154,11 +154,11 @@ def _shared_parameters(found: NeighboringLaunches) -> tuple[dict[str, str], dict
     """(second's parameters that the first has, too, second's parameters that it gets): their names
     there."""
     first, second = found.first, found.second
-    known = {(first.told(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
+    known = {(first.passed_text(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
     reads = second.tensors(second.loads()) - second.tensors(second.stores())
     inherited, added = {}, {}
     for name in second.passed:
-        parts = (second.told(name), _is_constexpr(second.kernel, name))
+        parts = (second.passed_text(name), _is_constexpr(second.kernel, name))
         if parts in known:
             inherited[name] = known[parts]
         elif not (name in reads and parts[0] == found.tensor) and name in _used_names(
@@ -267,7 +267,7 @@ def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
     for statement in first.kernel.body:
         if isinstance(statement, ast.Expr) and statement.value in first.stores():
             assert isinstance(statement.value, ast.Call)
-            reads = {second.told(n) for n in second.tensors(second.loads())}
+            reads = {second.passed_text(n) for n in second.tensors(second.loads())}
             given = [first.passed[n] for n in first.tensors([statement.value])]
             found = [e.id for e in given if isinstance(e, ast.Name) and e.id in reads]
             if len(found) == 1:
@@ -369,7 +369,7 @@ def _apart(launcher: Function, found: NeighboringLaunches, pointer: str) -> bool
     first, second = found.first, found.second
     if not launchers.allocates(launcher, found.tensor):
         return False
-    stored = {n: second.told(n) for n in second.tensors(second.stores())}
+    stored = {n: second.passed_text(n) for n in second.tensors(second.stores())}
     for name, tensor in stored.items():
         if tensor == found.tensor:  # in place: where it was read
             calls = [c for c in second.stores() if name in second.tensors([c])]
@@ -380,7 +380,7 @@ def _apart(launcher: Function, found: NeighboringLaunches, pointer: str) -> bool
             for n in first.tensors([*first.loads(), *first.stores()])
         ):
             return False
-    read = {n for n in second.tensors(second.loads()) if second.told(n) != found.tensor}
+    read = {n for n in second.tensors(second.loads()) if second.passed_text(n) != found.tensor}
     written = first.tensors(first.stores())
     return all(
         launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written

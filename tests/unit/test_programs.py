@@ -2,6 +2,7 @@
 says."""
 
 import math
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,6 +256,29 @@ def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, (
         "nothing was compared"
     )
+
+
+def drawn(middle: float, scatter: float, seed: int) -> list[StepRun]:
+    """First steps of five runs: two tensors whose products scatter around a middle."""
+    draw = random.Random(seed)
+    rows = [
+        [[1.0, *(draw.gauss(middle * sign, scatter) for sign in (1, -1, 1, 1))] for _ in range(2)]
+        for _ in range(measuring.DRAWS)
+    ]
+    return [StepRun(way=AS_IS, digests=(row,)) for row in rows]
+
+
+def test_what_draws_otherwise_is_told_by_its_distribution() -> None:
+    original = drawn(1.0, 0.1, 1)
+    found = measuring.alike_by_distribution(original, drawn(1.0, 0.1, 2))
+    assert found.right and "would have been seen" in found.detail, found.detail
+    assert not measuring.alike_by_distribution(original, drawn(1.5, 0.1, 2)).right, "its mean"
+    assert not measuring.alike_by_distribution(original, drawn(1.0, 0.9, 2)).right, "its scatter"
+    blind = measuring.alike_by_distribution(drawn(1.0, 3.0, 1), drawn(1.0, 3.0, 2))
+    assert not blind.right and "scatter too much to tell" in blind.detail
+    assert not measuring.alike_by_distribution(original, original[:1]).right
+    claims = [measuring.alike_by_distribution(original, drawn(1.0, 0.1, n)) for n in range(2, 202)]
+    assert sum(not one.right for one in claims) <= 6, "the same program is called another one"
 
 
 # --- copies and resuming --------------------------------------------------------------------------

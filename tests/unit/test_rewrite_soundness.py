@@ -130,6 +130,51 @@ def test_an_object_that_no_guard_can_compare_is_refused() -> None:
         graph_of(module("return x * len(self.seen)", "self.seen = {1, 2}"))
 
 
+OUTPUT = """import dataclasses
+from collections import OrderedDict
+
+
+@dataclasses.dataclass
+class Part:
+    value: torch.Tensor
+
+
+@dataclasses.dataclass(slots=True)
+class Output:
+    first: Part
+    second: torch.Tensor | None = None
+    name: str = "a"
+    rest: tuple = ()
+
+
+class Model"""
+
+
+def test_dataclasses_among_the_results_are_made_again() -> None:
+    made = "Output(Part(F.relu(y)), name='b', rest=(y, 2))"
+    source = module(f"y = torch.sigmoid(x)\nreturn {made}").replace("class Model", OUTPUT)
+    before, after = pair(source, "value-range-collapse")
+    expected, got = before(X), after(X)
+    assert type(got).__name__ == "Output" and type(got.first).__name__ == "Part"
+    assert (got.second, got.name, got.rest[1]) == (None, "b", 2)
+    torch.testing.assert_close(got.first.value, expected.first.value)
+    torch.testing.assert_close(got.rest[0], expected.rest[0])
+
+
+@pytest.mark.parametrize(
+    "head, made",
+    [
+        ("    seen = 0\n\n    def __post_init__(self):\n        self.id = object()", "Part(x * 2)"),
+        ("", "(lambda p: (setattr(p, 'more', 1), p)[1])(Part(x * 2))"),
+        ("", "Part({1, 2})"),
+    ],
+)
+def test_an_object_that_its_fields_do_not_make_is_refused(head, made) -> None:
+    text = OUTPUT.replace("    value: torch.Tensor\n", f"    value: torch.Tensor\n{head}\n", 1)
+    with pytest.raises(CaptureError, match="returns a"):
+        graph_of(module(f"return {made}").replace("class Model", text))
+
+
 def test_a_tensor_in_the_place_of_a_number_keeps_its_gradient() -> None:
     _, after = pair(module(RANGE.format("self.scale"), "self.scale = 2.0"), "value-range-collapse")
     del after.scale

@@ -57,7 +57,7 @@ class LaunchQuestion:
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._told()))
+        object.__setattr__(self, "words", tuple(self._encode()))
 
     @property
     def tokens(self) -> list[int]:
@@ -67,7 +67,7 @@ class LaunchQuestion:
     def offer(self) -> GrammarNode:
         return OFFER
 
-    def _told(self) -> Iterable[str]:
+    def _encode(self) -> Iterable[str]:
         digits = str(self.capability or "").removeprefix("sm_")
         yield from (
             "start",

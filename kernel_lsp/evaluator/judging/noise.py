@@ -23,7 +23,7 @@ FILLS = "bernoulli_ uniform_ normal_ random_ exponential_ geometric_ cauchy_ log
 MADE = "rand rand_like randn randn_like randint randint_like randperm"
 CHOSEN = "bernoulli multinomial poisson binomial"
 DROPOUT = "native_dropout"
-TOLD = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
+REPLAYED = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
 Draw = tuple[str, torch.Tensor]
 """The operation and what it drew: of a dropout its mask, of all others their result."""
 
@@ -46,7 +46,7 @@ class NoiseRecording(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         before = relations.generators(self.place)
         result, name = func(*args, **(kwargs or {})), _name(func)
-        if name in TOLD:
+        if name in REPLAYED:
             self.draws.append((name, _draw_again(name, result).detach().clone()))
         elif relations.generators(self.place) != before:
             raise UnmatchedNoise(f"{name} draws within")
@@ -65,7 +65,7 @@ class NoiseReplay(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, result = _name(func), func(*args, **(kwargs or {}))
-        if name not in TOLD or torch.Tag.nondeterministic_seeded not in func.tags:
+        if name not in REPLAYED or torch.Tag.nondeterministic_seeded not in func.tags:
             return result
         asked, noise = self._left.pop() if self._left else ("nothing", result)
         if asked != name or noise.shape != _draw_again(name, result).shape:

@@ -89,9 +89,9 @@ def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -
     known = [one for one in found if not (one.weak and _names(one) & covered)]
     spoken = covered.union(*map(_names, known))
     quiet = [node for node in graph.nodes if roof.is_work(node) and node.name not in spoken]
-    told = _ReportedMisses(graph, whole.taken_s)
-    for one in sorted(known, key=lambda one: (one.weak, -told.share(_nodes(one)))):
-        told.say(
+    reported = _ReportedMisses(graph, whole.taken_s)
+    for one in sorted(known, key=lambda one: (one.weak, -reported.share(_nodes(one)))):
+        reported.say(
             "" if one.weak else one.skill,
             one.miss.missing,
             one.miss.remedy,
@@ -100,16 +100,16 @@ def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -
         )
     for node in quiet:
         if op_name(node) in KNOWN:
-            told.say("", ALONE, "", [node], weak=True)
+            reported.say("", ALONE, "", [node], weak=True)
         else:
-            told.say(
+            reported.say(
                 "",
                 f"no skill has a kernel for {op_name(node) or node.name}",
                 "",
                 [node],
                 weak=False,
             )
-    return Explained(misses=told.loudest(), roof=whole)
+    return Explained(misses=reported.loudest(), roof=whole)
 
 
 class _ReportedMisses:

@@ -260,8 +260,8 @@ def _registered_names(graph: Graph) -> set[str]:
 
 def _odd_results(graph: Graph) -> list[str]:
     """Results that are views of an input or of each other, or that a copy would lay out
-    differently."""
-    found, roots = [], []
+    differently; objects."""
+    found, roots = [named for _, named in graph.origin.classes], []
     for leaf in graph.outputs:
         if not isinstance(leaf, fx.Node):
             continue

@@ -64,7 +64,7 @@ class ArgumentValues:
         self._zeros, self._elements = self._zeros + zeros, self._elements + count
         self._finite = self._finite and finite == count
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Rounded so that no value can be read from it: bounds of real numbers outward to powers
         of two."""
         try:
@@ -75,14 +75,14 @@ class ArgumentValues:
             self._pending.clear()
         if not self._elements:
             return {}
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "zeros": round(self._zeros / self._elements, 1),
             "finite": self._finite,
         }
         if self._low <= self._high:
             low, high = (int, int) if self._integers else (below, above)
-            told |= {"low": low(self._low), "high": high(self._high)}
-        return told
+            record |= {"low": low(self._low), "high": high(self._high)}
+        return record
 
 
 def _reduce_tensor(tensor: Any, torch: Any) -> tuple[Any, int]:

@@ -99,11 +99,11 @@ def encode_changes(
     fresh = [one for one in graph.operations if one.name not in numbering.operations]
     room = MAX_OPERATIONS - len(numbering.operations)
     gone = [f"@{number}" for number in sorted(closed)]
-    told = _operations(graph, fresh[: max(0, room)], numbering)
+    encoded = _operations(graph, fresh[: max(0, room)], numbering)
     new = [site for site in open_sites if site.key not in numbering.sites]
     return [
         "then",
-        *(["operations", *told] if told else []),
+        *(["operations", *encoded] if encoded else []),
         *(["gone", *gone] if gone else []),
         *sites(new, numbering),
     ]
@@ -245,8 +245,8 @@ def _fits(site: Site, numbering: Numbering) -> bool:
 def _space(site: Site) -> list[list[str]]:
     """Each parameter that may be chosen: name, default, number of choices."""
     return [
-        [*words.name(name), *told[0], *words.number(len(told))]
-        for name, told in encode_choices(site).items()
+        [*words.name(name), *encoded[0], *words.number(len(encoded))]
+        for name, encoded in encode_choices(site).items()
     ]
 
 

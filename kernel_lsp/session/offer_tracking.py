@@ -28,7 +28,7 @@ from kernel_lsp.session.document import Document
 from kernel_lsp.session.verdicts import Verdicts
 
 
-class Fates(Verdicts):
+class OfferTracking(Verdicts):
     """Verdicts, and what the user did with them."""
 
     def __init__(self, client: str | None = None, name: str = "") -> None:
