@@ -1,11 +1,14 @@
 """What the engine finds in every task: no GPU, no timing, nothing of the programs' size is
 allocated.
 
-    python -m benchmarks.coverage [ROOT] [--filter RE] [--silent] [--time-s 2]
+    python -m benchmarks.coverage [ROOT] [--filter RE] [--silent] [--time-s 2] [--shard 1/8]
+    … --reasons      of every task where nothing applies, what the engine says of it: the nearest
+                     skill and what it misses, or the roof in figures
 
 Per family how many programs have a place where a skill applies with all preconditions proved and a
 saving by the cost model, how many have none, and which could not be captured and why. It says what
-may be offered, never that it is right or faster: that is `kernel-lsp bench`'s to say."""
+may be offered, never that it is right or faster: that is `kernel-lsp bench`'s to say. What goes
+around the whole program (torch.compile, a CUDA graph) does not count."""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from pathlib import Path
 from kernel_lsp import analysis, skillbook, workloads
 from kernel_lsp.commands.rows import family
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.records import Skill, Snapshot
+from kernel_lsp.records import Explained, Skill, Snapshot
 from kernel_lsp.rewrite.engine import EngineSession
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class TaskCoverage:
     """One task as the engine sees it."""
 
     name: str
@@ -39,28 +42,30 @@ class Found:
     notes: tuple[str, ...] = ()
     """Skills that failed on it."""
     seconds: float = 0.0
+    said: str = ""
+    """Why nothing applies, in the words of the engine; empty where something does."""
 
 
 @dataclass
-class Line:
+class FamilyCoverage:
     """One family."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[TaskCoverage] = field(default_factory=list)
 
     @property
-    def matched(self) -> list[Found]:
+    def matched(self) -> list[TaskCoverage]:
         return [task for task in self.found if task.skills]
 
     @property
-    def refused(self) -> list[Found]:
+    def refused(self) -> list[TaskCoverage]:
         return [task for task in self.found if task.reason]
 
     @property
-    def silent(self) -> list[Found]:
+    def silent(self) -> list[TaskCoverage]:
         return [task for task in self.found if not task.skills and not task.reason]
 
 
-def look(path: Path, root: Path, skills: list[Skill]) -> Found:
+def look(path: Path, root: Path, skills: list[Skill]) -> TaskCoverage:
     text, start = path.read_text(), time.monotonic()
     name = path.relative_to(root).as_posix()
     group = f"{name.split('/')[0]}/{family(text) or '-'}"
@@ -74,13 +79,30 @@ def look(path: Path, root: Path, skills: list[Skill]) -> Found:
         session = EngineSession(program, known[0], "cuda", skills)
         sites = session.capture().sites
     except KernelLspError as error:
-        return Found(name=name, group=group, reason=str(error))
-    names = tuple(dict.fromkeys(site.skill for site in sites))
+        return TaskCoverage(name=name, group=group, reason=str(error))
+    # A compiler or a recorded graph around everything is no rewrite of any operation.
+    names = tuple(dict.fromkeys(site.skill for site in sites if not site.wraps))
     seconds = time.monotonic() - start
-    return Found(name=name, group=group, skills=names, notes=tuple(session.notes), seconds=seconds)
+    said = "" if names else "; ".join(_reasons(session.explain()))
+    return TaskCoverage(
+        name=name,
+        group=group,
+        skills=names,
+        notes=tuple(session.notes),
+        seconds=seconds,
+        said=said,
+    )
 
 
-def table(lines: dict[str, Line]) -> Iterator[str]:
+def _reasons(explained: Explained) -> Iterator[str]:
+    for miss in explained.misses:
+        yield f"{miss.op}: {miss.skill + ': ' if miss.skill else ''}{miss.missing}"
+    if (roof := explained.roof) is not None:
+        share = roof.least_s / max(roof.taken_s, 1e-12)
+        yield f"{roof.kind.value} {roof.least_s * 1e6:.0f} of {roof.taken_s * 1e6:.0f} us ({share:.2f})"
+
+
+def table(lines: dict[str, FamilyCoverage]) -> Iterator[str]:
     yield f"{'family':28}{'tasks':>6}{'matched':>8}{'silent':>7}{'refused':>8}  skills"
     for group in sorted(lines):
         line = lines[group]
@@ -102,13 +124,19 @@ def main() -> None:
     parser.add_argument(
         "--time-s", type=float, default=5.0, help="name tasks that took longer to read"
     )
+    parser.add_argument(
+        "--reasons", action="store_true", help="why nothing applies, of every such task"
+    )
+    parser.add_argument("--shard", default="1/1", help="I/N: every N-th task from the I-th")
     options = parser.parse_args()
+    number, of = map(int, options.shard.split("/"))
     skills = [s for s in skillbook.load([skillbook.built_in_folder()]).skills if s.executable]
     paths = [p for p in sorted(options.root.rglob("*.py")) if re.search(options.filter, str(p))]
-    lines: dict[str, Line] = {}
+    paths = paths[number - 1 :: of]
+    lines: dict[str, FamilyCoverage] = {}
     for path in paths:
         found = look(path, options.root, skills)
-        lines.setdefault(found.group, Line()).found.append(found)
+        lines.setdefault(found.group, FamilyCoverage()).found.append(found)
         print(".", end="", file=sys.stderr, flush=True)
     print("", file=sys.stderr)
     print("\n".join(table(lines)))
@@ -124,6 +152,8 @@ def main() -> None:
             print(f"slow     {task.name}: {task.seconds:.1f} s")
         if options.silent and not task.skills and not task.reason:
             print(f"silent   {task.name}")
+        if options.reasons and not task.skills and not task.reason:
+            print(f"silent   {task.name}: {task.said}")
 
 
 if __name__ == "__main__":

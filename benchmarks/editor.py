@@ -39,7 +39,7 @@ class Model{n}(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class EditorRow:
     what: str
     value: float
     unit: str
@@ -156,7 +156,7 @@ def seconds_until(condition: Any, limit_s: float = 10.0) -> float:
     return time.perf_counter() - started
 
 
-def start_up(folder: Path, times: int) -> list[Row]:
+def start_up(folder: Path, times: int) -> list[EditorRow]:
     warm_up = Client(folder, "slow")  # writes the byte code
     warm_up.start()
     warm_up.stop()
@@ -168,7 +168,7 @@ def start_up(folder: Path, times: int) -> list[Row]:
         taken.append((time.perf_counter() - started) * 1000)
         client.stop()
     return [
-        Row(
+        EditorRow(
             what="spawn to initialize reply, median",
             value=statistics.median(taken),
             unit="ms",
@@ -177,7 +177,7 @@ def start_up(folder: Path, times: int) -> list[Row]:
     ]
 
 
-def first_hints(folder: Path, lines: int, bar: float, times: int) -> list[Row]:
+def first_hints(folder: Path, lines: int, bar: float, times: int) -> list[EditorRow]:
     taken = []
     for _ in range(times):
         client = Client(folder, "slow")
@@ -190,11 +190,14 @@ def first_hints(folder: Path, lines: int, bar: float, times: int) -> list[Row]:
         memory = rss_mb(client.process.pid)
         client.stop()
     what = f"didOpen to static hints, {lines} lines"
-    rows = [Row(what=f"{what}, median", value=statistics.median(taken), unit="ms", bar=bar)]
-    return [*rows, Row(what=f"memory with {lines} lines open", value=memory, unit="MB", bar=60)]
+    rows = [EditorRow(what=f"{what}, median", value=statistics.median(taken), unit="ms", bar=bar)]
+    return [
+        *rows,
+        EditorRow(what=f"memory with {lines} lines open", value=memory, unit="MB", bar=60),
+    ]
 
 
-def reads(client: Client, uri: str, times: int) -> list[Row]:
+def reads(client: Client, uri: str, times: int) -> list[EditorRow]:
     place = {"textDocument": {"uri": uri}, "position": {"line": 4, "character": 8}}
     zone = {"start": place["position"], "end": place["position"]}
     requests = {
@@ -215,8 +218,10 @@ def reads(client: Client, uri: str, times: int) -> list[Row]:
         taken.sort()
         p99 = taken[min(len(taken) - 1, int(0.99 * len(taken)))]
         what = f"{name} while a job runs"
-        rows.append(Row(what=f"{what}, p50", value=statistics.median(taken), unit="ms", bar=5))
-        rows.append(Row(what=f"{what}, p99", value=p99, unit="ms", bar=50))
+        rows.append(
+            EditorRow(what=f"{what}, p50", value=statistics.median(taken), unit="ms", bar=5)
+        )
+        rows.append(EditorRow(what=f"{what}, p99", value=p99, unit="ms", bar=50))
     return rows
 
 
@@ -233,7 +238,7 @@ def start_job(client: Client, uri: str) -> tuple[int, int]:
     return int(host), int(child)
 
 
-def job(folder: Path, times: int) -> list[Row]:
+def job(folder: Path, times: int) -> list[EditorRow]:
     client = Client(folder, "slow")
     client.start()
     uri = client.open(source(2000))
@@ -246,10 +251,10 @@ def job(folder: Path, times: int) -> list[Row]:
     client.ask("workspace/executeCommand", {"command": "kernel-lsp.cancel", "arguments": [{}]})
     seconds_until(lambda: log.exists() and "host_cancelled" in log.read_text())
     taken = (time.perf_counter() - started) * 1000
-    rows.append(Row(what="cancel to the host knowing", value=taken, unit="ms", bar=500))
+    rows.append(EditorRow(what="cancel to the host knowing", value=taken, unit="ms", bar=500))
     os.kill(client.process.pid, signal.SIGKILL)
     rows.append(
-        Row(
+        EditorRow(
             what="kill -9 of the server to a dead host",
             value=seconds_until(lambda: not alive(host)),
             unit="s",
@@ -302,7 +307,7 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-def real_job(folder: Path) -> list[Row]:
+def real_job(folder: Path) -> list[EditorRow]:
     client, below = judged(folder)
     host = next(p.pid for p in below if "kernel_lsp.host" in _command(p))
     started = time.perf_counter()
@@ -315,12 +320,16 @@ def real_job(folder: Path) -> list[Row]:
     orphaned = seconds_until(lambda: not any(alive(p.pid) for p in below))
     client.process.wait()
     return [
-        Row(what="cancel of a real job to its last process dead", value=taken, unit="ms", bar=500),
-        Row(what="kill -9 of the server to its last process dead", value=orphaned, unit="s", bar=2),
+        EditorRow(
+            what="cancel of a real job to its last process dead", value=taken, unit="ms", bar=500
+        ),
+        EditorRow(
+            what="kill -9 of the server to its last process dead", value=orphaned, unit="s", bar=2
+        ),
     ]
 
 
-def shut_down(folder: Path) -> list[Row]:
+def shut_down(folder: Path) -> list[EditorRow]:
     client = Client(folder, "slow")
     client.start()
     uri = client.open(source(50))
@@ -331,8 +340,8 @@ def shut_down(folder: Path) -> list[Row]:
     taken = time.perf_counter() - started
     left = sum(alive(pid) for pid in pids)
     return [
-        Row(what="shutdown with a running job", value=taken, unit="s", bar=1),
-        Row(what="processes left after shutdown", value=left, unit="", bar=0),
+        EditorRow(what="shutdown with a running job", value=taken, unit="s", bar=1),
+        EditorRow(what="processes left after shutdown", value=left, unit="", bar=0),
     ]
 
 

@@ -34,24 +34,24 @@ AFTERWARDS = "Neovim: undone, closed (with the CPU time of everything in it)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TimedStep:
     what: str
     wall_s: float
     cpu_s: float
     """Of its processes, those that it started included."""
 
 
-class Clock:
+class Stopwatch:
     """Steps one after another."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TimedStep] = []
         self._wall, self._cpu = time.monotonic(), _children_s()
 
     def step(self, what: str) -> None:
         """Ends here."""
         wall, cpu = time.monotonic(), _children_s()
-        self.steps.append(Step(what=what, wall_s=wall - self._wall, cpu_s=cpu - self._cpu))
+        self.steps.append(TimedStep(what=what, wall_s=wall - self._wall, cpu_s=cpu - self._cpu))
         self._wall, self._cpu = wall, cpu
         print(_line(self.steps[-1]), flush=True)
 
@@ -66,7 +66,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-first-") as name:
         steps = _live(Path(name))
     seconds = sum(step.wall_s for step in steps if step.what != AFTERWARDS)
-    print(_line(Step(what="together", wall_s=seconds, cpu_s=sum(step.cpu_s for step in steps))))
+    print(
+        _line(TimedStep(what="together", wall_s=seconds, cpu_s=sum(step.cpu_s for step in steps)))
+    )
     load = [round(before, 2), round(os.getloadavg()[0], 2)]
     print(f"load {load[0]} before, {load[1]} after, on {os.cpu_count()} cores; bar {BAR_S} s")
     if arguments.out:
@@ -83,12 +85,12 @@ def main() -> None:
     sys.exit(0 if seconds <= BAR_S else 1)
 
 
-def _live(base: Path) -> list[Step]:
+def _live(base: Path) -> list[TimedStep]:
     home, project = base / "home", base / "project"
     for folder in (home, project, base / "tmp"):
         folder.mkdir()
     environment = _person(home, base / "tmp")
-    clock = Clock()
+    clock = Stopwatch()
     _run(["git", "clone", "-q", str(ROOT), str(home / "kernel-lsp")], project, environment)
     clock.step("git clone")
     _run([sys.executable, "-m", "venv", str(home / "tools")], project, environment)
@@ -132,7 +134,7 @@ def _person(home: Path, scratch: Path) -> dict[str, str]:
     }
 
 
-def _edit(settings: Path, project: Path, environment: dict[str, str], clock: Clock) -> None:
+def _edit(settings: Path, project: Path, environment: dict[str, str], clock: Stopwatch) -> None:
     """Neovim, until the rewrite is in the text."""
     command = [
         "nvim",
@@ -178,7 +180,7 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _line(step: Step) -> str:
+def _line(step: TimedStep) -> str:
     return f"{step.what:<72} {step.wall_s:7.1f} s wall {step.cpu_s:7.1f} s CPU"
 
 

@@ -32,11 +32,11 @@ def kinds() -> list[str]:
 def fuzz(kind: str, inputs: int) -> dict[str, object]:
     """One kind, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "told.json"
+        text = Path(folder) / "told.json"
         environment = {
             **os.environ,
             "KERNEL_LSP_EXAMPLES": str(-(-inputs // DRAWN)),
-            "KERNEL_LSP_FUZZ_OUT": str(told),
+            "KERNEL_LSP_FUZZ_OUT": str(text),
         }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=0"]
         begin = time.monotonic()
@@ -53,8 +53,8 @@ def fuzz(kind: str, inputs: int) -> dict[str, object]:
             "passed": done.returncode == 0,
             "seconds": round(time.monotonic() - begin, 1),
         }
-        if told.exists():
-            row |= json.loads(told.read_text())
+        if text.exists():
+            row |= json.loads(text.read_text())
         if done.returncode != 0:
             row["said"] = done.stdout[-3000:]
         return row

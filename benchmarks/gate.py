@@ -26,11 +26,11 @@ from typing import Any
 
 from benchmarks.gating import leftovers, mutation, throughput, verdicts
 from benchmarks.gating.faults import TASK
-from benchmarks.gating.running import Bench, Part, Row
+from benchmarks.gating.running import Bench, GatePart, GateRow
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
-Measure = Callable[[Bench, float], Awaitable[Part]]
+Measure = Callable[[Bench, float], Awaitable[GatePart]]
 MUTANTS = "mutants"
 """A part of hours, run when it is asked for."""
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
@@ -80,7 +80,7 @@ async def run(
 
 
 def _keep(
-    result: dict[str, Any], about: dict[str, Any], out: Path | None, start: float, part: Part
+    result: dict[str, Any], about: dict[str, Any], out: Path | None, start: float, part: GatePart
 ) -> None:
     """A long part is written as it goes."""
     result["parts"][MUTANTS] = {**about, **_stored(part, time.monotonic() - start)}
@@ -98,7 +98,7 @@ def _known(result: dict[str, Any], seed: int) -> list[dict[str, Any]]:
     return known
 
 
-async def _measure(name: str, bench: Bench, seconds: float, folder: Path) -> Part:
+async def _measure(name: str, bench: Bench, seconds: float, folder: Path) -> GatePart:
     if name == "faults":
         return await throughput.after_faults(bench, seconds, folder)
     measures: dict[str, Measure] = {
@@ -131,7 +131,7 @@ async def _about(bench: Bench) -> dict[str, Any]:
     }
 
 
-async def _left(folder: Path, memory_before: int | None) -> Part:
+async def _left(folder: Path, memory_before: int | None) -> GatePart:
     """What is still there once the gate is closed."""
     await asyncio.sleep(SETTLE_S)
     running, kept, memory = (
@@ -140,13 +140,13 @@ async def _left(folder: Path, memory_before: int | None) -> Part:
         leftovers.device_mib(),
     )
     rows = [
-        Row(
+        GateRow(
             what="processes after the gate is closed",
             bar="0",
             measured=str(len(running)),
             met=not running,
         ),
-        Row(
+        GateRow(
             what="scratch folders after the gate is closed",
             bar="0",
             measured=str(len(kept)),
@@ -156,11 +156,11 @@ async def _left(folder: Path, memory_before: int | None) -> Part:
     if memory is not None and memory_before is not None:
         more = memory - memory_before
         rows.append(
-            Row(
+            GateRow(
                 what="device memory still taken", bar="0 MiB", measured=f"{more} MiB", met=more <= 0
             )
         )
-    return Part(rows=rows, notes=[*running, *kept])
+    return GatePart(rows=rows, notes=[*running, *kept])
 
 
 def _earlier(out: Path | None, device: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _earlier(out: Path | None, device: str) -> dict[str, Any]:
     return {"schema": 1, "device": device, "parts": {}}
 
 
-def _stored(part: Part, seconds: float) -> dict[str, Any]:
+def _stored(part: GatePart, seconds: float) -> dict[str, Any]:
     rows: list[Any] = wire.to_json(part.rows)
     return {"seconds": round(seconds, 1), "rows": rows, "notes": part.notes, "data": part.data}
 
@@ -194,7 +194,7 @@ def _print_head(about: dict[str, Any]) -> None:
     print(f"first     {about['first_seconds']:.1f} s for the first candidate of a new gate")
 
 
-def _print_part(name: str, part: Part, seconds: float) -> None:
+def _print_part(name: str, part: GatePart, seconds: float) -> None:
     print(f"\n{name} ({seconds:.0f} s)")
     print(f"  {'':4} {'what':66} {'bar':24} measured")
     for row in part.rows:

@@ -51,7 +51,7 @@ SAMPLES, REPLY_S = 8, 2.0
 SAMPLED_EVERY_S = 0.05
 
 
-class Watch:
+class IdleWatch:
     """When judgements ran and candidates waited."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def device_name(device: str) -> str:
 
 
 @contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watched(watch: IdleWatch) -> Iterator[None]:
     """The product's own search and judge, looked at; the quick search before them is not
     counted."""
     judge, run = Tournament.judged, SearchLoop.run
@@ -131,7 +131,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def sampling(watch: Watch) -> AsyncIterator[None]:
+async def sampling(watch: IdleWatch) -> AsyncIterator[None]:
     task = asyncio.create_task(watch.sample())
     try:
         yield
@@ -139,7 +139,7 @@ async def sampling(watch: Watch) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def search(path: Path, device: str, seconds: float, watch: Watch) -> Outcome:
+async def search(path: Path, device: str, seconds: float, watch: IdleWatch) -> Outcome:
     plan = SearchPlan(
         mode=SearchMode.BEST,
         budget=SearchBudget(candidates=100_000, seconds=seconds, stagnation=100_000),
@@ -179,13 +179,13 @@ def main() -> None:
     parser.add_argument("--task", default="chains/linear_group_norm_clamp")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    watch = Watch()
+    watch = IdleWatch()
     outcome = asyncio.run(
         search(TASKS / f"{options.task}.py", options.device, options.seconds, watch)
     )
     found = outcome.search
     assert found is not None
-    told = {
+    record = {
         "task": options.task,
         "idle_while_waiting": watch.idle(waiting=True),
         "idle": watch.idle(waiting=False),
@@ -196,14 +196,14 @@ def main() -> None:
         "reply_s": REPLY_S,
         "notes": list(found.notes),
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(record, indent=1))
     if options.out:
         about = {
             "schema_version": 1,
             "date": time.strftime("%Y-%m-%d"),
             "device": device_name(options.device),
         }
-        replace_file(options.out, (json.dumps({**about, **told}, indent=1) + "\n").encode())
+        replace_file(options.out, (json.dumps({**about, **record}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

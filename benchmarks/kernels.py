@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class KernelCase:
     name: str
     skill: str
     body: str
@@ -72,9 +72,9 @@ def _randn(*sizes: int) -> str:
 
 def _case(
     name: str, skill: str, expression: str, arguments: str, inputs: list[str], init: str = ""
-) -> Case:
+) -> KernelCase:
     body = _forward(expression, arguments, init)
-    return Case(name=name, skill=skill, body=body, inputs=", ".join(inputs))
+    return KernelCase(name=name, skill=skill, body=body, inputs=", ".join(inputs))
 
 
 SCALE = "self.scale = nn.Parameter(torch.randn({0}, dtype=DTYPE))"
@@ -192,7 +192,7 @@ CASES = (
 )
 
 
-def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
+def rewrite(case: KernelCase, dtype: str, device: str = "cuda") -> str:
     """The program with the skill applied at its first site. Raises RuntimeError when it has
     none."""
     folder = ROOT / "skills" / case.skill
@@ -226,7 +226,7 @@ def load(text: str) -> ModuleType:
     return module
 
 
-def pair(case: Case, dtype: str, device: str) -> tuple[Any, Any, list[Any]]:
+def pair(case: KernelCase, dtype: str, device: str) -> tuple[Any, Any, list[Any]]:
     """Eager model, rewritten model with the same random parameters, and inputs."""
     torch.manual_seed(0)
     before, after = load(case.program(dtype)), load(rewrite(case, dtype, device))
@@ -274,7 +274,7 @@ def times_ms(providers: dict[str, Any], inputs: list[Any]) -> dict[str, list[flo
     return {name: sorted(b.elapsed_time(e) for b, e in found) for name, found in events.items()}
 
 
-def measure(case: Case, dtype: str, *, compiled: bool) -> dict[str, Any]:
+def measure(case: KernelCase, dtype: str, *, compiled: bool) -> dict[str, Any]:
     eager, fused, inputs = pair(case, dtype, "cuda")
     exact = oracle(eager, inputs)
     result, reference = fused(*inputs), eager(*inputs)

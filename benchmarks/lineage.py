@@ -34,7 +34,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
 from kernel_lsp.workloads import pragma
-from trainer import lanes
+from trainer import timed_tasks
 
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {
@@ -48,7 +48,7 @@ SMALL = {
 stands."""
 SAME = 0.02
 """Two measurements of one ratio differ by about this much beyond their intervals."""
-LEAST_STEPS = 4
+MIN_STEPS = 4
 WALKING = 0.75
 """Share of the time in which walks may go on; the rest is for judging again."""
 
@@ -114,7 +114,7 @@ async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> d
             print(f"{path.stem}: {error}", flush=True)
 
     try:
-        await lanes.share(lanes.until(end, experts), one, options.lanes, end)
+        await timed_tasks.share(timed_tasks.until(end, experts), one, options.lanes, end)
     finally:
         await pipeline.close()
     return found
@@ -137,9 +137,9 @@ def row(one: Lineage, fresh: dict[str, Judgement]) -> dict[str, Any]:
     for step in one.steps:
         anew = fresh.get(f"{step.judgement.parent}-{step.judgement.child}")
         effect = anew.effect if anew else None
-        told: dict[str, Any] = {"operator": step.operator, "parameters": step.parameters}
-        told |= {"effect": _ends(step.judgement.effect), "again": _ends(effect)}
-        steps.append({**told, "reproduced": reproduced(step.judgement.effect, effect)})
+        record: dict[str, Any] = {"operator": step.operator, "parameters": step.parameters}
+        record |= {"effect": _ends(step.judgement.effect), "again": _ends(effect)}
+        steps.append({**record, "reproduced": reproduced(step.judgement.effect, effect)})
     return {
         "accepted": len(one.steps),
         "rejected": len(one.avoided),
@@ -157,7 +157,7 @@ def _ends(found: Interval | None) -> list[float] | None:
     return [round(end, 4) for end in (found.low, found.mid, found.high)] if found else None
 
 
-def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
+def read_results(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
     """Everything on disk for these experts, also of earlier runs."""
     device = "interpreter" if options.device == "cpu" else options.device
     known = {
@@ -179,7 +179,7 @@ def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
         "versions": next((one.versions for one in known.values()), None),
         "bars": {
             "experts with at least 4 accepted steps": sum(
-                r["accepted"] >= LEAST_STEPS for r in rows.values()
+                r["accepted"] >= MIN_STEPS for r in rows.values()
             ),
             "experts": len(rows),
             "effects reproduced": sum(step["reproduced"] is True for step in steps),
@@ -248,7 +248,7 @@ def main() -> None:
     options.limit_s = whole - (time.monotonic() - begun)
     if options.limit_s > 0:
         subprocess.run([*_myself(options), "--recheck"], check=False)
-    found = told(options, experts)
+    found = read_results(options, experts)
     show(found)
     if options.out:
         records = found.pop("records")

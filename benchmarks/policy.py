@@ -55,7 +55,7 @@ from trainer import tasks
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 BAR_MS, BAR_MEMORY_MB, BAR_DISK_MB = 150.0, 300.0, 60.0
-MOST_STEPS = 12
+MAX_STEPS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ async def suggested(
         written_bytes=capture.written_bytes,
     )
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)
-    advice = await anext(planner.courses(capture.sites, triton=True), None)
+    advice = await anext(planner.ranked_plans(capture.sites, triton=True), None)
     if advice is None:
         return []
     return [await one(task, situation, advice.steps, engine, runtime) for _ in range(rounds)]
@@ -161,7 +161,7 @@ async def one(
     begun, engine_s, cpu_s = time.perf_counter(), 0.0, 0.0
     talk = Dialog(situation)
     words = len(talk.words)
-    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MOST_STEPS:
+    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MAX_STEPS:
         if talk.turn == 0 and talk.phase.value == "step":
             asked = time.perf_counter()
             await advised(talk, advice, engine)
@@ -214,7 +214,7 @@ async def of_kernel(
             capability="sm_90",
         )
         begun = time.perf_counter()
-        first = await anext(planner.courses(capture.sites, triton=True), None)
+        first = await anext(planner.ranked_plans(capture.sites, triton=True), None)
         total_s, policy_s = time.perf_counter() - begun, sum(one.seconds for one in said)
         if first is not None and said:
             found.append(

@@ -50,7 +50,7 @@ def main() -> None:
     if arguments.child:
         _child(arguments)
         return
-    found = {loop: _told(loop, _compared(loop, arguments)) for loop in arguments.loops}
+    found = {loop: _table_row(loop, _compared(loop, arguments)) for loop in arguments.loops}
     report = {"device": arguments.device, "steps": STEPS, "bar": BAR, "loops": found}
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n")
@@ -111,19 +111,19 @@ def _mean(blocks: list[Times]) -> Times:
     return {clock: statistics.fmean(block[clock] for block in blocks) for clock in CLOCKS}
 
 
-def _told(loop: str, rounds: list[Times]) -> dict[str, Any]:
+def _table_row(loop: str, rounds: list[Times]) -> dict[str, Any]:
     """One row of the table, and the same as plain values."""
-    told = {clock: _median([one[clock] for one in rounds]) for clock in CLOCKS}
+    record = {clock: _median([one[clock] for one in rounds]) for clock in CLOCKS}
     step = statistics.median(one["step_ms"] for one in rounds)
     words = "   ".join(
-        f"{clock} {told[clock]['middle']:.3f} [{told[clock]['low']:.3f}, {told[clock]['high']:.3f}]"
+        f"{clock} {record[clock]['middle']:.3f} [{record[clock]['low']:.3f}, {record[clock]['high']:.3f}]"
         for clock in CLOCKS
     )
     print(
         f"{loop:12} step {step:8.3f} ms   recorded/alone: {words}   {len(rounds)} rounds",
         flush=True,
     )
-    return {**told, "step_ms": step, "rounds": rounds}
+    return {**record, "step_ms": step, "rounds": rounds}
 
 
 def _median(values: list[float]) -> Times:
@@ -184,10 +184,10 @@ def _mlp(device: str) -> Callable[[], None]:
 def _transformer(device: str) -> Callable[[], None]:
     import torch
 
-    from benchmarks.recording_models import Decoder
+    from benchmarks.recording_models import SmallDecoder
 
     ids = torch.randint(0, 1000, (8, 64), device=device)
-    return _training(Decoder(vocabulary=1000, width=128, depth=4).to(device), ids)
+    return _training(SmallDecoder(vocabulary=1000, width=128, depth=4).to(device), ids)
 
 
 def _training(net: Any, given: Any) -> Callable[[], None]:

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import nn
 
 
-class Layer(nn.Module):
+class SmallLayer(nn.Module):
     """One of many small ones."""
 
     def __init__(self, width: int) -> None:
@@ -23,7 +23,7 @@ class Layer(nn.Module):
 class Tower(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer(width) for _ in range(depth))
+        self.layers = nn.ModuleList(SmallLayer(width) for _ in range(depth))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -31,7 +31,7 @@ class Tower(nn.Module):
         return x
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
         self.heads = heads
@@ -49,12 +49,12 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
-class Decoder(nn.Module):
+class SmallDecoder(nn.Module):
     def __init__(self, vocabulary: int, width: int, depth: int) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, width)
-        self.attention = nn.ModuleList(Attention(width) for _ in range(depth))
-        self.layers = nn.ModuleList(Layer(width) for _ in range(depth))
+        self.attention = nn.ModuleList(SelfAttention(width) for _ in range(depth))
+        self.layers = nn.ModuleList(SmallLayer(width) for _ in range(depth))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.table(ids)

@@ -42,7 +42,7 @@ COMPILERS = ("cc1plus", "collect2", "ld", "as", "c++", "g++", "gcc", "cc", "x86_
 
 
 @dataclass(kw_only=True)
-class Run:
+class CommandRun:
     """One command from its start to the end of the last of its processes."""
 
     exit_code: int
@@ -55,7 +55,7 @@ class Run:
 
 
 @dataclass
-class Watch:
+class ProcessWatch:
     """All processes below one, by what they have become."""
 
     root: int
@@ -120,7 +120,7 @@ def _name(pid: int) -> str:
     return ""
 
 
-def run(checkout: Path, example: Path, home: Path) -> Run:
+def run(checkout: Path, example: Path, home: Path) -> CommandRun:
     """The command in an environment of its own. What it leaves in ``home`` stays."""
     environment = {
         **{
@@ -147,7 +147,7 @@ def run(checkout: Path, example: Path, home: Path) -> Run:
     process = subprocess.Popen(
         command, env=environment, cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    watch = Watch(process.pid)
+    watch = ProcessWatch(process.pid)
     while process.poll() is None:
         watch.look()
         time.sleep(LOOK_S)
@@ -156,7 +156,7 @@ def run(checkout: Path, example: Path, home: Path) -> Run:
     seconds, count = watch.by_name()
     total = _spent() - before
     seconds["between two looks"] = max(0.0, total - sum(seconds.values()))
-    return Run(
+    return CommandRun(
         exit_code=process.returncode, wall_s=wall_s, cpu_s=total, by_name=seconds, processes=count
     )
 
@@ -173,9 +173,9 @@ def _bury() -> None:
             os.waitpid(-1, 0)
 
 
-def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[Run]]]:
+def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[CommandRun]]]:
     """Runs of all checkouts, in turn; what is there after each round."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[CommandRun]] = {}
     text = (ROOT / "examples" / EXAMPLE).read_text()
     for number in range(times):
         for label, checkout in checkouts.items():
@@ -185,12 +185,12 @@ def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[
                     example.write_text(text.replace(SIZES, sizes))
                     one = run(checkout, example, Path(home))
                     found.setdefault(f"{label}, {kind}", []).append(one)
-                    told = f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}"
-                    print(told, file=sys.stderr)
+                    line = f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}"
+                    print(line, file=sys.stderr)
         yield found
 
 
-def table(found: dict[str, list[Run]]) -> str:
+def table(found: dict[str, list[CommandRun]]) -> str:
     """Medians: one row for each sort of process."""
     kinds = list(found)
     names = dict.fromkeys(name for runs in found.values() for one in runs for name in one.by_name)

@@ -70,12 +70,14 @@ def main() -> None:
 def _row(measured: MeasuredWays, seconds: float) -> dict[str, Any]:
     ratio = measured.ratio(AS_IS, ITSELF)
     failed = measured.failed(AS_IS) or measured.failed(ITSELF)
-    told = None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]
+    bounds = (
+        None if ratio is None else [round(one, 5) for one in (ratio.low, ratio.mid, ratio.high)]
+    )
     steps = {
         way.name: [run.step_ms for run in runs.values()] for way, runs in measured.runs.items()
     }
     return {
-        "ratio": told,
+        "ratio": bounds,
         "claimed": ratio is not None and measuring.pays(ratio),
         "failed": failed,
         "steps_ms": steps,
@@ -96,7 +98,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> None:
-    told = {
+    record = {
         "program": program,
         "steps": steps,
         "rounds": len((*FIRST, *LATER)),
@@ -105,7 +107,7 @@ def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> N
         "summary": _summary(rows),
         "rows": rows,
     }
-    replace_file(out, (json.dumps(told, indent=1) + "\n").encode())
+    replace_file(out, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def _known(out: Path) -> list[dict[str, Any]]:

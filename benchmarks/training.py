@@ -93,7 +93,7 @@ def recipe(options: argparse.Namespace, folder: str) -> Recipe:
     )
 
 
-class Plain:
+class PlainTokenizer:
     """A tokenizer as far as a trainer looks at it."""
 
     pad_token_id = 0
@@ -101,16 +101,20 @@ class Plain:
 
 def ours(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        told = recipe(options, folder)
-        assert told.sft is not None
+        figures = recipe(options, folder)
+        assert figures.sft is not None
         run = TrainingRun(
-            recipe=told, kind="sft", model=model(options), tokenizer=Plain(), steps=len(batches)
+            recipe=figures,
+            kind="sft",
+            model=model(options),
+            tokenizer=PlainTokenizer(),
+            steps=len(batches),
         )
         run.scorer.train()
 
         def step(batch: Sequence[Example]) -> float:
-            assert told.sft is not None
-            return sft.learn(run, told.sft, batch, [], [])["loss"]
+            assert figures.sft is not None
+            return sft.learn(run, figures.sft, batch, [], [])["loss"]
 
         return timed(options, batches, step)
 
@@ -187,7 +191,7 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
             disable_tqdm=True,
         )
 
-        class Clock(TrainerCallback):
+        class PhaseClock(TrainerCallback):
             def __init__(self) -> None:
                 self.speeds: list[float] = []
                 self.begun = 0.0
@@ -209,7 +213,7 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
                 if self.first is None and logs and "loss" in logs:
                     self.first = float(logs["loss"])
 
-        clock = Clock()
+        clock = PhaseClock()
         trainer = trl.SFTTrainer(
             model=model(options),
             args=arguments,
@@ -270,7 +274,7 @@ def main() -> None:
         seed=1,
     )
     batches = [every[i : i + options.batch] for i in range(0, len(every), options.batch)]
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "size": options.size,
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "torch": torch.__version__,
@@ -284,28 +288,34 @@ def main() -> None:
             f"download)"
         )
     else:
-        told["trl"] = theirs(options, batches)
-        told["ratio"] = told["ours"]["tokens_per_s"] / told["trl"]["tokens_per_s"]
-    print(table(told))
+        record["trl"] = theirs(options, batches)
+        record["ratio"] = record["ours"]["tokens_per_s"] / record["trl"]["tokens_per_s"]
+    print(table(record))
     if options.out:
-        options.out.write_text(json.dumps(told, indent=1) + "\n")
-    gap = abs(told["ours"]["first_loss"] / told["trl"]["first_loss"] - 1) if "trl" in told else 0.0
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
+    gap = (
+        abs(record["ours"]["first_loss"] / record["trl"]["first_loss"] - 1)
+        if "trl" in record
+        else 0.0
+    )
     if gap > AGREE:
         sys.exit(f"the first losses differ by {gap:.1%}: the two do not train on the same thing")
 
 
-def table(told: dict[str, Any]) -> str:
-    lines = [f"{told['size']} on {told['device']}, {told['tokens_per_step']:.0f} tokens per step"]
+def table(figures: dict[str, Any]) -> str:
+    lines = [
+        f"{figures['size']} on {figures['device']}, {figures['tokens_per_step']:.0f} tokens per step"
+    ]
     for name in ("ours", "trl"):
-        if name in told:
-            one = told[name]
+        if name in figures:
+            one = figures[name]
             lines.append(
                 f"  {name:5} {one['tokens_per_s']:10,.0f} tokens/s  first loss "
                 f"{one['first_loss']:.4f}"
                 f"  peak {one['peak_gb']:.1f} GB"
             )
-    if "ratio" in told:
-        lines.append(f"  ours / TRL: {told['ratio']:.2f}")
+    if "ratio" in figures:
+        lines.append(f"  ours / TRL: {figures['ratio']:.2f}")
     return "\n".join(lines)
 
 

@@ -70,9 +70,9 @@ def main() -> None:
         begun = time.monotonic()
         rows[name(job)] = found = dict(_checked(prepare(job), skills, check))
         wrong = {what: said for what, said in found.items() if not said.startswith("ok")}
-        told = f"{len(found) - len(wrong)} of {len(found)} right" if found else "nothing applies"
+        text = f"{len(found) - len(wrong)} of {len(found)} right" if found else "nothing applies"
         print(
-            f"{name(job).rpartition('/')[2]:52} {time.monotonic() - begun:5.1f} s  {told}",
+            f"{name(job).rpartition('/')[2]:52} {time.monotonic() - begun:5.1f} s  {text}",
             flush=True,
         )
         for what, said in wrong.items():
@@ -337,23 +337,23 @@ def _description(function: Any, arguments: Any, constants: Any, options: Any) ->
     """As evaluator/running/recorder.py tells a launch."""
     from kernel_lsp.rewrite.kernels.launched import Blocks
 
-    told: dict[str, dict[str, Any]] = {}
+    record: dict[str, dict[str, Any]] = {}
     for parameter in function.arg_names:
         value = constants[parameter] if parameter in constants else arguments.get(parameter)
         dtype = getattr(value, "dtype", None)
         if parameter in constants or value is None or (isinstance(value, int) and value == 1):
-            told[parameter] = {"type": "constexpr", "constant": value}
+            record[parameter] = {"type": "constexpr", "constant": value}
         elif isinstance(value, Blocks):
             element = KINDS[value.of.dtype].removeprefix("*")
-            told[parameter] = {"type": f"tensordesc<{element}{[*value.block]}>".replace(" ", "")}
+            record[parameter] = {"type": f"tensordesc<{element}{[*value.block]}>".replace(" ", "")}
         elif dtype is not None:
-            told[parameter] = {"type": KINDS[dtype], "aligned": True}
+            record[parameter] = {"type": KINDS[dtype], "aligned": True}
         elif isinstance(value, float):
-            told[parameter] = {"type": "fp32"}
+            record[parameter] = {"type": "fp32"}
         else:
             wide = "i64" if abs(value) >= 2**31 else "i32"
-            told[parameter] = {"type": wide, "aligned": value % 16 == 0}
-    return {"name": function.__name__, "arguments": told, "options": options}
+            record[parameter] = {"type": wide, "aligned": value % 16 == 0}
+    return {"name": function.__name__, "arguments": record, "options": options}
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.models.store import PolicyStore
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
-from trainer import lanes
+from trainer import timed_tasks
 
 FOLDER = Path(__file__).resolve().parent / "triton"
 OURS = (FOLDER.parent, FOLDER.parents[1], Path())
@@ -150,7 +150,7 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
                 save(options, rows)
 
         try:
-            await lanes.share(lanes.until(end, waiting), one, options.lanes)
+            await timed_tasks.share(timed_tasks.until(end, waiting), one, options.lanes)
         finally:
             await pipeline.close()
 
@@ -179,7 +179,7 @@ def save(options: argparse.Namespace, rows: Rows) -> None:
     groups: dict[str, Rows] = {}
     for kernel, found in rows.items():
         groups.setdefault(kernel.partition("/")[0], {})[kernel] = found
-    told = {
+    record = {
         "schema_version": 3,
         "date": time.strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name() if options.device == "cuda" else options.device,
@@ -188,7 +188,7 @@ def save(options: argparse.Namespace, rows: Rows) -> None:
         "groups": {group: summary(some) for group, some in groups.items()},
         "rows": rows,
     }
-    replace_file(options.out, (json.dumps(told, indent=1) + "\n").encode())
+    replace_file(options.out, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def earlier(paths: Iterable[Path]) -> Rows:
@@ -226,9 +226,9 @@ def main() -> None:
     asyncio.run(run([job for job in every if name(job) not in rows], rows, options))
     if options.out:
         save(options, rows)
-    told = summary(rows)
-    mean = f"geometric mean {told['geomean']:.2f}x (silent as 1.0)"
-    print(f"{len(rows)} kernels, {told['offered']} offered, {mean}; {len(every)} were asked for")
+    totals = summary(rows)
+    mean = f"geometric mean {totals['geomean']:.2f}x (silent as 1.0)"
+    print(f"{len(rows)} kernels, {totals['offered']} offered, {mean}; {len(every)} were asked for")
 
 
 if __name__ == "__main__":

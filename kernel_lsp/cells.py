@@ -60,11 +60,11 @@ def _in_cells(program: NotebookProgram) -> Any:
     """For messages that speak of other lines: ``line 7`` of the program is ``line 2 of cell
     3``."""
 
-    def told(match: re.Match[str]) -> str:
+    def spots_text(match: re.Match[str]) -> str:
         spots = [program.spot(int(number), 1) for number in match[1].split(", ")]
         return "line " + ", ".join(
             f"{spot.line} of cell {spot.cell.number}" if spot else number
             for spot, number in zip(spots, match[1].split(", "), strict=True)
         )
 
-    return told
+    return spots_text

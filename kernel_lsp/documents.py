@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from kernel_lsp import foreign
+from kernel_lsp import files, foreign
 from kernel_lsp.records import Snapshot
 
 if (
@@ -25,17 +25,22 @@ if (
 MAX_CHARS = 1_000_000
 """Longer documents are generated code, not something a person tunes by hand."""
 MAX_BYTES = 4 * MAX_CHARS
-_SKIPPED_FOLDERS = frozenset(
-    {"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"}
-)
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", ".git"})
 
 
 def is_wanted(uri: str, text: str) -> bool:
-    """Is this a Python file that a person may want to make faster?"""
-    path = path_of(uri)
-    if len(text) > MAX_CHARS:
+    """Is this a Python file that a person may want to make faster? What is installed is not: an
+    editor's edit would change the library itself, where `kernel-lsp optimize` writes a patch."""
+    if is_too_long(text):
         return False
-    return path is None or not _SKIPPED_FOLDERS.intersection(path.parts)
+    path = path_of(uri)
+    return path is None or not (
+        _SKIPPED_FOLDERS.intersection(path.parts) or files.is_installed(path)
+    )
+
+
+def is_too_long(text: str) -> bool:
+    return len(text) > MAX_CHARS
 
 
 def path_of(uri: str) -> Path | None:

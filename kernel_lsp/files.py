@@ -23,6 +23,9 @@ SKIPPED_FOLDERS = frozenset(
 )
 """A folder that a caller names is looked through whatever its name."""
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
+PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""Folders of files that belong to a package manager, wherever an environment lies."""
+_SCRIPT_FOLDERS = frozenset({"bin", "Scripts"})
 MAX_NAME_BYTES = 255
 """Of a file's name, on the file systems that we know."""
 
@@ -89,6 +92,32 @@ def is_skipped(folder: Path) -> bool:
         return True
     try:
         return any((folder / mark).exists() for mark in _ENVIRONMENTS)
+    except OSError:
+        return True
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file belongs to an installed package, so that it is never written: by its own place
+    or, where a link of a workspace leads there, by its real one."""
+    return installed_file(path) is not None
+
+
+def installed_file(path: Path) -> Path | None:
+    """The file of an installed package that a path names, as that package's folder has it (uv may
+    have a link there); None: it is no such file."""
+    path = path.absolute()
+    for place in (path, path.resolve()):
+        if not PACKAGE_FOLDERS.isdisjoint(place.parts) or _is_script_of_environment(place):
+            return place
+    return None
+
+
+def _is_script_of_environment(path: Path) -> bool:
+    folder = path.parent
+    if folder.name not in _SCRIPT_FOLDERS:
+        return False
+    try:
+        return any((folder.parent / mark).exists() for mark in _ENVIRONMENTS)
     except OSError:
         return True
 

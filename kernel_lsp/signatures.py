@@ -158,15 +158,15 @@ class Keyring:
                 f"the signature of {path} cannot be read: {error.strerror}", _AGAIN
             ) from error
         signer = self._signer_of(content, signature, path)
-        told = _statement(content, path)
-        if kind is not None and told["kind"] != kind:
-            raise SignatureError(f"{path} was signed as {told['kind']}, not as {kind}", _AGAIN)
-        _compare(path, told["files"])
+        statement = _statement(content, path)
+        if kind is not None and statement["kind"] != kind:
+            raise SignatureError(f"{path} was signed as {statement['kind']}, not as {kind}", _AGAIN)
+        _compare(path, statement["files"])
         signed = Signed(
             path=str(path),
-            kind=told["kind"],
-            name=told["name"],
-            release=told["release"],
+            kind=statement["kind"],
+            name=statement["name"],
+            release=statement["release"],
             signer=signer,
             digest=hashlib.sha256(content).hexdigest(),
         )
@@ -275,14 +275,14 @@ def sign(
     with contextlib.suppress(OSError, SignatureError):
         content = foreign.read_bytes(statement_file, most=MAX_STATEMENT_BYTES)
         before = int(_statement(content, path)["release"])
-    told = {
+    record = {
         "schema": SCHEMA,
         "kind": kind,
         "name": name or path.resolve().name,
         "release": before + 1 if release is None else release,
         "files": dict(sorted(_hashes(path))),
     }
-    content = (json.dumps(told, indent=1) + "\n").encode()
+    content = (json.dumps(record, indent=1) + "\n").encode()
     _statement(content, path)  # nothing is signed that nobody would take
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-signature-") as folder:
         file = Path(folder) / "statement"
@@ -315,15 +315,15 @@ def _statement_of(path: Path) -> Path:
 def _statement(content: bytes, path: Path) -> dict[str, Any]:
     """A statement's fields, checked one by one: who signs may be wrong too."""
     try:
-        told = foreign.json_value(content)
-        files = told["files"]
+        data = foreign.json_value(content)
+        files = data["files"]
         fits = (
-            told["schema"] == SCHEMA
-            and told["kind"] in KINDS
-            and isinstance(told["name"], str)
-            and 0 < len(told["name"]) <= 200
-            and type(told["release"]) is int
-            and 0 < told["release"] < 2**53
+            data["schema"] == SCHEMA
+            and data["kind"] in KINDS
+            and isinstance(data["name"], str)
+            and 0 < len(data["name"]) <= 200
+            and type(data["release"]) is int
+            and 0 < data["release"] < 2**53
             and all(
                 isinstance(one, str) and isinstance(digest, str) for one, digest in files.items()
             )
@@ -332,7 +332,7 @@ def _statement(content: bytes, path: Path) -> dict[str, Any]:
         raise SignatureError(f"the statement about {path} cannot be read", _AGAIN) from error
     if not fits:
         raise SignatureError(f"the statement about {path} is none of this version", _AGAIN)
-    return dict(told)
+    return dict(data)
 
 
 def _hashes(path: Path) -> Iterator[tuple[str, str]]:
@@ -362,19 +362,19 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*names, *linked]:
             file = Path(folder) / name
-            told = file.relative_to(path).as_posix()
-            if told not in (STATEMENT, STATEMENT + SIG):
-                yield told, file
+            text = file.relative_to(path).as_posix()
+            if text not in (STATEMENT, STATEMENT + SIG):
+                yield text, file
 
 
-def _compare(path: Path, told: dict[str, str]) -> None:
+def _compare(path: Path, statement: dict[str, str]) -> None:
     here = dict(_hashes(path))
-    for name in sorted(told.keys() | here.keys()):
+    for name in sorted(statement.keys() | here.keys()):
         if name not in here:
             raise SignatureError(f"{path}: {name[:100]} was signed and is not there", _AGAIN)
-        if name not in told:
+        if name not in statement:
             raise SignatureError(f"{path}: {name[:100]} is there and was not signed", _AGAIN)
-        if told[name] != here[name]:
+        if statement[name] != here[name]:
             raise SignatureError(f"{path}: {name[:100]} changed since it was signed", _AGAIN)
 
 

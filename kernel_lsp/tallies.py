@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-MOST_REMEMBERED = 100_000
+MAX_REMEMBERED = 100_000
 """Judgements that are known to be counted; a resumed search repeats only its own."""
 PATIENCE_S = 2.0
 """How long another process may be writing."""
@@ -46,7 +46,7 @@ class Tallies:
                 for mark, rows in judgements:
                     if database.execute(self._mark, (mark,)).rowcount:
                         database.executemany(self._add, rows)
-                database.execute(self._forget, (MOST_REMEMBERED,))
+                database.execute(self._forget, (MAX_REMEMBERED,))
         except (
             sqlite3.OperationalError,
             OSError,

@@ -21,6 +21,8 @@ K = TypeVar("K", bound=Hashable)
 SELECTION_WEIGHT, SUMMARY_WEIGHT = 0.3, 0.5
 """daVinci-kernel's "loss weights", which it applies to advantages (arXiv 2606.16497)."""
 KEVIN_GAMMA = 0.4
+GAMMAS = {"trloo": 1.0, "grpo": 1.0, "kevin": KEVIN_GAMMA, "shared": 1.0}
+"""By advantage: the published one, where a recipe says nothing."""
 EPSILON = 1e-6
 """Added to a deviation: a group whose rewards are all alike teaches nothing instead of dividing by
 0."""

@@ -240,10 +240,10 @@ def _template(
         number=0,
         agent=Agent.POLICY,
         steps=candidate.steps if candidate else (),
-        outcome=_outcome(attempt),
+        outcome=attempt_outcome(attempt),
         step=_depth(search, attempt),
         parent=None if attempt.parent is None else numbers.get(attempt.parent),
-        parent_outcome=_outcome(above) if above else None,
+        parent_outcome=attempt_outcome(above) if above else None,
         human=fates.get(proposal.id) if proposal else None,
         candidate=candidate.id if candidate else None,
         skills=candidate.advice if candidate else (),
@@ -279,10 +279,11 @@ def _exchange_turn(
     )
 
 
-def _outcome(attempt: Attempt) -> TurnOutcome:
+def attempt_outcome(attempt: Attempt) -> TurnOutcome:
     if attempt.proposal is None:
         return TurnOutcome(status=TurnStatus.REFUSED, complaint=attempt.complaint)
-    return outcome_of(attempt.proposal.evaluation, attempt.complete)
+    uses_triton = attempt.proposal.candidate.uses_triton
+    return outcome_of(attempt.proposal.evaluation, attempt.complete, uses_triton)
 
 
 def _depth(search: ArchivedSearch, attempt: Attempt) -> int:

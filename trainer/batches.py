@@ -117,12 +117,12 @@ def collate(examples: Sequence[Example], pad: int, kept: Sequence[bool] | None =
                     np.array(chosen)
                 ]
     rows, slots = np.nonzero(mask)
-    told = np.concatenate(places)
+    sampled_places = np.concatenate(places)
     return Batch(
         input_ids=torch.from_numpy(ids),
         rows=torch.from_numpy(rows),
-        places=torch.from_numpy(told - 1),
-        targets=torch.from_numpy(ids[rows, told]),
+        places=torch.from_numpy(sampled_places - 1),
+        targets=torch.from_numpy(ids[rows, sampled_places]),
         allowed=_among(examples, counted, counts),
         slots=torch.from_numpy(slots),
         mask=torch.from_numpy(mask),

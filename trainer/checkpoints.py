@@ -133,14 +133,14 @@ def _write(
         _unshare({**{f"optimizer/{k}": v for k, v in state.tensors.items()}, **rng}),
         place / TENSORS,
     )
-    told = {
+    record = {
         "step": state.step,
         "position": state.position,
         "scheduler": state.scheduler,
         "optimizer": state.optimizer,
         "random": numbers,
     }
-    (place / STATE).write_text(json.dumps(told))
+    (place / STATE).write_text(json.dumps(record))
     for path in place.iterdir():
         _flush(path)
     _flush(place)
@@ -240,19 +240,19 @@ def restore(place: Path, recipe: str, tokenizer: Any) -> TrainingState:
             f"{place} is of another recipe ({about['recipe']}, not {recipe})",
             "give this run an output of its own, or start from those weights with model.path",
         )
-    told: Json = json.loads((place / STATE).read_text())
+    data: Json = json.loads((place / STATE).read_text())
     tensors = load_file(place / TENSORS)
-    _set_random_state(tensors, told["random"])
+    _set_random_state(tensors, data["random"])
     own = {
         k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")
     }
     return TrainingState(
-        step=told["step"],
+        step=data["step"],
         recipe=recipe,
-        position=told["position"],
-        scheduler=told["scheduler"],
+        position=data["position"],
+        scheduler=data["scheduler"],
         tensors=own,
-        optimizer=told["optimizer"],
+        optimizer=data["optimizer"],
     )
 
 
@@ -271,5 +271,5 @@ def _set_random_state(tensors: Mapping[str, Tensor], numbers: Json) -> None:
     states = [tensors[name] for name in sorted(tensors) if name.startswith("random/cuda")]
     if states and torch.cuda.device_count() == len(states):
         torch.cuda.set_rng_state_all(states)
-    version, told, gauss = numbers["python"]
-    random.setstate((version, tuple(told), gauss))
+    version, python_state, gauss = numbers["python"]
+    random.setstate((version, tuple(python_state), gauss))

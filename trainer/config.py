@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import ConfigError
+from trainer.papers import PAPERS, with_paper
 
 
-def _number(default: float, low: float, high: float) -> Any:
+def _number(default: float | None, low: float, high: float) -> Any:
     return field(default=default, metadata={"low": low, "high": high})
 
 
@@ -101,8 +102,11 @@ class World:
     synthetic: int = _number(0, 0, 100_000)
     """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer
     only."""
+    live: str | None = None
+    """Folder of tasks (Model and get_inputs, from the recipe's folder) that are rolled out as the
+    product rolls them out: its prompts, tools, feedback and gate (live.py)."""
     shown: tuple[str, ...] = ()
-    """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
+    """Measured plans in the compact form (trainer.plan_data), for model.words = "compact"."""
     orders: int = _number(0, 0, 100)
     """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
     training."""
@@ -140,6 +144,9 @@ class Sft:
 class Rl:
     """Multi-turn reinforcement learning of the three agents together."""
 
+    paper: str = _choice("none", "none", *PAPERS)
+    """What this file leaves out, in [rl], [rollouts] and [optimizer], is as this paper has it
+    (papers.py)."""
     start: str = _choice("model", "model", "sft")
     """Weights to begin with: the model's own, or this recipe's newest supervised checkpoint."""
     steps: int = _number(100, 1, 1_000_000)
@@ -151,6 +158,10 @@ class Rl:
     """One more scheme without skills."""
     rollouts: int = _number(4, 1, 256)
     """Per scheme."""
+    parents: tuple[str, ...] = ()
+    """Stored parents (trainer.parents), files or patterns from the recipe's folder: each draw is
+    ``rollouts`` fresh samples of one turn from one of them, instead of rollouts of a task from its
+    start."""
     turns: int = _number(3, 1, 64)
     summaries: int = _number(2, 0, 64)
     """Samples per trigger; 0: the summary agent is not trained."""
@@ -160,7 +171,9 @@ class Rl:
     advantage: str = _choice("trloo", "trloo", "grpo", "kevin", "shared")
     scaled: bool = False
     """Advantages are divided by their mean size, task by task (daVinci-kernel's script does)."""
-    gamma: float = _number(1.0, 0.0, 1.0)
+    gamma: float | None = _number(None, 0.0, 1.0)
+    """Of later turns' rewards in a turn's return; left out: what the advantage's paper has
+    (advantages.GAMMAS: 0.4 for kevin, 1 for the others)."""
     aggregate: str = _choice("sum_rows", "sum_rows", "constant_length", "mean_tokens")
     clip_low: float = _number(0.2, 0.0, 1.0)
     clip_high: float = _number(0.28, 0.0, 10.0)
@@ -187,6 +200,9 @@ class Rollouts:
 
     engine: str = _choice("transformers", "transformers", "vllm")
     temperature: float = _number(1.0, 0.01, 10.0)
+    top_p: float = _number(1.0, 0.01, 1.0)
+    """Only the likeliest tokens that have this much of the probability are sampled from; 1: all,
+    as every paper trains (they evaluate with 0.95)."""
     max_tokens: int = _number(256, 1, 1_000_000)
     """Of a reply that is not held to a list of calls."""
     batch: int = _number(256, 1, 100_000)
@@ -200,7 +216,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
+class JudgingConfig:
     pool: str = _choice("table", "table", "local", "cluster")
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
     tasks: str | None = None
@@ -247,7 +263,7 @@ class Recipe:
     sft: Sft | None = None
     rl: Rl | None = None
     rollouts: Rollouts = Rollouts()
-    judging: Judging = Judging()
+    judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
     folder: str = "."
@@ -256,11 +272,11 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """Of everything that decides the numbers of a run; lengths and places of it do not."""
-        told = dataclasses.asdict(self)
+        data = dataclasses.asdict(self)
         for key in ("name", "output", "folder", "checkpoints"):
-            told.pop(key)
-        told["judging"].pop("address")
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+            data.pop(key)
+        data["judging"].pop("address")
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def load(path: Path) -> Recipe:
@@ -281,14 +297,15 @@ def read(data: Mapping[str, Any], path: Path) -> Recipe:
     """Raises ConfigError."""
     problems: list[str] = []
     data = {"name": path.stem} | {key: value for key, value in data.items() if key != "folder"}
+    data = with_paper(data)
     recipe = _record(Recipe, data, "", problems)
     if recipe is not None:
         recipe = dataclasses.replace(recipe, folder=str(path.parent))
         problems += _contradictions(recipe)
     if problems or recipe is None:
-        told = "\n  ".join(problems)
+        text = "\n  ".join(problems)
         raise ConfigError(
-            f"{path}:\n  {told}", "mend these keys; their meaning is in trainer/config.py"
+            f"{path}:\n  {text}", "mend these keys; their meaning is in trainer/config.py"
         )
     return recipe
 
@@ -301,48 +318,103 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
             f"model.heads is {model.heads}, which model.key_heads ({model.key_heads}) does "
             f"not divide"
         )
-    if rl is not None and not rl.schemes and not rl.null:
-        yield "rl.schemes is 0 and rl.null is false: there is nothing to roll out"
-    if rl is not None and (rl.schemes + rl.null) * rl.rollouts < 2:
-        yield (
-            "rl.schemes, rl.null and rl.rollouts make one rollout per task, which has nothing "
-            "beside it"
-        )
     if recipe.hardware.fsdp and recipe.hardware.gpus < 2:
         yield f"hardware.fsdp needs several GPUs, and hardware.gpus is {recipe.hardware.gpus}"
-    if rl is not None and recipe.hardware.fsdp and recipe.rollouts.engine == "transformers":
-        yield (
-            'rollouts.engine "transformers" cannot sample from divided weights (hardware.fsdp): '
-            'use "vllm"'
-        )
-    if (
-        rl is not None
-        and recipe.judging.pool == "table"
-        and not (recipe.world.tables or recipe.world.synthetic or recipe.world.shown)
-    ):
-        yield 'judging.pool is "table", and none of world.tables, shown and synthetic gives one'
     if (model.words == "compact") < bool(recipe.world.shown):
         yield 'world.shown holds plans in the compact form: set model.words to "compact"'
-    if rl is not None and (model.words == "compact") > bool(recipe.world.shown):
-        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
     if recipe.world.shown and (
         recipe.rollouts.engine == "vllm" or (rl is not None and rl.summaries)
     ):
         yield (
             "plans in the compact form are rolled out by transformers and without rl.summaries (0)"
         )
-    if rl is not None and recipe.judging.pool != "table":
-        pool = recipe.judging.pool
-        if recipe.judging.tasks is None or not recipe.world.tables:
-            yield (
-                f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
-            )
-        if recipe.world.synthetic:
-            yield (
-                "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
-            )
+    if rl is not None:
+        yield from _about_groups(rl)
+        yield from _about_sampling(recipe)
+        yield from _about_judging(recipe, rl)
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
+
+
+def _about_groups(rl: Rl) -> Iterator[str]:
+    """Whether every row has others that it can be compared with."""
+    if not rl.schemes and not rl.null:
+        yield "rl.schemes is 0 and rl.null is false: there is nothing to roll out"
+    if (rl.schemes + rl.null) * rl.rollouts < 2:
+        yield (
+            "rl.schemes, rl.null and rl.rollouts make one rollout per task, which has nothing "
+            "beside it"
+        )
+    if rl.parents and (rl.schemes or rl.summaries or rl.turns > 1):
+        yield (
+            "rl.parents are groups of samples of one turn, without selections and summaries: set "
+            "rl.schemes and rl.summaries to 0, and rl.turns to 1"
+        )
+
+
+def _about_sampling(recipe: Recipe) -> Iterator[str]:
+    rollouts = recipe.rollouts
+    if recipe.hardware.fsdp and rollouts.engine == "transformers":
+        yield (
+            'rollouts.engine "transformers" cannot sample from divided weights (hardware.fsdp): '
+            'use "vllm"'
+        )
+    if rollouts.engine == "vllm" and rollouts.top_p < 1.0:
+        yield (
+            "rollouts.top_p below 1 with vllm: the trainer cannot know which tokens were left out; "
+            "set it to 1"
+        )
+
+
+def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
+    world, pool = recipe.world, recipe.judging.pool
+    if world.live is not None:
+        yield from _about_live(recipe, rl)
+        return
+    if recipe.model.words == "compact" and not world.shown:
+        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.plan_data)'
+    if pool == "table":
+        if not (world.tables or world.synthetic or world.shown):
+            yield 'judging.pool is "table", and none of world.tables, shown and synthetic gives one'
+        yield from _unpaid(rl)
+        return
+    if recipe.judging.tasks is None or not world.tables:
+        yield f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
+    if world.synthetic:
+        yield "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
+
+
+def _about_live(recipe: Recipe, rl: Rl) -> Iterator[str]:
+    world = recipe.world
+    if recipe.judging.pool != "local":
+        yield 'world.live is judged by the gate of this machine: set judging.pool to "local"'
+    if world.tables or world.synthetic or world.shown or recipe.model.words == "compact":
+        yield "world.live is a world of its own: leave out tables, synthetic, shown and compact"
+    if rl.summaries or rl.parents:
+        yield "world.live pays no summaries and starts from no parents: set rl.summaries to 0"
+
+
+_UNRECORDED = {
+    "davinci": "the share of time in own kernels",
+    "dr_kernel": "the share of time in own kernels",
+    "milestone": "the time of torch.compile",
+}
+"""What a reward is made of, and no table holds."""
+
+
+def _unpaid(rl: Rl) -> Iterator[str]:
+    """Rewards that a table cannot pay: every right turn would be unknown, and only failures would
+    be learned from."""
+    if rl.reward in _UNRECORDED:
+        yield (
+            f'rl.reward "{rl.reward}" needs {_UNRECORDED[rl.reward]}, which no recorded table has: '
+            f'set judging.pool to "local" or "cluster", or take "bound" or "kevin"'
+        )
+    if rl.profiling:
+        yield (
+            "rl.profiling needs the share of time in own kernels, which no recorded table has: "
+            'set judging.pool to "local" or "cluster"'
+        )
 
 
 # --- from TOML to records -------------------------------------------------------------------------

@@ -141,6 +141,10 @@ def unfit(trajectory: Trajectory, turn: ModelTurn) -> str | None:
         )
     if turn.human in (Human.REVERTED, Human.DISMISSED):
         return "its user took it back or said no"
+    if turn.human is Human.CHANGED:
+        return "its user made something else of it, which is the example"
+    if turn.changes is not None:
+        return None  # nobody judged it, but somebody keeps it who saw the right one
     return dual(turn)
 
 

@@ -20,6 +20,7 @@ from trainer.config import Rl
 from trainer.generation import Ask, Generator, Sampled
 from trainer.judge import Case
 from trainer.judging import JudgePool
+from trainer.parents import StoredParent
 from trainer.records import (
     Agent,
     ModelTurn,
@@ -45,9 +46,15 @@ class Rollout:
     scheme: str
     state: WorldState
     skills: frozenset[str]
+    group: str
+    """What its turns are compared within: its task, or the stored parent that it starts from."""
+    start: TurnOutcome | None = None
+    """Of that parent."""
     turns: list[ModelTurn] = field(default_factory=list)
     sampled: dict[int, Sampled] = field(default_factory=dict)
     """By the turn's number."""
+    earlier: dict[int, tuple[Sampled, ...]] = field(default_factory=dict)
+    """Replies of the same turn before that one: what they learn is what the turn came to."""
 
 
 @dataclass(kw_only=True)
@@ -96,6 +103,35 @@ async def roll(
     return Episodes(rollouts=rollouts, selections=selections, summaries=summaries)
 
 
+async def roll_parents(
+    world: TableWorld,
+    parents: Sequence[StoredParent],
+    sampler: Generator,
+    pool: JudgePool,
+    rl: Rl,
+    seed: int,
+) -> Episodes:
+    """Fresh samples of one turn from stored parents; parents that the world lacks give none.
+
+    Kernel-Smith (arXiv 2603.28342): each row of its RL is one parent, sampled 8 times."""
+    begun = [(parent, world.begin_at(parent)) for parent in parents]
+    rollouts = [
+        Rollout(
+            id=f"{parent.task}/{parent.id}/{number}",
+            scheme=NULL,
+            state=state,
+            skills=frozenset({NULL}),
+            group=f"{parent.task}/{parent.id}",
+            start=parent.outcome,
+        )
+        for parent, state in begun
+        if state is not None
+        for number in range(rl.rollouts)
+    ]
+    await _turn(world, rollouts, sampler, pool, 0, seed_of(seed, "parents"))
+    return Episodes(rollouts=rollouts, selections=[], summaries=[])
+
+
 def _selections(
     world: TableWorld, tasks: Sequence[str], sampler: Generator, rl: Rl, seed: int
 ) -> list[Selection]:
@@ -125,6 +161,7 @@ def _begin_rollouts(
                 scheme=scheme,
                 state=world.begin(task, skills),
                 skills=frozenset(skills or ()) if skills is not None else frozenset({NULL}),
+                group=task,
             )
 
 
@@ -164,6 +201,7 @@ async def _turn(
                 step=step,
                 steps=steps,
                 parent=_parent(rollout),
+                parent_outcome=rollout.start if not rollout.turns else None,
                 skills=tuple(sorted(rollout.skills - {NULL})),
             )
         )
@@ -253,9 +291,9 @@ def _trajectory(
                 for t in turns
             ),
         ]
-    told = repr((model, rollout.id, [turn.reply for turn in turns])).encode()
+    text = repr((model, rollout.id, [turn.reply for turn in turns])).encode()
     return Trajectory(
-        id=hashlib.sha256(told).hexdigest()[:16],
+        id=hashlib.sha256(text).hexdigest()[:16],
         task=hashlib.sha256(task.encode()).hexdigest()[:16],
         task_name=task,
         family=space.family,

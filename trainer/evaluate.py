@@ -40,11 +40,16 @@ NEAR = 0.95
 
 def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
     """(training, held out). Raises ConfigError."""
-    told = recipe.world
-    found = spaces.load(told.tables, Path(recipe.folder), tally)
-    if told.synthetic:
-        found += spaces.synthetic(told.synthetic, recipe.seed)
-    training, held_out = spaces.split(found, told.held_out, recipe.seed)
+    settings = recipe.world
+    if settings.live is not None:
+        raise ConfigError(
+            "world.live has no recorded best to compare with",
+            "its curves (held_out/…) are measured by trainer.rl; name world.tables for this",
+        )
+    found = spaces.load(settings.tables, Path(recipe.folder), tally)
+    if settings.synthetic:
+        found += spaces.synthetic(settings.synthetic, recipe.seed)
+    training, held_out = spaces.split(found, settings.held_out, recipe.seed)
     if not training:
         raise ConfigError("[world] holds no task to train on", "give tables, or a smaller held_out")
     return TableWorld(training), TableWorld(held_out)
@@ -53,27 +58,30 @@ def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
 def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
     """Raises ConfigError when the tasks' programs are not where the recipe says."""
     spaces = {name: space for world in known for name, space in world.spaces.items()}
-    told = recipe.judging
-    if told.pool == "table":
+    settings = recipe.judging
+    if settings.pool == "table":
         return Table(spaces)
-    programs = judging.programs(Path(recipe.folder, told.tasks or ""), list(spaces))
-    if told.pool == "local":
-        return Apart(lambda: judging.LocalJudge(told.device, told.timeout_s, programs))
-    return Apart(lambda: judging.Clustered(told.address, told.device, told.timeout_s, programs))
+    programs = judging.programs(Path(recipe.folder, settings.tasks or ""), list(spaces))
+    if settings.pool == "local":
+        return Apart(lambda: judging.LocalJudge(settings.device, settings.timeout_s, programs))
+    return Apart(
+        lambda: judging.Clustered(settings.address, settings.device, settings.timeout_s, programs)
+    )
 
 
 def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
-    told = recipe.rollouts
-    if told.engine == "vllm":
+    settings = recipe.rollouts
+    if settings.engine == "vllm":
         from trainer.serving import Served
 
-        return Served(run.model.config, run.tokenizer, run.folder / "served", told, recipe.seed)
+        return Served(run.model.config, run.tokenizer, run.folder / "served", settings, recipe.seed)
     return LocalSampler(
         run.model,
         run.tokenizer,
-        temperature=told.temperature,
-        max_tokens=told.max_tokens,
-        batch=told.batch,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_tokens,
+        batch=settings.batch,
     )
 
 
@@ -196,14 +204,14 @@ def main() -> None:
 
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
     place = options.checkpoint or newest(recipe)
-    told = (
+    metrics_found = (
         _talks(recipe, place, options)
         if recipe.model.words == "compact"
         else _table(recipe, place, options)
     )
-    if told is None:
+    if metrics_found is None:
         return 0
-    text = json.dumps({"checkpoint": str(place), **told}, indent=1)
+    text = json.dumps({"checkpoint": str(place), **metrics_found}, indent=1)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
@@ -212,9 +220,9 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, games, models, ranking, weighing
+    from trainer import checkpoints, models, ranking, rl_tasks, weighing
 
-    _, held_out = games.plans_of(recipe)
+    _, held_out = rl_tasks.plans_of(recipe)
     if not held_out:
         raise ConfigError("nothing is held out", "set world.held_out, and have two families")
     print(f"{place}: {len(held_out)} held-out tasks", flush=True)

@@ -59,7 +59,7 @@ class Schedule:
     """Share of the told words that are made unknown."""
     decay: float = 0.1
     warmup: int = 30
-    courses: bool = False
+    ranked_plans: bool = False
     """Only plans that the rule proposed, with the parameters that it gives: what the product asks
     about."""
 
@@ -246,55 +246,60 @@ def expected_reward(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
 
 
 def supervised_batches(
-    known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int
+    known: FormLesson, schedule: Schedule, tasks: Sequence[int], seed: int
 ) -> Iterator[Any]:
     """Rows of each step; every epoch has an order of its own."""
     rows, draw = known.of(tasks), np.random.default_rng(seed)
-    rows = rows[known.ruled[rows]] if told.courses else rows
+    rows = rows[known.ruled[rows]] if schedule.ranked_plans else rows
     order = np.zeros(0, dtype=np.int64)
-    for _ in range(told.steps):
-        if len(order) < min(told.batch, len(rows)):
+    for _ in range(schedule.steps):
+        if len(order) < min(schedule.batch, len(rows)):
             order = draw.permutation(rows)
-        taken, order = order[: told.batch], order[told.batch :]
+        taken, order = order[: schedule.batch], order[schedule.batch :]
         yield taken
 
 
 def reinforced_batches(
-    known: FormLesson, told: Schedule, tasks: Sequence[int], seed: int
+    known: FormLesson, schedule: Schedule, tasks: Sequence[int], seed: int
 ) -> Iterator[Any]:
     """Rows of each step: all plans of some tasks, in one way of telling each."""
     draw, every, own = np.random.default_rng(seed + 1), np.array(tasks), known.ways
-    for _ in range(told.rl_steps):
-        chosen = draw.choice(every, min(told.tasks, len(every)), replace=False)
+    for _ in range(schedule.rl_steps):
+        chosen = draw.choice(every, min(schedule.tasks, len(every)), replace=False)
         ways = [own[task] for task in chosen if task in own]
         taken = np.concatenate([one[draw.integers(len(one))] for one in ways])
-        yield taken[known.ruled[taken]] if told.courses else taken
+        yield taken[known.ruled[taken]] if schedule.ranked_plans else taken
 
 
 class Learner:
     """A model with its optimizer; one phase after the other."""
 
-    def __init__(self, model: Any, known: FormLesson, told: Schedule, seed: int) -> None:
+    def __init__(self, model: Any, known: FormLesson, schedule: Schedule, seed: int) -> None:
         torch.manual_seed(seed)
-        self.model, self._known, self._told = model, known, told
+        self.model, self._known, self._schedule = model, known, schedule
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=told.rate, weight_decay=told.decay, fused=known.device == "cuda"
+            model.parameters(),
+            lr=schedule.rate,
+            weight_decay=schedule.decay,
+            fused=known.device == "cuda",
         )
 
     def supervise(self, chosen: Any, step: int) -> float:
-        _, taught = score_plans(self.model, self._known, chosen, self._told.drop)
-        return self._stepped(taught.mean(), self._told.rate, step, self._told.steps)
+        _, taught = score_plans(self.model, self._known, chosen, self._schedule.drop)
+        return self._stepped(taught.mean(), self._schedule.rate, step, self._schedule.steps)
 
     def reinforce(self, chosen: Any, step: int) -> float:
-        known, told = self._known, self._told
-        scores, taught = score_plans(self.model, known, chosen, told.drop)
-        scores = scores / told.sharpness if known.form == "weigh" else scores
+        known, schedule = self._known, self._schedule
+        scores, taught = score_plans(self.model, known, chosen, schedule.drop)
+        scores = scores / schedule.sharpness if known.form == "weigh" else scores
         numbers, gains = (
             torch.from_numpy(values[chosen]).to(known.device)
             for values in (known.rows.tasks, known.gains)
         )
         reward = expected_reward(scores, numbers, gains)
-        self._stepped(told.imitation * taught.mean() - reward, told.rl_rate, step, told.rl_steps)
+        self._stepped(
+            schedule.imitation * taught.mean() - reward, schedule.rl_rate, step, schedule.rl_steps
+        )
         return float(reward.detach())
 
     def _stepped(self, loss: Tensor, rate: float, step: int, steps: int) -> float:
@@ -302,7 +307,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        warm = min(self._told.warmup, max(1, steps // 5))
+        warm = min(self._schedule.warmup, max(1, steps // 5))
         share = min(1.0, (step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * step / max(1, steps)))
         for group in self.optimizer.param_groups:
             group["lr"] = rate * share
@@ -316,7 +321,7 @@ class Learner:
 def learn(
     model: Any,
     known: FormLesson,
-    told: Schedule,
+    schedule: Schedule,
     tasks: Sequence[int],
     seed: int,
     imitated: Callable[[], None] = lambda: None,
@@ -324,17 +329,17 @@ def learn(
 ) -> list[float]:
     """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by
     step."""
-    learner, rewards = Learner(model, known, told, seed), list[float]()
+    learner, rewards = Learner(model, known, schedule, seed), list[float]()
     model.train()
-    for step, rows in enumerate(supervised_batches(known, told, tasks, seed)):
+    for step, rows in enumerate(supervised_batches(known, schedule, tasks, seed)):
         loss = learner.supervise(rows, step)
         if step % REPORTED == 0:
-            report(f"step {step} of {told.steps}: loss {loss:.3f}")
+            report(f"step {step} of {schedule.steps}: loss {loss:.3f}")
     imitated()
-    for step, rows in enumerate(reinforced_batches(known, told, tasks, seed)):
+    for step, rows in enumerate(reinforced_batches(known, schedule, tasks, seed)):
         rewards.append(learner.reinforce(rows, step))
         if step % REPORTED == 0:
-            report(f"step {step} of {told.rl_steps}: expected reward {rewards[-1]:.3f}")
+            report(f"step {step} of {schedule.rl_steps}: expected reward {rewards[-1]:.3f}")
     return rewards
 
 

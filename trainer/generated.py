@@ -38,9 +38,9 @@ from trainer.tasks import MANIFEST, digest, source_files
 LENGTHS = (1, 2, 3, 3, 4, 4, 5, 6, 8)
 """Moves after the start."""
 DTYPES = (("float32", 7), ("bfloat16", 2), ("float16", 1))
-MOST_ALIKE = 4
+MAX_ALIKE = 4
 """Tasks with the same operators in the same order: they differ in shapes, dtypes and spelling."""
-MOST_BYTES = 6 * 2**30
+MAX_BYTES = 6 * 2**30
 """That all results of one call may take together."""
 TRIES = 40
 """Drawn per task that is wanted, at most."""
@@ -103,7 +103,7 @@ def generate(
     *,
     large: bool = True,
     without: Likeness | None = None,
-    most_alike: int = MOST_ALIKE,
+    most_alike: int = MAX_ALIKE,
     tally: Tally | None = None,
     report: Callable[[int], None] = lambda made: None,
 ) -> Iterator[GeneratedTask]:
@@ -158,14 +158,14 @@ def on_meta(source: str) -> str | None:
     import torch
 
     try:
-        with torch.device("meta"), torch.no_grad(), _Sizes() as sizes:
+        with torch.device("meta"), torch.no_grad(), _ComputedBytes() as sizes:
             module = _module(source)
             out = module.Model(*module.get_init_inputs())(*module.get_inputs())
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         return f"does not run: {type(error).__name__}"
     if not isinstance(out, torch.Tensor) or 0 in out.shape:
         return "its result is empty"
-    return "needs too much memory" if sizes.total > MOST_BYTES else None
+    return "needs too much memory" if sizes.total > MAX_BYTES else None
 
 
 def with_values(twin: str) -> str | None:
@@ -194,13 +194,13 @@ def _module(source: str) -> ModuleType:
     return module
 
 
-class _Sizes:
+class _ComputedBytes:
     """Bytes of everything that is computed inside."""
 
     def __init__(self) -> None:
         self.total = 0
 
-    def __enter__(self) -> _Sizes:
+    def __enter__(self) -> _ComputedBytes:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         counted = self

@@ -65,11 +65,11 @@ def build(seed: int, number: int) -> Built:
     rng = random.Random(f"kernel-lsp kernel {seed} {number}")
     make = rng.choices(list(FORMS), list(FORMS.values()))[0]
     form = make(Draw(rng))
-    told = " ".join(
+    text = " ".join(
         f"{name}={_spec(dtype, shapes[0])}" for name, (dtype, shapes) in form.inputs.items()
     )
     source = TEMPLATE.format(
-        number=number, seed=seed, kernel=form.kernel, workload=told, launcher=form.launcher
+        number=number, seed=seed, kernel=form.kernel, workload=text, launcher=form.launcher
     )
     return Built(name=f"k{seed}_{number:05d}", source=source, form=form)
 

@@ -21,7 +21,7 @@ from kernel_lsp.records import Message
 from trainer import models
 from trainer.batches import Allowed
 
-MOST_CHOICES = 4096
+MAX_CHOICES = 4096
 """Of one question: their tokens are spelled out, at 30 µs a reply."""
 TREES = 512
 """That are kept."""
@@ -47,6 +47,8 @@ class Sampled:
     allowed: tuple[Allowed, ...] | None
     version: int
     """Of the weights."""
+    ended: bool = True
+    """False: it was cut at the limit of tokens."""
 
 
 class Generator(Protocol):
@@ -78,6 +80,15 @@ def tree(spelled: Sequence[Sequence[int]]) -> Tree:
     return root
 
 
+def nucleus(logits: Tensor, top_p: float) -> tuple[int, ...]:
+    """The fewest likeliest tokens whose probabilities add up to ``top_p``; at least one.
+
+    Nucleus sampling (arXiv 1904.09751). ``logits`` (V,), the temperature in them."""
+    chances, order = torch.softmax(logits, dim=0).sort(descending=True, stable=True)
+    before = chances.cumsum(dim=0) - chances
+    return tuple(sorted(order[before < top_p].tolist()))
+
+
 class Trees:
     """Trees of lists of replies, each ended by the tokenizer's end; most prompts of a task offer
     the same."""
@@ -87,10 +98,10 @@ class Trees:
         self._known: dict[tuple[str, ...], Tree] = {}
 
     def of(self, choices: tuple[str, ...]) -> Tree:
-        """Raises ValueError when there is no choice, or more than MOST_CHOICES."""
-        if not choices or len(choices) > MOST_CHOICES:
+        """Raises ValueError when there is no choice, or more than MAX_CHOICES."""
+        if not choices or len(choices) > MAX_CHOICES:
             raise ValueError(
-                f"a question has {len(choices)} valid replies: 1 to {MOST_CHOICES} it can be"
+                f"a question has {len(choices)} valid replies: 1 to {MAX_CHOICES} it can be"
             )
         if choices not in self._known:
             if len(self._known) >= TREES:
@@ -103,7 +114,7 @@ class Trees:
 
 
 @dataclass(slots=True)
-class _Row:
+class _ReplyInProgress:
     """A reply that is being written."""
 
     node: Tree | None
@@ -171,10 +182,11 @@ class LocalSampler:
         tokenizer: Any,
         *,
         temperature: float = 1.0,
+        top_p: float = 1.0,
         max_tokens: int = 256,
         batch: int = 256,
     ) -> None:
-        self._model, self._tokenizer = model, tokenizer
+        self._model, self._tokenizer, self._top_p = model, tokenizer, top_p
         self._temperature, self._max_tokens, self._batch = temperature, max_tokens, batch
         self._version = 0
         self._trees = Trees(tokenizer)
@@ -188,7 +200,7 @@ class LocalSampler:
         pass
 
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
-        """Raises ValueError when a question has no choice, or more than MOST_CHOICES."""
+        """Raises ValueError when a question has no choice, or more than MAX_CHOICES."""
         draw = torch.Generator().manual_seed(seed)
         prompts = [models.encode_prompt(self._tokenizer, ask.messages) for ask in asks]
         order = sorted(range(len(asks)), key=lambda i: (-len(prompts[i]), i))
@@ -205,39 +217,39 @@ class LocalSampler:
         self._model.train(training)
         return [found[i] for i in range(len(asks))]
 
-    def _begun(self, ask: Ask, prompt: list[int]) -> _Row:
+    def _begun(self, ask: Ask, prompt: list[int]) -> _ReplyInProgress:
         if ask.choices is None:
-            return _Row(None, list(prompt), [], [], [])
-        row = _Row(self._trees.of(ask.choices), list(prompt), [], [], [])
+            return _ReplyInProgress(None, list(prompt), [], [], [])
+        row = _ReplyInProgress(self._trees.of(ask.choices), list(prompt), [], [], [])
         self._follow(row)
         return row
 
-    def _follow(self, row: _Row) -> None:
+    def _follow(self, row: _ReplyInProgress) -> None:
         """Write what is forced."""
         while row.node is not None and len(row.node) == 1:
             ((token, row.node),) = row.node.items()
             self._put(row, token, 0.0, (token,))
         row.done = row.done or row.node == {}
 
-    def _put(self, row: _Row, token: int, logprob: float, allowed: Allowed) -> None:
+    def _put(self, row: _ReplyInProgress, token: int, logprob: float, allowed: Allowed) -> None:
         row.feed.append(token)
         row.reply.append(token)
         row.logprobs.append(logprob)
         row.allowed.append(allowed)
 
-    def _write(self, rows: Sequence[_Row], draw: torch.Generator, greedy: bool) -> None:
+    def _write(self, rows: Sequence[_ReplyInProgress], draw: torch.Generator, greedy: bool) -> None:
         def choose(logits: Tensor) -> None:
             self._choose(rows, logits / self._temperature, draw, greedy)
 
         decode(self._model, self._tokenizer.pad_token_id, rows, choose)
 
     def _choose(
-        self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool
+        self, rows: Sequence[_ReplyInProgress], logits: Tensor, draw: torch.Generator, greedy: bool
     ) -> None:
         for place, row in enumerate(rows):
             if row.done:
                 continue
-            among = None if row.node is None else tuple(row.node)
+            among = tuple(row.node) if row.node is not None else self._likeliest(logits[place])
             scores = logits[place] if among is None else logits[place, list(among)]
             spread = torch.log_softmax(scores, dim=0)
             if greedy:
@@ -254,7 +266,14 @@ class LocalSampler:
                     token == self._tokenizer.eos_token_id or len(row.reply) >= self._max_tokens
                 )
 
-    def _sampled(self, prompt: Sequence[int], row: _Row) -> Sampled:
+    def _likeliest(self, logits: Tensor) -> Allowed:
+        """Tokens that free text is sampled from; None: all. They go into the reply's ``allowed``,
+        so that the trainer computes the very probabilities that were sampled from."""
+        if self._top_p >= 1.0:
+            return None
+        return nucleus(logits, self._top_p)
+
+    def _sampled(self, prompt: Sequence[int], row: _ReplyInProgress) -> Sampled:
         return Sampled(
             text=self._tokenizer.decode(row.reply, skip_special_tokens=True),
             prompt_ids=tuple(prompt),
@@ -262,4 +281,5 @@ class LocalSampler:
             logprobs=tuple(row.logprobs),
             allowed=tuple(row.allowed),
             version=self._version,
+            ended=row.node is not None or row.reply[-1] == self._tokenizer.eos_token_id,
         )

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from trainer.batches import Example
-from trainer.shown import MeasuredPlan, Shown, encode_plan, shuffle_sites
+from trainer.plan_data import MeasuredPlan, TaskPlans, encode_plan, shuffle_sites
+from trainer.plan_dialogs import NEAR
 from trainer.sources import talk
-from trainer.talks import NEAR
 
 
-def examples(tasks: Sequence[Shown], orders: int = 0) -> list[Example]:
+def examples(tasks: Sequence[TaskPlans], orders: int = 0) -> list[Example]:
     """``orders``: besides the ranked one, in turn with and without a selection."""
     found = [one for task in tasks for skip in (False, True) for one in _of(task, skip)]
     for number in range(orders):
@@ -30,7 +30,7 @@ def examples(tasks: Sequence[Shown], orders: int = 0) -> list[Example]:
     return found
 
 
-def _of(task: Shown, skip: bool) -> Iterator[Example]:
+def _of(task: TaskPlans, skip: bool) -> Iterator[Example]:
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     if not known:
         return
@@ -44,7 +44,7 @@ def _of(task: Shown, skip: bool) -> Iterator[Example]:
 
 
 def example(
-    task: Shown,
+    task: TaskPlans,
     plan: MeasuredPlan,
     value: float = 0.0,
     *,

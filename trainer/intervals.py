@@ -22,9 +22,9 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 def of_groups(groups: Iterable[Sequence[float]], seed: int = 0) -> tuple[float, float]:
     """Of the mean of all values, where whole groups are drawn: of a family with many tasks nothing
     is known about others."""
-    told = [(sum(values), len(values)) for values in groups]
+    entries = [(sum(values), len(values)) for values in groups]
     draw = random.Random(seed)
-    drawn = (draw.choices(told, k=len(told)) for _ in range(DRAWS))
+    drawn = (draw.choices(entries, k=len(entries)) for _ in range(DRAWS))
     means = sorted(sum(total for total, _ in one) / sum(count for _, count in one) for one in drawn)
     return means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
 

@@ -3,15 +3,20 @@ did.
 
 A journal is read and never changed: a file is opened for reading, a server's transaction is
 read-only, older schemas are read as they are. A target's proposals are one trajectory, each a turn
-without a prompt; calls are those that would have made its steps. Not covered: where prompts and
+with the question that a model would have had where everything for it was kept (asked.py), else
+without a prompt; calls are those that would have made its steps. What a person made of an accepted
+rewrite is a turn of its own. Not covered: where prompts and
 replies are, which is the archives'."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import sqlite3
+import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +26,16 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from kernel_lsp import wire
+from kernel_lsp import skillbook, wire
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import migrations
 from kernel_lsp.journal.converting import REFERENCE
 from kernel_lsp.journal.models import EventRow, ProposalRow, SchemaRow, SourceRow
 from kernel_lsp.journal.privacy import put_source
 from kernel_lsp.journal.remote import DRIVER, is_address
-from kernel_lsp.records import Proposal
+from kernel_lsp.journal.tracker import CHANGED as CHANGED_TEXT
+from kernel_lsp.records import EventKind, Offered, Proposal, Skill
+from trainer import asked
 from trainer.families import structure
 from trainer.reading import (
     CHANGED,
@@ -41,10 +48,23 @@ from trainer.reading import (
     outcome_of,
     versions_of,
 )
-from trainer.records import Agent, Human, ModelTurn, Permission, Tally, Trajectory, TrajectorySource
+from trainer.records import (
+    Agent,
+    Human,
+    ModelTurn,
+    Permission,
+    Tally,
+    Trajectory,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
+)
 from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id, task_id
 
 BATCH = 500
+MAX_SHARE, MIN_CONTRIBUTORS = 0.25, 3
+"""Of what people did, that one contributor's may be; from so many contributors on."""
+TOO_LOUD = "its contributor's word counts for a quarter of all already: what was done is left out"
 Place = tuple[str, str, str]
 """Proposal, folder, path: the key of a row."""
 
@@ -64,6 +84,8 @@ class Logged:
     human: Human | None
     version: str | None
     """Of kernel-lsp."""
+    changed: str | None = None
+    """What its user made of the rewritten target after accepting it, where that was kept."""
 
 
 @dataclass(kw_only=True)
@@ -79,6 +101,8 @@ class Journals:
     """Searches of which a row says no."""
     fates: dict[str, Human] = field(default_factory=dict)
     """Proposal -> what its user did."""
+    offered: dict[str, Offered] = field(default_factory=dict)
+    """Proposal -> what could be chosen when it was made."""
 
 
 def read(
@@ -95,6 +119,7 @@ def read(
                 tally.read += number
                 tally.skip("the journal was written by a newer kernel-lsp", name, number)
                 return
+            into.offered |= _offered(connection)
             for logged in _proposals(connection, name, into, grant, tally, suites):
                 _note(into, logged, tally)
     except SQLAlchemyError as error:
@@ -109,7 +134,8 @@ def read(
 def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> Iterator[Trajectory]:
     """Of everything but the searches whose archives were read (``covered``): these hold more."""
     groups: dict[tuple[str, ...], list[Logged]] = defaultdict(list)
-    for one in journals.logged.values():
+    bounded = bound_voices(journals.logged.values(), tally)
+    for one in bounded:
         search = (one.proposal.candidate.search or "").split("#")[0]
         if search and search in covered:
             tally.skip("told in full by its search's archive, which was read", one.proposal.id)
@@ -119,7 +145,38 @@ def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> I
             *target, wire.dumps(one.proposal.workload), one.proposal.evaluation.device, search
         ].append(one)
     for group in groups.values():
-        yield _trajectory(sorted(group, key=lambda one: (one.proposal.created, one.proposal.id)))
+        ordered = sorted(group, key=lambda one: (one.proposal.created, one.proposal.id))
+        yield _trajectory(ordered, journals.offered)
+
+
+def bound_voices(logged: Iterable[Logged], tally: Tally) -> list[Logged]:
+    """What people did, where no contributor's word counts for more than `MAX_SHARE` of it.
+
+    A client that accepts everything (broken, or poisoned) would else decide what is learned. Whose
+    words are too many keeps the first ones by a hash; the others' rows stay, without what was done
+    with them. A journal with fewer than `MIN_CONTRIBUTORS` contributors is their own."""
+    every = list(logged)
+    voices: dict[str, list[Logged]] = defaultdict(list)
+    for one in every:
+        if one.human is not None:
+            voices[_contributor(one)].append(one)
+    if len(voices) < MIN_CONTRIBUTORS:
+        return every
+    counts = sorted(map(len, voices.values()))
+    limit = max(counts[0], int(MAX_SHARE * sum(counts)))
+    silent: set[int] = set()
+    for name, mine in voices.items():
+        ordered = sorted(mine, key=lambda one: hashlib.sha256(one.proposal.id.encode()).digest())
+        silent |= {id(one) for one in ordered[limit:]}
+        if len(mine) > limit:
+            tally.skip(TOO_LOUD, name, len(mine) - limit)
+    return [replace(one, human=None, changed=None) if id(one) in silent else one for one in every]
+
+
+def _contributor(one: Logged) -> str:
+    """Whose row it is: of a team's journal its owner, else the folder."""
+    owner, _, folder = one.folder.rpartition(":")
+    return owner or folder
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -188,6 +245,7 @@ def _proposals(
                 reference=mine.get(REFERENCE) or _of_suite(proposal, suites),
                 human=last(humans.get(place, ())),
                 version=row["version"],
+                changed=mine.get(CHANGED_TEXT),
             )
 
 
@@ -226,6 +284,16 @@ def _humans(connection: Connection) -> dict[Place, list[str]]:
         select(*columns).order_by(EventRow.time, EventRow.id)
     ):
         found[proposal, folder or "", path or ""].append(kind)
+    return found
+
+
+def _offered(connection: Connection) -> dict[str, Offered]:
+    """Proposal -> what could be chosen, the newest."""
+    query = select(EventRow.data).where(EventRow.kind == EventKind.ASKED.value)
+    found: dict[str, Offered] = {}
+    for (data,) in connection.execute(query.order_by(EventRow.time, EventRow.id)):
+        if isinstance(data, dict) and (offered := asked.offered_in(data.get("offered"))):
+            found |= {str(name): offered for name in data.get("proposals") or ()}
     return found
 
 
@@ -285,20 +353,31 @@ def _note(into: Journals, one: Logged, tally: Tally) -> None:
             into.searches[search] = one.permission
 
 
-def _trajectory(group: Sequence[Logged]) -> Trajectory:
-    first, turns = group[0], list[ModelTurn]()
+def _turns_of(group: Sequence[Logged], offered: Mapping[str, Offered]) -> list[ModelTurn]:
+    """Of one target's proposals, oldest first, then what people changed in them."""
+    turns: list[ModelTurn] = []
     numbers: dict[str, int] = {}
     for number, one in enumerate(group):
         candidate = one.proposal.candidate
         parent = numbers.get(candidate.parent or "")
-        turns.append(_turn(one, number, turns[parent] if parent is not None else None))
+        above = group[parent] if parent is not None else None
+        made = _turn(one, number, turns[parent] if parent is not None else None)
+        turns.append(_asked_again(made, one, above, offered.get(one.proposal.id)))
         numbers.setdefault(candidate.id, number)
+    for number, one in enumerate(group):
+        if (changed := _changed(turns[number], one, len(turns))) is not None:
+            turns.append(changed)
+    return turns
+
+
+def _trajectory(group: Sequence[Logged], offered: Mapping[str, Offered]) -> Trajectory:
+    first, turns = group[0], _turns_of(group, offered)
     narrow = all(one.permission.source for one in group)
     proposal, reference = (
         first.proposal,
         next((one.reference for one in group if one.reference), None),
     )
-    offered = [turn for turn in turns if turn.human is not None]
+    shown = [turn for turn in turns if turn.human is not None and turn.changes is None]
     built = structure(reference, proposal.qualname) if reference else None
     return Trajectory(
         id="",
@@ -317,12 +396,56 @@ def _trajectory(group: Sequence[Logged]) -> Trajectory:
         origin=f"{first.where}#{proposal.id}",
         rollout=f"{proposal.id}@{first.folder.rpartition('-')[2]}",
         turns=tuple(turns),
-        human=offered[-1].human if offered else None,
+        human=shown[-1].human if shown else None,
         permission=first.permission
         if narrow
         else next(o.permission for o in group if not o.permission.source),
         created=proposal.created,
     )
+
+
+def _asked_again(
+    turn: ModelTurn, one: Logged, above: Logged | None, offered: Offered | None
+) -> ModelTurn:
+    """With the question that a model would have had, where everything for it is there."""
+    if offered is None or one.reference is None or not one.permission.source:
+        return turn
+    parent = above.proposal if above is not None and above.proposal.candidate.edit else None
+    prompt = asked.question(one.proposal, one.reference, offered, _skills(), parent)
+    if prompt is None:
+        return turn
+    call = asked.answer(one.proposal.candidate, prompt, fresh=parent is None)
+    if call is None:
+        return turn
+    return replace(turn, messages=prompt.messages, tools=prompt.tools, calls=(call,))
+
+
+def _changed(turn: ModelTurn, one: Logged, number: int) -> ModelTurn | None:
+    """What its user made of an accepted rewrite, as the better answer to the same question."""
+    edit = one.proposal.candidate.edit
+    stays = one.human is Human.CHANGED and one.changed is not None and edit is not None
+    if not stays or edit is None or one.changed is None or turn.messages is None:
+        return None
+    call = asked.written(edit, textwrap.dedent(one.changed))
+    if call is None:
+        return None
+    return replace(
+        turn,
+        number=number,
+        calls=(call,),
+        steps=(),
+        outcome=TurnOutcome(status=TurnStatus.NOT_RUN, complaint="changed by its user"),
+        human=Human.KEPT,
+        candidate=None,
+        changes=turn.number,
+        model=None,
+    )
+
+
+@functools.cache
+def _skills() -> dict[str, Skill]:
+    """As they are on disk now: the text of a skill in a prompt is what a model would read today."""
+    return {skill.name: skill for skill in skillbook.load(skillbook.folders(())).skills}
 
 
 def _turn(one: Logged, number: int, parent: ModelTurn | None) -> ModelTurn:
@@ -333,7 +456,9 @@ def _turn(one: Logged, number: int, parent: ModelTurn | None) -> ModelTurn:
         agent=Agent.POLICY,
         calls=calls_for(candidate, parent.steps if parent else ()),
         steps=candidate.steps,
-        outcome=outcome_of(proposal.evaluation, complete=len(proposal.evaluation.speedups) > 1),
+        outcome=outcome_of(
+            proposal.evaluation, len(proposal.evaluation.speedups) > 1, candidate.uses_triton
+        ),
         step=parent.step + 1 if parent else 0,
         parent=parent.number if parent else None,
         parent_outcome=parent.outcome if parent else None,

@@ -17,14 +17,14 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer import tasks
 from trainer.reading import outcome_of
 from trainer.records import TurnOutcome, TurnStatus
 
-MOST_OPEN = 4
+MAX_OPEN = 4
 """Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
 
 
@@ -42,8 +42,8 @@ class Case:
 
     @property
     def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.request, self.program])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = wire.dumps([self.task, self.steps, self.request, self.program])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class DeviceJudge:
@@ -56,7 +56,9 @@ class DeviceJudge:
         self._settings = config.load(None)[0]
         self._python = interpreter.find(None, self._settings.python).path
         compiled = Path(self._settings.data_dir) / "compiled"
-        self._gate = Gate(manners=Manners(SharingRules.of(self._settings)), cache=compiled)
+        self._gate = Gate(
+            device_sharing=DeviceSharing(SharingRules.of(self._settings)), cache=compiled
+        )
         self._open: dict[str, _Open] = {}
         """By program; the one used last is the last."""
 
@@ -68,7 +70,8 @@ class DeviceJudge:
                     status=TurnStatus.REFUSED, complaint="the reply made no candidate"
                 )
             found = await self._gate.evaluate(replace(request, python=self._python))
-            return outcome_of(found, complete=request.budget.compile_s > 0)
+            full = request.budget.compile_s > 0
+            return outcome_of(found, full, request.uses_triton)
         except RewriteError as error:
             return TurnOutcome(status=TurnStatus.REFUSED, complaint=str(error))
         except (CaptureError, EvaluationError) as error:
@@ -90,7 +93,7 @@ class DeviceJudge:
         self._open[case.program] = one
         candidate = await one.make(case.steps)
         idle = [key for key, other in self._open.items() if not other.busy]
-        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MOST_OPEN)]]
+        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - MAX_OPEN)]]
         await asyncio.gather(*(other.close() for other in gone))
         interpreted = candidate.uses_triton and self._device == "cpu"
         return EvaluationRequest(

@@ -36,7 +36,7 @@ from kernel_lsp.records import Json
 from trainer import config, exact, launches, models, packed, shipping, weighing
 from trainer.exact import FormLesson, Schedule
 from trainer.launch_report import OrderedPlans, comparable, policy, report
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 from trainer.sources import talk
 from trainer.spaces import split
 
@@ -62,7 +62,7 @@ TINY_SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "key_heads": 1, "head": 32,
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def values(task: Launches) -> list[float]:
+def values(task: KernelPlans) -> list[float]:
     """ln(speedup) of each plan; what fails counts as half of the slowest."""
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     worst = min([0.0, *known]) - math.log(2)
@@ -70,7 +70,7 @@ def values(task: Launches) -> list[float]:
 
 
 def questions(
-    task: Launches, sides: int, capability: str = CAPABILITY
+    task: KernelPlans, sides: int, capability: str = CAPABILITY
 ) -> Iterator[tuple[int, int, float, list[int]]]:
     """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of
     its plans."""
@@ -86,10 +86,10 @@ def questions(
 
 
 def lesson(
-    tasks: Sequence[Launches], device: str, sides: int = SIDES, capability: str = CAPABILITY
+    tasks: Sequence[KernelPlans], device: str, sides: int = SIDES, capability: str = CAPABILITY
 ) -> FormLesson:
     """All rows of these kernels; numbers of tasks are their places."""
-    told, gains, targets, ruled = [], [], [], []
+    learned, gains, targets, ruled = [], [], [], []
     for number, task in enumerate(tasks):
         speeds = values(task)
         liked = [speed + plan.liking for speed, plan in zip(speeds, task.plans, strict=True)]
@@ -99,16 +99,16 @@ def lesson(
             row = talk(
                 [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
             )
-            told.append((row, number, place, packed.QUESTIONS, order))
+            learned.append((row, number, place, packed.QUESTIONS, order))
             targets.append(gain)
             gains.append(max(liked[place] - best, -exact.WORST))
             ruled.append(task.plans[place].rule)
     return FormLesson(
         form="weigh",
-        rows=packed.rows_of(told),
+        rows=packed.rows_of(learned),
         gains=np.array(gains, dtype=np.float32),
         targets=np.array(targets, dtype=np.float32),
-        kept=np.ones(len(told), dtype=bool),
+        kept=np.ones(len(learned), dtype=bool),
         ruled=np.array(ruled),
         pad=int(models.compact_tokenizer().pad_token_id),
         device=device,
@@ -120,7 +120,7 @@ def lesson(
 
 @dataclass(kw_only=True)
 class LaunchTraining:
-    tasks: list[Launches]
+    tasks: list[KernelPlans]
     known: FormLesson
     name: str
     """Of the file of results."""
@@ -149,7 +149,7 @@ def fresh(seed: int, device: str, tiny: bool) -> Any:
 
 
 def learn_policy(
-    run: LaunchTraining, told: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int
+    run: LaunchTraining, learned: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int
 ) -> Any:
     """(model, what it suggests for ``asked`` after imitation, and after reinforcement)."""
     model, imitated = fresh(seed, run.known.device, run.tiny), list[OrderedPlans]()
@@ -157,7 +157,7 @@ def learn_policy(
     def look() -> None:
         imitated.extend(suggest(run, model, asked))
 
-    exact.learn(model, run.known, told, chosen, seed, look)
+    exact.learn(model, run.known, learned, chosen, seed, look)
     return model, imitated, suggest(run, model, asked)
 
 
@@ -170,19 +170,19 @@ def schedules(run: LaunchTraining) -> dict[str, Schedule]:
     return {"tiny": TINY} if run.tiny else SCHEDULES
 
 
-def chosen_schedule(run: LaunchTraining, training: Sequence[Launches]) -> str:
+def chosen_schedule(run: LaunchTraining, training: Sequence[KernelPlans]) -> str:
     """By families inside the training ones, within a third of the time."""
     inner, other = split(training, INNER, 1)
     numbers = {task.name: place for place, task in enumerate(run.tasks)}
     able = set(comparable(run.tasks))
     learn, look = ([numbers[task.name] for task in side] for side in (inner, other))
     tried, until = run.result.setdefault("tried", {}), run.begun + (run.end - run.begun) / 3
-    for name, told in schedules(run).items():
+    for name, learned in schedules(run).items():
         if time.monotonic() > until and tried:
             break
         begun = time.monotonic()
         _, imitated, reinforced = learn_policy(
-            run, told, learn, [place for place in look if place in able], 0
+            run, learned, learn, [place for place in look if place in able], 0
         )
         means = [
             round(math.exp(fmean(one.first for one in own)), 4) for own in (imitated, reinforced)
@@ -208,16 +208,16 @@ def for_good(run: LaunchTraining) -> None:
             break
         begun = time.monotonic()
         model, *found = learn_policy(run, schedules(run)[name], learn, asked, seed)
-        told = {
+        record = {
             one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)
         }
-        run.result.setdefault("seeds", {})[str(seed)] = told
+        run.result.setdefault("seeds", {})[str(seed)] = record
         if seed == 0:
-            _pack(run, model, told["reinforced"])
+            _pack(run, model, record["reinforced"])
             names = [run.tasks[place].name for place in asked]
             replace_file(run.out / "held-out.json", json.dumps(names).encode())
         longest = time.monotonic() - begun
-        one = told["reinforced"]
+        one = record["reinforced"]
         run.note(
             f"seed {seed}: first / best {one['first_over_best']}, the rule "
             f"{one['rule_over_best']}, "
@@ -236,20 +236,20 @@ def cross_validate(run: LaunchTraining) -> None:
         asked = [place for place in able if run.tasks[place].family in out]
         found += learn_policy(run, next(iter(schedules(run).values())), learn, asked, fold)[-1]
         run.result["crossed"] = {"folds": fold + 1, **report(found)}
-        told = run.result["crossed"]
-        run.note(f"fold {fold}: {told['first_over_best']}, rule {told['rule_over_best']}")
+        learned = run.result["crossed"]
+        run.note(f"fold {fold}: {learned['first_over_best']}, rule {learned['rule_over_best']}")
 
 
-def _pack(run: LaunchTraining, model: Any, told: Json) -> None:
+def _pack(run: LaunchTraining, model: Any, learned: Json) -> None:
     """As it is shipped, beside the results."""
-    low, mean, high = told["first_over_best"]
+    low, mean, high = learned["first_over_best"]
     check = HeldOut(
         metric="first/best",
-        tasks=told["kernels"],
+        tasks=learned["kernels"],
         value=mean,
         low=low,
         high=high,
-        rule=told["rule_over_best"][1],
+        rule=learned["rule_over_best"][1],
         device="NVIDIA H200" if run.known.device == "cuda" else "a rehearsal on a CPU",
     )
     with tempfile.TemporaryDirectory() as folder:

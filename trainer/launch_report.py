@@ -14,14 +14,14 @@ from statistics import fmean
 from kernel_lsp.records import Json
 from trainer.evaluate import NEAR
 from trainer.intervals import of_groups
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderedPlans:
     """One kernel's plans in somebody's order, looked up."""
 
-    task: Launches
+    task: KernelPlans
     order: tuple[int, ...]
 
     @property
@@ -39,18 +39,18 @@ class OrderedPlans:
         return next(reached)
 
 
-def rule(task: Launches) -> OrderedPlans:
+def rule(task: KernelPlans) -> OrderedPlans:
     """Its courses in its order, then the rest as it was recorded."""
     rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
     first = task.first if task.first is not None else rest[0]
     return OrderedPlans(task=task, order=(first, *(place for place in rest if place != first)))
 
 
-def policy(task: Launches, scores: Mapping[int, float]) -> OrderedPlans:
+def policy(task: KernelPlans, scores: Mapping[int, float]) -> OrderedPlans:
     return OrderedPlans(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
 
 
-def comparable(tasks: Sequence[Launches]) -> list[int]:
+def comparable(tasks: Sequence[KernelPlans]) -> list[int]:
     """Places of those where the rule's first suggestion of today was measured, and some plan
     runs."""
     return [

@@ -35,7 +35,7 @@ from kernel_lsp.records import Json
 from trainer import config, exact, launch_policy, launches, models, shipping
 from trainer.exact import Schedule
 from trainer.launch_report import comparable, policy, report
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 
 HELD_OUT = 0.25
 SCHEDULE = Schedule(
@@ -44,7 +44,7 @@ SCHEDULE = Schedule(
 TINY = Schedule(form="weigh", batch=16, steps=4, rl_steps=2, tasks=3)
 
 
-def deal_tasks(tasks: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
+def deal_tasks(tasks: Sequence[KernelPlans]) -> tuple[list[KernelPlans], list[KernelPlans]]:
     """(to learn from, held out), by a hash of the name alone: the same with more sessions."""
     able = {tasks[place].name for place in comparable(tasks)}
     out = {name for name in able if _mark(name) < HELD_OUT}
@@ -68,7 +68,7 @@ def load_policy(folder: Path, device: str) -> Any:
     return models.load(recipe, ())[0].to(device)
 
 
-def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]:
+def of_one_device(tasks: Sequence[KernelPlans], name: str | None) -> list[KernelPlans]:
     """Those that the named GPU measured; None: the GPU that measured most."""
     counts = Counter(one.device_name for one in tasks)
     chosen = name or max(counts, key=lambda one: counts[one], default=None)
@@ -81,7 +81,7 @@ def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]
     return [one for one in tasks if one.device_name == chosen]
 
 
-def look_up(model: Any, tasks: Sequence[Launches], device: str, capability: str) -> Json:
+def look_up(model: Any, tasks: Sequence[KernelPlans], device: str, capability: str) -> Json:
     """Its first suggestions for these kernels, looked up."""
     known = launch_policy.lesson(tasks, device, 0, capability)
     scores = exact.scores(model, known, range(len(tasks)))
@@ -103,7 +103,7 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     models_ = {"before": before, "after": after}
-    told = {
+    record = {
         name: look_up(one, held_out, device, options.capability) for name, one in models_.items()
     }
     measured = {
@@ -111,31 +111,31 @@ def learn_sessions(options: argparse.Namespace, device: str) -> tuple[Any, Json]
         "learned from": len(learn),
         "held out": len(held_out),
     }
-    return after, {**measured, **told}
+    return after, {**measured, **record}
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
+def pack_policy(model: Any, outcome: Json, options: argparse.Namespace) -> Manifest:
     """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
-    low, mean, high = told["after"]["first_over_best"]
-    if mean < (was := told["before"]["first_over_best"][1]):
+    low, mean, high = outcome["after"]["first_over_best"]
+    if mean < (was := outcome["before"]["first_over_best"][1]):
         cause = (
-            f"first / best was {was:.3f} before and is {mean:.3f} on {told['held out']} held-out "
+            f"first / best was {was:.3f} before and is {mean:.3f} on {outcome['held out']} held-out "
             f"kernels"
         )
         raise ConfigError(f"it became worse, and is not packed: {cause}", "wait for more sessions")
-    names = json.dumps(sorted(told["after"]["each"]))
+    names = json.dumps(sorted(outcome["after"]["each"]))
     check = HeldOut(
         metric="first/best",
-        tasks=told["held out"],
+        tasks=outcome["held out"],
         value=mean,
         low=low,
         high=high,
-        rule=told["after"]["rule_over_best"][1],
-        device=told["device"] or "unknown",
+        rule=outcome["after"]["rule_over_best"][1],
+        device=outcome["device"] or "unknown",
         suite=hashlib.sha256(names.encode()).hexdigest()[:16],
     )
     start = manifest.read(options.start)
@@ -151,7 +151,7 @@ def pack_policy(model: Any, told: Json, options: argparse.Namespace) -> Manifest
             weighs=True,
             targets=start.targets,
             unasked=False,
-            notes=f"{start.id}, which went on with {told['learned from']} kernels of logged "
+            notes=f"{start.id}, which went on with {outcome['learned from']} kernels of logged "
             f"sessions.\n",
         )
 
@@ -175,13 +175,13 @@ def main() -> int:
     options = parser.parse_args()
     begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        model, told = learn_sessions(options, device)
+        model, outcome = learn_sessions(options, device)
         options.out.mkdir(parents=True, exist_ok=True)
-        replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
+        replace_file(options.out / "sessions.json", (json.dumps(outcome, indent=1) + "\n").encode())
         for name in ("before", "after"):
-            low, mean, high = told[name]["first_over_best"]
+            low, mean, high = outcome[name]["first_over_best"]
             print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]", flush=True)
-        made = pack_policy(model, told, options)
+        made = pack_policy(model, outcome, options)
     except KernelLspError as error:
         sys.exit(f"launch_sessions: {error}")
     print(f"{made.id} in {options.out}, {time.monotonic() - begun:.0f} s")

@@ -7,7 +7,7 @@ kernels learns.
 A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once
 more, on fake tensors in this very process, and told as a `KernelView`: what the product's question
 is made of (compact/launching.py). Plans that the engine refuses today are left out with a count;
-what people did with a plan comes along. Not covered: graphs (shown.py)."""
+what people did with a plan comes along. Not covered: graphs (plan_data.py)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MeasuredLaunchPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launches:
+class KernelPlans:
     """One kernel with its plans."""
 
     name: str
@@ -102,7 +102,7 @@ def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | No
         return None, tally
     same = [place for place, plan in enumerate(plans) if ruling.places(plan.steps) == first]
     head = min(same, key=lambda place: not plans[place].rule, default=None)
-    made = Launches(
+    made = KernelPlans(
         name=task.name,
         family=task.family,
         before=before,
@@ -201,13 +201,13 @@ def save(made: Sequence[Json], path: Path) -> None:
     replace_file(path, lzma.compress(text.encode()))
 
 
-def load(path: Path) -> list[Launches]:
+def load(path: Path) -> list[KernelPlans]:
     """Raises ConfigError for what is no such file."""
     try:
         data = json.loads(lzma.decompress(path.read_bytes()))
         if (data["kind"], data["schema_version"]) != ("launches", SCHEMA):
             raise ValueError(f"kind {data['kind']!r}, schema {data['schema_version']!r}")
-        return [wire.from_json(Launches, one) for one in data["tasks"]]
+        return [wire.from_json(KernelPlans, one) for one in data["tasks"]]
     except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
         cause = f"{path} holds no measured launches: {type(error).__name__}: {error}"
         raise ConfigError(cause, "make it with python -m trainer.launches") from error

@@ -20,9 +20,9 @@ from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, grammar
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
 from trainer.generation import decode
+from trainer.plan_data import MeasuredPlan, TaskPlans, advise, show
+from trainer.plan_dialogs import STOP
 from trainer.records import TurnStatus
-from trainer.shown import MeasuredPlan, Shown, advise, show
-from trainer.talks import STOP
 
 HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStatus.WRONG_RESULT}
 
@@ -30,7 +30,7 @@ HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStat
 class Line:
     """See the top of the file."""
 
-    def __init__(self, task: Shown, talk: Dialog, turns: int) -> None:
+    def __init__(self, task: TaskPlans, talk: Dialog, turns: int) -> None:
         """``turns`` 0: it ends when the skills are selected."""
         self.task, self.talk, self.turns = task, talk, turns
         self.tried: list[MeasuredPlan] = []

@@ -167,17 +167,17 @@ def with_lora(model: Any, lora: Lora) -> Any:
 
 def vocabulary_hash(tokenizer: Any) -> str:
     """What tells one tokenizer from another: all tokens with their numbers, and the template."""
-    told = repr(sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])) + str(
+    text = repr(sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])) + str(
         tokenizer.chat_template
     )
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """A prompt up to where the model's reply begins."""
-    told = [{"role": message.role.value, "content": message.text} for message in messages]
+    entries = [{"role": message.role.value, "content": message.text} for message in messages]
     found = tokenizer.apply_chat_template(
-        told, add_generation_prompt=True, enable_thinking=False, tokenize=True, return_dict=False
+        entries, add_generation_prompt=True, enable_thinking=False, tokenize=True, return_dict=False
     )
     return [int(one) for one in found]
 

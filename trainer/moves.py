@@ -332,7 +332,7 @@ MOVES: tuple[tuple[Move, int], ...] = (
     (total, 1),
 )  # fmt: skip
 HEAVY = (linear, convolution, gated, stacked)
-MOST_HEAVY = 3
+MAX_HEAVY = 3
 """Anchors of one task, so that its time is its structure's and not that of one product after
 another."""
 
@@ -345,7 +345,7 @@ def compose(d: TaskDraft, length: int) -> None:
     for _ in range(length):
         for _ in range(5):
             chosen = _weighted_choice(d.rng, MOVES)
-            if chosen in HEAVY and heavy == MOST_HEAVY:
+            if chosen in HEAVY and heavy == MAX_HEAVY:
                 continue
             if chosen(d):
                 heavy += chosen in HEAVY

@@ -50,7 +50,7 @@ def _kinds() -> dict[str, list[tuple[int, float]]]:
     """Kind -> (token, number) of its words."""
     found: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for word, token in TOKENS.items():
-        if told := NUMBER.fullmatch(word):
-            kind, whole, quarter = told.groups()
+        if match := NUMBER.fullmatch(word):
+            kind, whole, quarter = match.groups()
             found[KIN.get(kind, kind)].append((token, int(whole) + int(quarter or 0) / 4))
     return dict(found)

@@ -88,9 +88,9 @@ def shape_of(recipe: Recipe) -> ModelConfig:
     if file is None:
         return recipe.model
     try:
-        told = json.loads(file.read_text())
+        data = json.loads(file.read_text())
         return models.shape_of(
-            SimpleNamespace(**{"tie_word_embeddings": False, **told}), recipe.model
+            SimpleNamespace(**{"tie_word_embeddings": False, **data}), recipe.model
         )
     except (OSError, ValueError, AttributeError) as error:
         if (
@@ -194,10 +194,10 @@ def _problems(recipe: Recipe, shape: ModelConfig, kind: str, tokens: int) -> Ite
 
 def _judging(recipe: Recipe) -> Iterator[str]:
     """What live judges lack."""
-    told = recipe.judging
-    if told.tasks is not None and not Path(recipe.folder, told.tasks).is_dir():
-        yield f"judging.tasks: {told.tasks} is no folder"
-    if told.pool == "cluster" and importlib.util.find_spec("ray") is None:
+    settings = recipe.judging
+    if settings.tasks is not None and not Path(recipe.folder, settings.tasks).is_dir():
+        yield f"judging.tasks: {settings.tasks} is no folder"
+    if settings.pool == "cluster" and importlib.util.find_spec("ray") is None:
         yield "judging.pool is cluster, and ray is not installed: pip install 'kernel-lsp[cluster]'"
 
 

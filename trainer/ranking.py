@@ -26,7 +26,7 @@ from trainer.evaluate import NEAR
 from trainer.imitation import example
 from trainer.intervals import ratios
 from trainer.lines import Line, LineWriter
-from trainer.shown import MeasuredPlan, Shown
+from trainer.plan_data import MeasuredPlan, TaskPlans
 
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
 """By how much a word must be likelier than the rule's before the policy says it; the last never
@@ -39,7 +39,7 @@ TOKENS = 32768
 class Ranked:
     """Plans of one task, in the order in which somebody suggests them."""
 
-    task: Shown
+    task: TaskPlans
     plans: tuple[MeasuredPlan, ...]
 
     @property
@@ -55,13 +55,18 @@ class Ranked:
         return next(i for i, plan in enumerate(self.plans, 1) if (plan.speedup or 0.0) >= bar)
 
 
-def policy(tasks: Sequence[Shown], model: Any, pad: int, *, skip: bool = False) -> list[Ranked]:
+def policy(tasks: Sequence[TaskPlans], model: Any, pad: int, *, skip: bool = False) -> list[Ranked]:
     """``skip``: without the selection agent."""
     return policies(tasks, model, pad, (0.0,), skip=skip)[0.0]
 
 
 def policies(
-    tasks: Sequence[Shown], model: Any, pad: int, margins: Sequence[float], *, skip: bool = False
+    tasks: Sequence[TaskPlans],
+    model: Any,
+    pad: int,
+    margins: Sequence[float],
+    *,
+    skip: bool = False,
 ) -> dict[float, list[Ranked]]:
     """With several margins (lines.Writer) by which it deviates from the rule."""
     begun = [Dialog(task.situation, skip=skip) for task in tasks]
@@ -107,11 +112,11 @@ def score_examples(model: Any, pad: int, examples: Sequence[Example]) -> list[fl
     return found
 
 
-def rule(tasks: Sequence[Shown]) -> list[Ranked]:
+def rule(tasks: Sequence[TaskPlans]) -> list[Ranked]:
     return [Ranked(task=task, plans=tuple(sorted(task.plans, key=_later(task)))) for task in tasks]
 
 
-def _later(task: Shown) -> Callable[[MeasuredPlan], tuple[int, int]]:
+def _later(task: TaskPlans) -> Callable[[MeasuredPlan], tuple[int, int]]:
     first = task.plans[0]
     return lambda plan: (
         -1 if plan.rule or plan is first else _apart(first, plan),

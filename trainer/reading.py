@@ -65,7 +65,10 @@ class Grant:
 # --- outcomes ------------------------------------------------------------------------------------
 
 
-def outcome_of(evaluation: Evaluation, complete: bool) -> TurnOutcome:
+def outcome_of(
+    evaluation: Evaluation, complete: bool, uses_triton: bool | None = None
+) -> TurnOutcome:
+    """``uses_triton``: whether the candidate holds kernels; None: unknown."""
     passed = evaluation.status is EvalStatus.PASSED
     times = {timing.provider: timing.median_ms for timing in evaluation.timings}
     return TurnOutcome(
@@ -73,11 +76,24 @@ def outcome_of(evaluation: Evaluation, complete: bool) -> TurnOutcome:
         correct=None if evaluation.status is EvalStatus.NOT_RUN else passed,
         speedups=dict(evaluation.speedups) if passed else {},
         complete=complete,
+        coverage=coverage_of(evaluation, uses_triton),
         candidate_ms=times.pop("candidate", None),
         baseline_ms=times,
         evaluation_s=evaluation.seconds,
         complaint="" if passed else evaluation.detail,
     )
+
+
+def coverage_of(evaluation: Evaluation, uses_triton: bool | None) -> float | None:
+    """T_own / T_all of a candidate that passed (PR in Dr. Kernel, arXiv 2602.05885), as profiled.
+
+    One without any kernel of its own spends nothing in them, so its 0 needs no profile. None: not
+    known, which is no 0."""
+    if evaluation.status is not EvalStatus.PASSED:
+        return None
+    if evaluation.coverage is None and uses_triton is False:
+        return 0.0
+    return evaluation.coverage
 
 
 def versions_of(evaluation: Evaluation | None, kernel_lsp: str | None = None) -> Versions:
@@ -122,7 +138,9 @@ def last(events: Iterable[str]) -> Human | None:
                 found is not Human.KEPT
             ):  # a rewrite that stands is not refused by a later no
                 found = Human.DISMISSED
-            case "modified" | "deleted" if found is Human.KEPT:
+            case "modified" if found in (Human.ACCEPTED, Human.KEPT):
+                found = Human.CHANGED
+            case "deleted" if found in (Human.KEPT, Human.CHANGED):
                 found = Human.ACCEPTED
     return found
 
@@ -207,9 +225,9 @@ def _texts(found: Trajectory) -> Iterable[str]:
 
 def identify(found: Trajectory) -> Trajectory:
     """With the id that its content gives it, wherever it was read."""
-    told: list[Any] = [found.task, found.device, found.device_name]
-    told += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
-    return replace(found, id=hashlib.sha256(wire.dumps(told).encode()).hexdigest()[:24])
+    entries: list[Any] = [found.task, found.device, found.device_name]
+    entries += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
+    return replace(found, id=hashlib.sha256(wire.dumps(entries).encode()).hexdigest()[:24])
 
 
 class TrajectorySet:

@@ -27,18 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import interpreter, process, skillbook, wire
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import NAME, RankedPlan
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TunerClient, TuneRequest
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
-from trainer import lanes, tasks
+from trainer import tasks, timed_tasks
 from trainer.candidates import Plans
-from trainer.lanes import TableRecording
 from trainer.tasks import SuiteTask, digest
+from trainer.timed_tasks import TableRecording
 
 FIRST, NEAR, BEST = 14, 6, 3
 """Plans of the first wave and of the second, and how many of the best the second one starts
@@ -73,8 +73,8 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
         skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
     ]
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        manners = Manners(SharingRules(data_dir=folder, when_busy="ignore"))
-        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
+        device_sharing = DeviceSharing(SharingRules(data_dir=folder, when_busy="ignore"))
+        async with Gate(device_sharing=device_sharing, cache=Path(folder) / "compiled") as gate:
             yield MeasuringMachine(gate=gate, probe=probe, device=device, skills=executable)
 
 
@@ -103,7 +103,9 @@ async def open_task(
                 await engine.close()
 
 
-def tune_request(task: SuiteTask, place: MeasuringMachine, plans: Sequence[Course]) -> TuneRequest:
+def tune_request(
+    task: SuiteTask, place: MeasuringMachine, plans: Sequence[RankedPlan]
+) -> TuneRequest:
     """What the gate's tuner is asked for."""
     return TuneRequest(
         reference=task.program,
@@ -149,7 +151,7 @@ async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Js
     }
 
 
-async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
+async def enter_plans(tuner: TunerClient, plans: Sequence[RankedPlan]) -> list[str]:
     """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
     return await tuner.enter(
@@ -157,19 +159,19 @@ async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
     )
 
 
-def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
+def _row(plan: RankedPlan, times: dict[str, float], dropped: dict[str, str]) -> Json:
     made = plan.candidate
-    told = {
+    fields = {
         "steps": wire.to_json(list(plan.steps)),
         "candidate": made.id[:12],
         "triton": made.uses_triton,
         **({"proposer": NAME} if made.proposer == NAME else {}),
     }
     if made.id in times:
-        return {**told, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
+        return {**fields, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
     reason = dropped.get(made.id, "it was not tried")
     status = "wrong_result" if any(part in reason for part in WRONG) else "runtime_error"
-    return {**told, "status": status, "detail": reason[:160]}
+    return {**fields, "status": status, "detail": reason[:160]}
 
 
 # --- the run ------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ async def run(options: argparse.Namespace) -> int:
         async def work(task: SuiteTask) -> None:
             await recording.enter(task.name, record_limited(task, place), _describe_task)
 
-        if not await lanes.share(following, work, options.lanes, recording.limit):
+        if not await timed_tasks.share(following, work, options.lanes, recording.limit):
             print("the time is over: what was running is given up", flush=True)
     recording.write()
     rows = [row for task in recording.tasks.values() for row in task["rows"]]
@@ -252,9 +254,9 @@ def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
 def _describe_task(task: Json) -> str:
     times = [row["ms"]["candidate"] for row in task["rows"] if row["status"] == "passed"]
     eager, first = task["baseline_ms"]["eager"], task["rows"][0].get("ms", {}).get("candidate")
-    told = f"{eager / first:.2f}x" if first else "-"
+    text = f"{eager / first:.2f}x" if first else "-"
     best = f"{eager / min(times):.2f}x" if times else "-"
-    return f"{len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {told}, best {best}"
+    return f"{len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {text}, best {best}"
 
 
 def main() -> None:

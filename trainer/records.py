@@ -64,6 +64,8 @@ class Human(StrEnum):
     ACCEPTED = "accepted"
     KEPT = "kept"
     """Saved, or committed: still there later."""
+    CHANGED = "changed"
+    """Accepted, and then made into something else: what became of it is the better answer."""
     REVERTED = "reverted"
     DISMISSED = "dismissed"
 
@@ -141,6 +143,8 @@ class ModelTurn:
     """Of this turn's candidate; None: it was never offered, or nothing is known."""
     candidate: str | None = None
     """Content hash of the rewritten program."""
+    changes: int | None = None
+    """Number of the turn whose accepted rewrite a person made into this; nobody has judged it."""
     skills: tuple[str, ...] = ()
     """In its prompt, as text; empty: none (the null arm), or unknown."""
     model: str | None = None
@@ -231,7 +235,7 @@ class Skipped:
     """Up to five names of rows; never their text."""
 
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 
 
 class Tally:
@@ -246,7 +250,7 @@ class Tally:
     def skip(self, reason: str, example: str = "", count: int = 1) -> None:
         self._counts[reason] += count
         shown = self._examples.setdefault(reason, [])
-        if example and len(shown) < MOST_EXAMPLES:
+        if example and len(shown) < MAX_EXAMPLES:
             shown.append(example)
 
     @property

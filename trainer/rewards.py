@@ -45,7 +45,9 @@ Reward = Callable[[JudgedTurn], Terms | None]
 
 
 def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn | None:
-    """What is known of a turn; None: nobody could judge it, which is no fault of the reply."""
+    """What is known of a turn; None: nobody could judge it, which is no fault of the reply.
+
+    Where ``parent`` is None its outcome is what the turn itself knows (``parent_outcome``)."""
     outcome = turn.outcome
     if outcome.status in (TurnStatus.NOT_RUN, TurnStatus.NONE):
         return None
@@ -58,7 +60,7 @@ def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn |
         over_eager=eager.low if eager else None,
         over_compile=compiled.low if compiled else None,
         coverage=outcome.coverage,
-        parent=_speedup(parent),
+        parent=_speedup(turn.parent_outcome if parent is None else parent.outcome),
         human=turn.human,
     )
 
@@ -68,10 +70,10 @@ def _right(outcome: TurnOutcome) -> bool:
     return outcome.status is TurnStatus.PASSED
 
 
-def _speedup(turn: ModelTurn | None) -> float | None:
-    if turn is None or not _right(turn.outcome):
+def _speedup(outcome: TurnOutcome | None) -> float | None:
+    if outcome is None or not _right(outcome):
         return None
-    eager = turn.outcome.speedups.get("eager")
+    eager = outcome.speedups.get("eager")
     return eager.mid if eager else None
 
 
@@ -141,9 +143,16 @@ def milestone(found: JudgedTurn, by: float = 1.05) -> Terms | None:
 
 # --- ours ----------------------------------------------------------------------------------------
 
-HUMAN = {Human.KEPT: 0.25, Human.ACCEPTED: 0.1, Human.DISMISSED: -0.1, Human.REVERTED: -0.25}
-"""Kept counts as much as 28 % more speed (exp 0.25): more than noise, less than a rewrite's usual
-gain, so a liked slow one never beats a fast one. Reverted is the opposite."""
+HUMAN = {
+    Human.KEPT: 0.25,
+    Human.ACCEPTED: 0.1,
+    Human.CHANGED: 0.0,
+    Human.DISMISSED: -0.1,
+    Human.REVERTED: -0.25,
+}
+"""Changed is neither: it was worth taking, and not worth leaving as it was. Kept counts as much as
+28 % more speed (exp 0.25): more than noise, less than a rewrite's usual gain, so a liked slow one
+never beats a fast one. Reverted is the opposite."""
 RIGHT, SLOWEST, CAP = 0.5, -0.5, 6.0
 
 

@@ -28,7 +28,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, checkpoints, episodes, games, losses, models, starting
+from trainer import batches, checkpoints, episodes, losses, models, rl_tasks, starting
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
 from trainer.records import Tally
@@ -37,7 +37,7 @@ from trainer.training import TrainingRun, say
 
 def train(recipe: Recipe, rl: Rl) -> int:
     tally = Tally()
-    game = games.of(recipe, tally)
+    game = rl_tasks.of(recipe, tally)
     model, tokenizer = models.load(load_start(recipe, rl), game.texts())
     run = TrainingRun(
         recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates
@@ -57,7 +57,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     return 0
 
 
-def steps(run: TrainingRun, game: games.Game, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, game: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together
@@ -110,7 +110,7 @@ def learn(
         run.step += rl.updates  # nothing was chosen anywhere: nothing to learn from
         return {"rows": len(examples)}
     old = _pad(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
-    kept, told = reject_rows(examples, old, rl, number)
+    kept, step_metrics = reject_rows(examples, old, rl, number)
     whole = _mask(examples) & torch.tensor(kept)[:, None]
     clips: list[float] = []
 
@@ -129,8 +129,10 @@ def learn(
         return losses.AGGREGATES[rl.aggregate](value, batch.mask, whole.to(value.device))
 
     for _ in range(rl.updates):
-        told |= run.update(examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature)
-    return told | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
+        step_metrics |= run.update(
+            examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature
+        )
+    return step_metrics | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
 
 
 def _off_policy(rl: Rl) -> bool:
@@ -145,17 +147,17 @@ def reject_rows(
     """Which rows stay, by the rules that the recipe turns on; advantages have been computed
     before."""
     keep = torch.ones(len(examples), dtype=torch.bool)
-    told: dict[str, float] = {}
+    record: dict[str, float] = {}
     if old is not None and (rl.band or rl.veto):
         sampled, mask = _pad([_known_values(one) for one in examples]), _mask(examples)
         if rl.band:
             names = [one.trajectory for one in examples]
             inside = losses.in_band(old, sampled, mask, names, 1 - rl.band, 1 + rl.band)
-            told["kept/band"] = float(inside.float().mean())
+            record["kept/band"] = float(inside.float().mean())
             keep &= inside
         if rl.veto:
             possible = losses.not_vetoed(old, sampled, mask, rl.veto)
-            told["kept/veto"] = float(possible.float().mean())
+            record["kept/veto"] = float(possible.float().mean())
             keep &= possible
     if rl.profiling:
         draws = [
@@ -165,9 +167,9 @@ def reject_rows(
         stays = losses.profile_filter(
             [e.coverage for e in examples], [e.correct for e in examples], draws
         )
-        told["kept/profiling"] = sum(stays) / len(stays)
+        record["kept/profiling"] = sum(stays) / len(stays)
         keep &= torch.tensor(stays)
-    return keep.tolist(), told
+    return keep.tolist(), record
 
 
 def _known_values(example: Example) -> list[float]:

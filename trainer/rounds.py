@@ -20,11 +20,11 @@ from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import NULL, seed_of
 from trainer.lines import Line, LineWriter
+from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
-from trainer.shown import MeasuredPlan, Shown
+from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 from trainer.sources import talk
 
 
@@ -45,7 +45,7 @@ class Rolled:
         return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.talk.selected)
 
 
-def roll(tasks: Sequence[Shown], writer: LineWriter, rl: Rl, seed: int) -> list[Rolled]:
+def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> list[Rolled]:
     """``seed``: of the run and the step together."""
     schemes = [(task, str(number)) for task in tasks for number in range(rl.schemes)]
     chosen = [Line(task, Dialog(task.situation), 0) for task, _ in schemes]
@@ -58,9 +58,9 @@ def roll(tasks: Sequence[Shown], writer: LineWriter, rl: Rl, seed: int) -> list[
         Rolled(
             id=f"{task.name}/{scheme}/{number}",
             scheme=scheme,
-            line=Line(task, told.copy(), rl.turns),
+            line=Line(task, dialog.copy(), rl.turns),
         )
-        for task, scheme, told in begun
+        for task, scheme, dialog in begun
         for number in range(rl.rollouts)
     ]
     writer.write([one.line for one in found], seed_of(seed, "policy"))

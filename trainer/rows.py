@@ -16,35 +16,38 @@ from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import Episodes, Rollout, speedup
 from trainer.generation import Sampled
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
+from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 
 Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 """Rollout -> its turns whose reward is known, with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class LabeledRow:
     """One row with what was said."""
 
     row: AdvantageRow
     sampled: Sampled | None
     """None: compared with others, and not learned."""
     judged: rewards.JudgedTurn | None = None
+    earlier: tuple[Sampled, ...] = ()
+    """Replies of the same turn before that one, with the same advantage."""
 
 
 def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples, all agents together."""
     terms: Counter[str] = Counter()
     earned = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
-    told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
-    rows = [one.row for one in told]
+    entries = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
+    rows = [one.row for one in entries]
     examples = tuple(
-        _example(one.row, one.sampled, advantage, one.judged)
-        for one, advantage in zip(told, weigh_rows(rows, rl), strict=True)
+        _example(one.row, sampled, advantage, one.judged)
+        for one, advantage in zip(entries, weigh_rows(rows, rl), strict=True)
         if one.sampled is not None
+        for sampled in (*one.earlier, one.sampled)
     )
     return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
 
@@ -59,7 +62,7 @@ def _rewarded_turns(
             yield turn, *found
 
 
-def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _policy(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     for rollout in episodes.rollouts:
         known = earned[rollout.id]
         final = max((value for _, value, _ in known), default=None)
@@ -69,21 +72,26 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
             ):  # the refused turn of a useless selection has no tokens
                 row = AdvantageRow(
                     agent=Agent.POLICY,
-                    task=rollout.state.task,
+                    task=rollout.group,
                     rollout=rollout.id,
                     step=turn.step,
                     reward=value,
                     final=final,
                 )
-                yield Told(row=row, sampled=rollout.sampled[turn.number], judged=judged)
+                yield LabeledRow(
+                    row=row,
+                    sampled=rollout.sampled[turn.number],
+                    judged=judged,
+                    earlier=rollout.earlier.get(turn.number, ()),
+                )
 
 
-def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+def _selections(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
-            scheme=f"{rollout.state.task}\0{rollout.scheme}",
-            skills=frozenset({rollout.state.task, *rollout.skills}),
+            scheme=f"{rollout.group}\0{rollout.scheme}",
+            skills=frozenset({rollout.group, *rollout.skills}),
             rewards=tuple(value for _, value, _ in earned[rollout.id]),
         )
         for rollout in episodes.rollouts
@@ -93,15 +101,15 @@ def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
         task, _, scheme = key.partition("\0")
         selection = selections.get((task, scheme))
         row = AdvantageRow(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
-        yield Told(row=row, sampled=selection.sampled if selection else None)
+        yield LabeledRow(row=row, sampled=selection.sampled if selection else None)
 
 
-def _summaries(episodes: Episodes) -> Iterator[Told]:
+def _summaries(episodes: Episodes) -> Iterator[LabeledRow]:
     for one in episodes.summaries:
         row = AdvantageRow(
             agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward
         )
-        yield Told(row=row, sampled=one.sampled)
+        yield LabeledRow(row=row, sampled=one.sampled)
 
 
 def _example(
@@ -124,7 +132,7 @@ def _metrics(
     episodes: Episodes, rows: Sequence[AdvantageRow], earned: Earned, terms: Counter[str]
 ) -> dict[str, float]:
     values = [[value for _, value, _ in known] for known in earned.values()]
-    tasks = {rollout.state.task for rollout in episodes.rollouts}
+    tasks = {rollout.group for rollout in episodes.rollouts}
     turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
     count = max(1, sum(map(len, values)))
     found = {

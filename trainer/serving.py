@@ -58,7 +58,12 @@ class Served:
     ) -> None:
         """``config``: of the model, as transformers has it."""
         self._config = config
-        self._tokenizer, self._folder, self._told, self._seed = tokenizer, folder, rollouts, seed
+        self._tokenizer, self._folder, self._rollouts, self._seed = (
+            tokenizer,
+            folder,
+            rollouts,
+            seed,
+        )
         self._version = -1
         self._server: subprocess.Popen[bytes] | None = None
         self._origin = ""
@@ -72,17 +77,17 @@ class Served:
         if version == self._version:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        dtype = torch.bfloat16 if self._told.gpus else torch.float32
-        told = {
+        dtype = torch.bfloat16 if self._rollouts.gpus else torch.float32
+        record = {
             name: value.detach().cpu().to(dtype).contiguous() for name, value in weights.items()
         }
         # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as
         # it was (0.32 on the CPU: half new, half old).
-        told["lm_head.weight"] = told.get(
-            "lm_head.weight", told["model.embed_tokens.weight"]
+        record["lm_head.weight"] = record.get(
+            "lm_head.weight", record["model.embed_tokens.weight"]
         ).clone()
         drafted = self._folder / f".{WEIGHTS}"
-        save_file(told, drafted, metadata={"format": "pt"})
+        save_file(record, drafted, metadata={"format": "pt"})
         drafted.replace(self._folder / WEIGHTS)
         if self._server is None:
             config = copy.deepcopy(self._config)
@@ -100,7 +105,7 @@ class Served:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self._origin = f"http://127.0.0.1:{port}"
-        python = self._told.python or sys.executable
+        python = self._rollouts.python or sys.executable
         # Killed without a word, we cannot end it; the kernel can.
         bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         atexit.register(self.close)
@@ -136,12 +141,12 @@ class Served:
             time.sleep(0.5)
 
     def _flags(self, port: int) -> list[str]:
-        told = self._told
+        choice = self._rollouts
         gpu = [
             "--gpu-memory-utilization",
-            str(told.memory_share),
+            str(choice.memory_share),
             "--tensor-parallel-size",
-            str(told.gpus),
+            str(choice.gpus),
         ]
         flags = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", NAME]
         flags += [
@@ -152,8 +157,8 @@ class Served:
         ]
         flags += ["--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]
         # On the CPU as the trainer computes (left alone it takes float16); on GPUs half the memory.
-        dtype = ["--dtype", "bfloat16" if told.gpus else "float32"]
-        return [*flags, *dtype, *(gpu if told.gpus else ["--enforce-eager"])]
+        dtype = ["--dtype", "bfloat16" if choice.gpus else "float32"]
+        return [*flags, *dtype, *(gpu if choice.gpus else ["--enforce-eager"])]
 
     def _environment(self) -> dict[str, str]:
         own = {
@@ -164,7 +169,7 @@ class Served:
         }
         return (
             own
-            if self._told.gpus
+            if self._rollouts.gpus
             else own | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
         )
 
@@ -200,15 +205,16 @@ class Served:
         prompt = models.encode_prompt(self._tokenizer, ask.messages)
         if ask.choices is not None:
             return self._held(ask.choices, prompt, seed, greedy)
-        body = self._body(prompt, self._told.max_tokens, seed, greedy)
-        told = self._ask("/v1/completions", body)["choices"][0]
+        body = self._body(prompt, self._rollouts.max_tokens, seed, greedy)
+        choice = self._ask("/v1/completions", body)["choices"][0]
         return Sampled(
-            text=told["text"],
+            text=choice["text"],
             prompt_ids=tuple(prompt),
-            reply_ids=tuple(told["token_ids"]),
-            logprobs=tuple(told["logprobs"]["token_logprobs"]),
+            reply_ids=tuple(choice["token_ids"]),
+            logprobs=tuple(choice["logprobs"]["token_logprobs"]),
             allowed=None,
             version=self._version,
+            ended=choice.get("finish_reason") != "length",
         )
 
     def _held(
@@ -224,10 +230,10 @@ class Served:
             token, logprob = among[0], 0.0
             if len(among) > 1:
                 body = self._body([*prompt, *reply], 1, seed + len(reply), greedy)
-                told = self._ask("/v1/completions", body | {"allowed_token_ids": among})["choices"][
-                    0
-                ]
-                token, logprob = told["token_ids"][0], told["logprobs"]["token_logprobs"][0]
+                choice = self._ask("/v1/completions", body | {"allowed_token_ids": among})[
+                    "choices"
+                ][0]
+                token, logprob = choice["token_ids"][0], choice["logprobs"]["token_logprobs"][0]
             reply.append(token)
             logprobs.append(logprob)
             allowed.append(among)
@@ -246,8 +252,8 @@ class Served:
             "model": NAME,
             "prompt": list(prompt),
             "max_tokens": tokens,
-            "temperature": 0.0 if greedy else self._told.temperature,
-            "top_p": 1.0,
+            "temperature": 0.0 if greedy else self._rollouts.temperature,
+            "top_p": self._rollouts.top_p,
             "top_k": 0,
             "seed": seed % 2**31,
             "logprobs": 1,
@@ -262,8 +268,8 @@ class Served:
             with request.urlopen(asked, timeout=REQUEST_S) as answer:
                 return json.loads(answer.read() or b"{}")
         except error.HTTPError as refused:
-            told = refused.read().decode(errors="replace")[:300]
-            raise ServingError(f"vLLM refused {path}: {refused.code} {told}") from refused
+            choice = refused.read().decode(errors="replace")[:300]
+            raise ServingError(f"vLLM refused {path}: {refused.code} {choice}") from refused
         except OSError as lost:
             raise ServingError(
                 f"vLLM does not answer: {lost}", f"see {self._folder / 'vllm.log'}"

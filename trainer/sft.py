@@ -19,7 +19,17 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError
-from trainer import batches, evaluate, games, imitation, losses, models, sources, starting, weighing
+from trainer import (
+    batches,
+    evaluate,
+    imitation,
+    losses,
+    models,
+    rl_tasks,
+    sources,
+    starting,
+    weighing,
+)
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
@@ -34,8 +44,10 @@ def train(recipe: Recipe, sft: Sft) -> int:
     tally = Tally()
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
-        plans, told = games.plans_of(recipe)[0], recipe.world
-        rows = imitation.examples(plans, told.orders) + weighing.rows(plans, told.weighings)
+        plans, world_settings = rl_tasks.plans_of(recipe)[0], recipe.world
+        rows = imitation.examples(plans, world_settings.orders) + weighing.rows(
+            plans, world_settings.weighings
+        )
         data = sources.Data(examples=tuple(rows))
     else:
         world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
@@ -103,7 +115,7 @@ def learn(
     start: Sequence[tuple[float, float]],
 ) -> dict[str, float]:
     """One step over rows and pairs. ``start``: of each pair's replies, under the first weights."""
-    pulls, told = _pulls(run, sft, pairs, start)
+    pulls, margin_metrics = _pulls(run, sft, pairs, start)
     examples = [*rows, *(one for pair in pairs for one in pair)]
     mask = torch.zeros(len(rows), max(len(one.counted) for one in rows), dtype=torch.bool)
     for row, one in enumerate(rows):
@@ -119,7 +131,9 @@ def learn(
         return value
 
     kept = [True] * len(examples)
-    return run.update(examples, loss, tokens=sft.tokens, kept=kept, temperature=1.0) | told
+    return (
+        run.update(examples, loss, tokens=sft.tokens, kept=kept, temperature=1.0) | margin_metrics
+    )
 
 
 def _tokens(sft: Sft, batch: Batch, logprobs: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ demonstrations.
 
 ``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has
 talks, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
-true}`` (talks.py; advantages are per word that was chosen, "example" tells whether to imitate it;
+true}`` (plan_dialogs.py; advantages are per word that was chosen, "example" tells whether to imitate it;
 both may be left out). A row that was not allowed, has no prompt, or does not parse is counted with
 its reason. Not covered: which turns are good examples (datasets.py says it)."""
 
@@ -19,15 +19,16 @@ from statistics import fmean
 from typing import Any
 
 from kernel_lsp import wire
+from kernel_lsp.agents.backbones import chat
 from kernel_lsp.errors import ConfigError
-from kernel_lsp.records import Interval, Message
+from kernel_lsp.records import Interval, Message, Prompt, Role, Structured, ToolSchema
 from trainer import models, rewards
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
 from trainer.records import Agent, Human, ModelTurn, Tally, TurnOutcome, TurnStatus
 from trainer.worlds import TableWorld, apply_call, select_call
 
-GOOD, BAD = (Human.KEPT, Human.ACCEPTED), (Human.REVERTED, Human.DISMISSED)
+GOOD, BAD = (Human.KEPT, Human.ACCEPTED), (Human.REVERTED, Human.DISMISSED, Human.CHANGED)
 NOT_ALLOWED = "its owner did not allow training on it, or on its text"
 NO_PROMPT = "without a prompt or a reply: nothing to learn the one from the other"
 BROKEN = "a row that cannot be read"
@@ -103,10 +104,10 @@ def talks(path: Path, tally: Tally) -> Iterator[Example]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         tally.read += 1
         try:
-            told = json.loads(line)
-            imitable = bool(told.get("example", True))
+            data = json.loads(line)
+            imitable = bool(data.get("example", True))
             yield talk(
-                told["tokens"], told["said"], told["offered"], told.get("advantages"), best=imitable
+                data["tokens"], data["said"], data["offered"], data.get("advantages"), best=imitable
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")
@@ -168,7 +169,7 @@ def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
 
 
 def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
-    messages = tuple(wire.from_json(Message, one) for one in json.loads(row["messages"]))
+    messages = _shown(row)
     turn = ModelTurn(
         number=row["number"],
         agent=Agent(row["agent"]),
@@ -189,6 +190,14 @@ def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
         imitable=bool(row.get("example")),
         reward=None if terms is None else rewards.total(terms),
     )
+
+
+def _shown(row: dict[str, Any]) -> tuple[Message, ...]:
+    """The prompt as a model without a grammar reads it: its tools in words, as in live.py."""
+    messages = tuple(wire.from_json(Message, one) for one in json.loads(row["messages"]))
+    offered = tuple(wire.from_json(ToolSchema, one) for one in json.loads(row.get("tools") or "[]"))
+    told = chat.messages(Prompt(messages=messages, tools=offered), Structured.NONE)
+    return tuple(Message(role=Role(one["role"]), text=str(one["content"])) for one in told)
 
 
 def _speedups(text: str | None) -> dict[str, Interval]:
@@ -266,10 +275,14 @@ def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
         for place, step in enumerate(space.at(best)):
             if any(axis.step == place for axis in space.axes):
                 state = world.begin(name, [step.skill])
-                told = world.policy(state)
+                policy_turn = world.policy(state)
                 own = {axis.name for axis in space.axes if axis.step == place}
                 call = apply_call(
                     replace(step, parameters={k: step.parameters[k] for k in sorted(own)})
                 )
-                if told is not None and told.choices is not None and call in told.choices:
-                    yield replace(_example(tokenizer, told.messages, call), trajectory=name)
+                if (
+                    policy_turn is not None
+                    and policy_turn.choices is not None
+                    and call in policy_turn.choices
+                ):
+                    yield replace(_example(tokenizer, policy_turn.messages, call), trajectory=name)

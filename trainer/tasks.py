@@ -75,14 +75,14 @@ def digest(text: str) -> str:
 def task_id(program: str, workload: Workload) -> str:
     """``t`` and 24 hex digits of program and workload; comments, formatting and docstrings do not
     count."""
-    told = wire.dumps([workload.inputs, workload.init, workload.training])
-    return "t" + digest(f"{canonical(program)}\0{told}")[:24]
+    text = wire.dumps([workload.inputs, workload.init, workload.training])
+    return "t" + digest(f"{canonical(program)}\0{text}")[:24]
 
 
 def fingerprint_id(fingerprint: str, workload: Workload) -> str:
     """``f`` and 24 hex digits, where the program was not kept: the same target called alike."""
-    told = wire.dumps([workload.name, workload.inputs, workload.init, workload.training])
-    return "f" + digest(f"{fingerprint}\0{told}")[:24]
+    text = wire.dumps([workload.name, workload.inputs, workload.init, workload.training])
+    return "f" + digest(f"{fingerprint}\0{text}")[:24]
 
 
 def canonical(program: str) -> str:

@@ -98,13 +98,13 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         self.accelerator = accelerator_of(self.recipe.hardware)
-        told = self.recipe.optimizer
+        settings = self.recipe.optimizer
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             trained,
-            lr=told.rate,
-            betas=(told.beta1, told.beta2),
-            weight_decay=told.decay,
+            lr=settings.rate,
+            betas=(settings.beta1, settings.beta2),
+            weight_decay=settings.decay,
             fused=self.recipe.hardware.gpus > 0,
         )
         scorer = Scorer(self.model)
@@ -152,12 +152,12 @@ class TrainingRun:
         summed = float(self.accelerator.reduce(total, reduction="sum"))
         norm = self._stepped(summed)
         seconds = time.perf_counter() - begun
-        told = sum(len(examples[place]) for place in range(len(examples)))
+        token_count = sum(len(examples[place]) for place in range(len(examples)))
         return {
             "loss": summed,
             "gradient_norm": norm,
-            "tokens": told,
-            "tokens_per_s": told / seconds,
+            "tokens": token_count,
+            "tokens_per_s": token_count / seconds,
         }
 
     def _mine(self, examples: Sequence[Example], tokens: int) -> tuple[list[list[int]], int]:

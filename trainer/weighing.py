@@ -20,9 +20,9 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer import batches
 from trainer.batches import Example
-from trainer.ranking import TOKENS as MOST_TOKENS
+from trainer.plan_data import MeasuredPlan, TaskPlans
+from trainer.ranking import TOKENS as MAX_TOKENS
 from trainer.ranking import Ranked
-from trainer.shown import MeasuredPlan, Shown
 from trainer.sources import talk
 
 JITTER = math.log(2) / 8
@@ -30,14 +30,14 @@ JITTER = math.log(2) / 8
 OFFERED = tuple(TOKENS[one] for one in value_model.GAINS)
 
 
-def rows(tasks: Sequence[Shown], draws: int) -> list[Example]:
+def rows(tasks: Sequence[TaskPlans], draws: int) -> list[Example]:
     """``draws``: times that each plan is told; a task without a plan that runs teaches nothing.
     Raises ConfigError for plans without estimates."""
     known = [task for task in tasks if task.best]
     return [one for number in range(draws) for task in known for one in _of(task, number)]
 
 
-def _of(task: Shown, number: int) -> Iterator[Example]:
+def _of(task: TaskPlans, number: int) -> Iterator[Example]:
     draw = random.Random(f"{task.name} {number}")
     for tokens, gain in zip(questions(task), gains(task), strict=True):
         answer = TOKENS[value_model.word(gain + draw.gauss(0.0, JITTER))]
@@ -47,7 +47,7 @@ def _of(task: Shown, number: int) -> Iterator[Example]:
         )
 
 
-def questions(task: Shown) -> list[list[int]]:
+def questions(task: TaskPlans) -> list[list[int]]:
     """One for each plan, the rule's own included."""
     rule = encode_plan(task, task.plans[0])
     return [
@@ -55,13 +55,13 @@ def questions(task: Shown) -> list[list[int]]:
             situation=task.situation,
             before=_known_cost(task, task.before),
             rule=rule,
-            course=encode_plan(task, plan),
+            ranked_plan=encode_plan(task, plan),
         ).tokens
         for plan in task.plans
     ]
 
 
-def gains(task: Shown) -> list[float]:
+def gains(task: TaskPlans) -> list[float]:
     """ln(time of the rule's first / time); what fails counts as half of the slowest, a rule that
     fails as the program itself."""
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
@@ -69,7 +69,7 @@ def gains(task: Shown) -> list[float]:
     return [(math.log(plan.speedup) if plan.speedup else worst) - bar for plan in task.plans]
 
 
-def encode_plan(task: Shown, plan: MeasuredPlan) -> value_model.WeighedPlan:
+def encode_plan(task: TaskPlans, plan: MeasuredPlan) -> value_model.WeighedPlan:
     """As the product tells a course: by the sites of the steps that the engine took."""
     offered, cost, sites = task.situation.sites, task.before, list[Site]()
     for count, step in enumerate(plan.steps, 1):
@@ -82,15 +82,15 @@ def encode_plan(task: Shown, plan: MeasuredPlan) -> value_model.WeighedPlan:
     return value_model.plan(sites, _known_cost(task, cost))
 
 
-def _known_cost(task: Shown, cost: Any) -> Any:
+def _known_cost(task: TaskPlans, cost: Any) -> Any:
     if cost is None:
         raise ConfigError(
-            f"{task.name} has no estimates", "make the file again with python -m trainer.shown"
+            f"{task.name} has no estimates", "make the file again with python -m trainer.plan_data"
         )
     return cost
 
 
-def rank_plans(tasks: Sequence[Shown], model: Any, pad: int) -> list[Ranked]:
+def rank_plans(tasks: Sequence[TaskPlans], model: Any, pad: int) -> list[Ranked]:
     """Every task's plans, the one with the largest expected gain first; of equals the rule's
     order."""
     examples = [
@@ -116,7 +116,7 @@ def answers(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
     training, device = model.training, next(model.parameters()).device
     model.eval()
     with torch.inference_mode():
-        for part in batches.parts(examples, MOST_TOKENS):
+        for part in batches.parts(examples, MAX_TOKENS):
             batch = batches.collate([examples[place] for place in part], pad).to(device)
             states = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
             logits = model.lm_head(states[batch.rows, batch.places]).float()[:, list(OFFERED)]

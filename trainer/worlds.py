@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
 
-from kernel_lsp.agents.tools import APPLY, MOST_SELECTED, SELECT, UPDATE
+from kernel_lsp.agents.tools import APPLY, MAX_SELECTED, SELECT, UPDATE
 from kernel_lsp.records import Json, Message, Role, Step, ToolCall
-from trainer.generation import MOST_CHOICES, Ask
+from trainer.generation import MAX_CHOICES, Ask
+from trainer.parents import StoredParent
 from trainer.records import TurnOutcome
 from trainer.spaces import Point, RecordedSpace
 
@@ -91,7 +92,7 @@ class TableWorld:
     def selection(self, task: str) -> Ask:
         names = self.offered(task)
         picked = [
-            subset for count in range(MOST_SELECTED + 1) for subset in combinations(names, count)
+            subset for count in range(MAX_SELECTED + 1) for subset in combinations(names, count)
         ]
         body = [*self._facts(task), *(f"skill {name}" for name in names)]
         return _ask("select", body, [select_call(subset) for subset in picked])
@@ -105,6 +106,20 @@ class TableWorld:
     def begin(self, task: str, skills: Sequence[str] | None) -> WorldState:
         point = self.spaces[task].default
         return WorldState(task=task, skills=None if skills is None else tuple(skills), point=point)
+
+    def begin_at(self, parent: StoredParent) -> WorldState | None:
+        """From a stored parent; None: the table does not hold it."""
+        space = self.spaces.get(parent.task)
+        point = space.point(parent.steps) if space is not None else None
+        if space is None or point is None or point not in space.times:
+            return None
+        return WorldState(
+            task=parent.task,
+            skills=None,
+            point=point,
+            speedup=space.speedup(point),
+            tried=((point, parent.outcome),),
+        )
 
     def policy(self, state: WorldState) -> Ask | None:
         """None: none of the chosen skills applies, so there is no call to make."""
@@ -123,7 +138,7 @@ class TableWorld:
             _describe_outcome(space, point, outcome) for point, outcome in state.tried[-SHOWN:]
         ]
         body.append(f"now {_values(space, state.point)}")
-        return _ask("apply", body, calls[:MOST_CHOICES])
+        return _ask("apply", body, calls[:MAX_CHOICES])
 
     def applied(self, state: WorldState, reply: str) -> tuple[ToolCall, tuple[Step, ...]]:
         """The call, and the whole plan after it."""
@@ -174,9 +189,9 @@ class TableWorld:
         call = read_call(reply)
         drafts = []
         for skill in call.arguments["new_skills"]:
-            told = json.loads(skill["content"])
+            data = json.loads(skill["content"])
             drafts.append(
-                Advice(skill=told["skill"], parameter=told["parameter"], value=told["value"])
+                Advice(skill=data["skill"], parameter=data["parameter"], value=data["value"])
             )
         return call, tuple(drafts)
 
@@ -239,8 +254,8 @@ def update_call(advice: Sequence[Advice]) -> str:
 
 
 def read_call(reply: str) -> ToolCall:
-    told = json.loads(reply)
-    return ToolCall(name=told["name"], arguments=told["arguments"])
+    data = json.loads(reply)
+    return ToolCall(name=data["name"], arguments=data["arguments"])
 
 
 def _call(name: str, arguments: Json) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.gating.tasks import Task
+from benchmarks.gating.tasks import GateTask
 
-TASK = Task(
+TASK = GateTask(
     name="fault",
     inputs=("torch.randn(64, 256)",),
     init="self.a = nn.Linear(256, 256)",

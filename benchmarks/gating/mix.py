@@ -11,23 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from benchmarks.gating.tasks import Task
+from benchmarks.gating.tasks import GateTask
 from kernel_lsp.records import EvalStatus
 
 SMALL = (
-    Task(
+    GateTask(
         name="squared relu",
         inputs=("torch.randn(256, 512)",),
         body="y = torch.relu(x); return y * x + 1",
         other="return torch.addcmul(torch.ones_like(x), torch.relu(x), x)",
     ),
-    Task(
+    GateTask(
         name="softmax",
         inputs=("torch.randn(256, 512)",),
         body="e = torch.exp(x - x.amax(-1, keepdim=True)); return e / e.sum(-1, keepdim=True)",
         other="return torch.softmax(x, -1)",
     ),
-    Task(
+    GateTask(
         name="layer norm",
         inputs=("torch.randn(256, 512)",),
         init="self.norm = nn.LayerNorm(512)",
@@ -35,7 +35,7 @@ SMALL = (
         "return d / torch.sqrt(v + 1e-5) * self.norm.weight + self.norm.bias",
         other="return self.norm(x)",
     ),
-    Task(
+    GateTask(
         name="linear, squared relu",
         inputs=("torch.randn(256, 512)",),
         init="self.a = nn.Linear(512, 256)",
@@ -125,7 +125,7 @@ EXPECTED = {
 class Sent:
     """One candidate on its way to the gate, and what is true about it."""
 
-    task: Task
+    task: GateTask
     text: str
     outcome: str
     triton: bool
@@ -146,7 +146,7 @@ def stream(device: str, start: int = 0) -> Iterator[Sent]:
         yield Sent(task=task, text=text, outcome=outcome, triton=triton)
 
 
-def _plain(task: Task, number: int, outcome: str) -> str:
+def _plain(task: GateTask, number: int, outcome: str) -> str:
     before, _, expression = task.other.rpartition("return ")
     change = {
         "right": f"{before}return {expression}",
@@ -158,7 +158,7 @@ def _plain(task: Task, number: int, outcome: str) -> str:
     return replace(task, other=change).candidate + f"\n{ending}  # candidate {number}\n"
 
 
-def _kernel(task: Task, number: int, outcome: str) -> str:
+def _kernel(task: GateTask, number: int, outcome: str) -> str:
     code, pointers, tensors, grid, size, block, init, before = CODE[task.name]
     chosen = block or BLOCKS[number // 8 % len(BLOCKS)]
     if outcome == "wrong":  # the end of every block stays unwritten

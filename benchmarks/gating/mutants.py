@@ -82,7 +82,7 @@ FRAME = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class MutatedProgram:
     """A reference, right rewrites, and what each of them can have wrong: (piece, what stands there
     then)."""
 
@@ -104,7 +104,7 @@ class Sample:
 
 
 PROGRAMS = (
-    Program(
+    MutatedProgram(
         name="rms norm",
         reference="v = x.float().pow(2).mean(-1, keepdim=True); "
         "return (x.float() * torch.rsqrt(v + 1e-6) * self.weight + self.bias).to(x.dtype)",
@@ -134,7 +134,7 @@ PROGRAMS = (
             ("weights in eight bits", "weight.float()", "(weight.float() * 16).round() / 16"),
         ),
     ),
-    Program(
+    MutatedProgram(
         name="softmax",
         reference="s = torch.softmax(x.float() * 0.5, -1) * self.weight + self.bias; return "
         "s.to(x.dtype)",
@@ -159,7 +159,7 @@ PROGRAMS = (
             ("bias dropped", " + bias", ""),
         ),
     ),
-    Program(
+    MutatedProgram(
         name="gated relu",
         reference="y = torch.relu(x * self.weight); return y * torch.sigmoid(x) + self.bias",
         rewrites=(
@@ -180,7 +180,7 @@ PROGRAMS = (
             ("bias of the first", "+ bias", "+ bias[:1]"),
         ),
     ),
-    Program(
+    MutatedProgram(
         name="mean of squares",
         reference="d = (x * self.weight - self.bias).float(); return (d * d).mean(0).to(x.dtype)",
         rewrites=(
@@ -203,7 +203,7 @@ PROGRAMS = (
             ("two rows only", "'mn,mn->n', d, d", "'mn,mn->n', d[:2], d[:2]"),
         ),
     ),
-    Program(
+    MutatedProgram(
         name="running sum",
         reference="return torch.cumsum(x.float() * self.weight, -1).to(x.dtype) + self.bias",
         rewrites=(
@@ -221,7 +221,7 @@ PROGRAMS = (
             ("bias dropped", " + bias", ""),
         ),
     ),
-    Program(
+    MutatedProgram(
         name="product with its transpose",
         reference="return (x * self.weight) @ (x + self.bias).t()",
         rewrites=(
@@ -339,7 +339,7 @@ def wrong(seed: int) -> Iterator[Sample]:
 
 
 def _sample(
-    program: Program,
+    program: MutatedProgram,
     number: int,
     frame: dict[str, str],
     mutation: str,

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.gating import mutants
 from benchmarks.gating.mutants import Sample
-from benchmarks.gating.running import Bench, Judged, Part, Row
+from benchmarks.gating.running import Bench, GatePart, GateRow, Judged
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
@@ -36,8 +36,8 @@ async def judge(
     seed: int,
     limit: int | None,
     known: list[dict[str, Any]],
-    keep: Callable[[Part], None],
-) -> Part:
+    keep: Callable[[GatePart], None],
+) -> GatePart:
     """``limit``: candidates of this run; ``known``: the rows of earlier ones with this seed;
     ``keep`` takes what is known after every block."""
     done = {row["key"] for row in known}
@@ -62,7 +62,7 @@ async def judge(
             )
             keep(summed())
 
-    def summed() -> Part:
+    def summed() -> GatePart:
         rows = known + [_row(judged, proofs[judged.key.key]) for judged in found]
         return _summed(rows, sum(not p["where"] for k, p in proofs.items() if "/honest/" not in k))
 
@@ -120,7 +120,7 @@ def _is_small(row: dict[str, Any]) -> bool:
     return row["share"] < SMALL_SHARE or row["where"] not in ("whole numbers", "large", "a ramp")
 
 
-def _summed(rows: list[dict[str, Any]], equal: int) -> Part:
+def _summed(rows: list[dict[str, Any]], equal: int) -> GatePart:
     wrong = [row for row in rows if row["mutation"] and row["status"]]
     honest = [row for row in rows if not row["mutation"] and row["status"]]
     passed = [row for row in wrong if row["status"] == EvalStatus.PASSED.value]
@@ -134,13 +134,13 @@ def _summed(rows: list[dict[str, Any]], equal: int) -> Part:
     notes += [f"not judged: {row['key']}: {row['detail']}" for row in unjudged[:20]]
     notes.append(f"{equal} mutations changed nothing and were left out")
     notes.append("by mutation: " + ", ".join(f"{name} {n}" for name, n in kinds.most_common()))
-    return Part(
+    return GatePart(
         rows=[
             _bar("wrong candidates accepted", len(passed), len(wrong), WRONG),
             _bar("honest candidates refused", len(refused), len(honest), HONEST),
-            Row(what="of the wrong, in 16 bits", bar="half", measured=f"{half} of {len(wrong)}",
+            GateRow(what="of the wrong, in 16 bits", bar="half", measured=f"{half} of {len(wrong)}",
                 met=2 * half >= len(wrong) if wrong else None),
-            Row(what="few elements, one edge, a later call or the backward alone", bar="a third",
+            GateRow(what="few elements, one edge, a later call or the backward alone", bar="a third",
                 measured=f"{small} of {len(wrong)}",
                 met=3 * small >= len(wrong) if wrong else None),
         ],
@@ -149,7 +149,7 @@ def _summed(rows: list[dict[str, Any]], equal: int) -> Part:
     )  # fmt: skip
 
 
-def _bar(what: str, bad: int, judged: int, needed: int) -> Row:
+def _bar(what: str, bad: int, judged: int, needed: int) -> GateRow:
     """Met only when enough were judged; missed as soon as one was judged wrongly."""
     met = False if bad else True if judged >= needed else None
-    return Row(what=what, bar=f"0 of {needed}", measured=f"{bad} of {judged}", met=met)
+    return GateRow(what=what, bar=f"0 of {needed}", measured=f"{bad} of {judged}", met=met)

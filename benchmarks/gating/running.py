@@ -32,7 +32,7 @@ class Judged(Generic[Key]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class GateRow:
     """One line of the table of bars."""
 
     what: str
@@ -43,8 +43,8 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    rows: list[Row]
+class GatePart:
+    rows: list[GateRow]
     notes: list[str] = field(default_factory=list)
     """Lines for the reader: what failed, the worst, what was not run."""
     data: list[dict[str, Any]] = field(default_factory=list)

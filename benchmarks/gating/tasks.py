@@ -36,7 +36,7 @@ def get_init_inputs():
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class GateTask:
     """A reference and, as ``other``, another program that computes the same."""
 
     name: str
@@ -68,12 +68,12 @@ def _normal(shrink: int, *shape: int) -> str:
     return f"torch.randn({', '.join(map(str, (max(1, first // shrink), *rest)))})"
 
 
-def tasks(device: str) -> tuple[Task, ...]:
+def tasks(device: str) -> tuple[GateTask, ...]:
     """Twenty tasks for the comparison of a program with itself."""
     normal = partial(_normal, SHRINK[device])
 
-    def same(name: str, body: str, *inputs: str, init: str = "pass") -> Task:
-        return Task(name=name, inputs=inputs, body=body, other=body, init=init)
+    def same(name: str, body: str, *inputs: str, init: str = "pass") -> GateTask:
+        return GateTask(name=name, inputs=inputs, body=body, other=body, init=init)
 
     image, rows = normal(16, 64, 32, 32), normal(4096, 512)
     chain = "return torch.tanh(x) * torch.sigmoid(x) + torch.exp(-x * x)"
@@ -207,10 +207,10 @@ BY_HAND: dict[str, tuple[str, str, str]] = {
 }
 
 
-def pairs(device: str) -> tuple[Task, ...]:
+def pairs(device: str) -> tuple[GateTask, ...]:
     """Forty tasks whose ``other`` takes another time than the reference."""
     return tuple(
-        Task(
+        GateTask(
             name=f"{name}, {rows}x{columns}",
             inputs=(_normal(SHRINK[device], rows, columns),),
             body=TWICE.format(body=body.format(n=columns)),

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.gating import leftovers
 from benchmarks.gating.faults import TASK, WRONG, Fault, faults
 from benchmarks.gating.mix import Sent, stream
-from benchmarks.gating.running import Bench, Judged, Part, Row
+from benchmarks.gating.running import Bench, GatePart, GateRow, Judged
 from kernel_lsp.evaluator import EvaluationRequest, Gate
 from kernel_lsp.records import EvalStatus, Evaluation
 
@@ -28,7 +28,7 @@ and end together, and what is measured is how long one takes and not how many ca
 # --- rate -----------------------------------------------------------------------------------
 
 
-async def rate(bench: Bench, seconds: float) -> Part:
+async def rate(bench: Bench, seconds: float) -> GatePart:
     """Candidates judged per minute, warm: the references have been met once before the clock
     starts."""
     await bench.judge_all(_mixed(bench, stream(bench.device, start=10_000), 8), seconds / 4)
@@ -36,21 +36,21 @@ async def rate(bench: Bench, seconds: float) -> Part:
     compiled = await _per_minute(bench, seconds * COMPILED_SHARE, 30_000, compile_s=COMPILE_S)
     wrong = [j for j in plain[1] + compiled[1] if not j.key.right(j.status)]
     mixture = "half Triton kernels" if bench.device == "cuda" else "no Triton kernels on a CPU"
-    return Part(
+    return GatePart(
         rows=[
-            Row(
+            GateRow(
                 what=f"candidates judged per minute ({mixture}, {bench.lanes} at a time)",
                 bar=f"{PER_MINUTE} on an H200",
                 measured=f"{plain[0]:.1f} ({len(plain[1])} judged)",
                 met=plain[0] >= PER_MINUTE if bench.device == "cuda" else None,
             ),
-            Row(
+            GateRow(
                 what="the same with torch.compile as a baseline",
                 bar="",
                 measured=f"{compiled[0]:.1f} ({len(compiled[1])} judged)",
                 met=None,
             ),
-            Row(
+            GateRow(
                 what="verdicts that are true",
                 bar="all",
                 measured=f"{len(plain[1] + compiled[1]) - len(wrong)} of "
@@ -81,10 +81,8 @@ def _mixed(
 
 def _mistaken(judged: Judged[Sent]) -> str:
     kind = "Triton" if judged.key.triton else "plain"
-    told = judged.status.value if judged.status else "not judged"
-    return (
-        f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {told}: {judged.detail[:160]}"
-    )
+    status_text = judged.status.value if judged.status else "not judged"
+    return f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {status_text}: {judged.detail[:160]}"
 
 
 def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:
@@ -102,7 +100,7 @@ def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:
 # --- cost -----------------------------------------------------------------------------------
 
 
-async def cost(bench: Bench, seconds: float) -> Part:
+async def cost(bench: Bench, seconds: float) -> GatePart:
     """The same candidates with fresh Python processes for each of them and through the warm gate.
 
     One at a time first (what one candidate costs), then as many at a time as the machine has cores.
@@ -123,16 +121,16 @@ async def cost(bench: Bench, seconds: float) -> Part:
             took[name] = (time.monotonic() - begin) / len(done) if done else None
             data += [{**_line(j, "eager"), "processes": name, "lanes": lanes} for j in done]
         rows.append(_ratio_of_costs(took["fresh"], took["warm"], lanes))
-    return Part(rows=rows, data=data)
+    return GatePart(rows=rows, data=data)
 
 
-def _ratio_of_costs(fresh: float | None, warm: float | None, lanes: int) -> Row:
+def _ratio_of_costs(fresh: float | None, warm: float | None, lanes: int) -> GateRow:
     """Seconds a candidate; None when none was judged in its time box."""
     what, bar = f"fresh processes / warm gate, {lanes} at a time", f"{CHEAPER:.0f} times"
     if fresh is None or warm is None:
-        return Row(what=what, bar=bar, measured="too slow for its time box", met=None)
+        return GateRow(what=what, bar=bar, measured="too slow for its time box", met=None)
     measured = f"{fresh:.2f} s / {warm:.2f} s a candidate = {fresh / warm:.1f}"
-    return Row(what=what, bar=bar, measured=measured, met=fresh / warm >= CHEAPER)
+    return GateRow(what=what, bar=bar, measured=measured, met=fresh / warm >= CHEAPER)
 
 
 async def in_fresh_processes(request: EvaluationRequest) -> Evaluation:
@@ -146,12 +144,12 @@ async def in_fresh_processes(request: EvaluationRequest) -> Evaluation:
 # --- faults ---------------------------------------------------------------------------------
 
 
-async def after_faults(bench: Bench, seconds: float, folder: Path) -> Part:
+async def after_faults(bench: Bench, seconds: float, folder: Path) -> GatePart:
     """After each fault a right and a wrong candidate at once; counted from the faulty verdict to
     theirs."""
     end, rows, notes, data = (
         time.monotonic() + seconds,
-        list[Row](),
+        list[GateRow](),
         list[str](),
         list[dict[str, object]](),
     )
@@ -162,20 +160,20 @@ async def after_faults(bench: Bench, seconds: float, folder: Path) -> Part:
             continue
         faulty = await bench.judge(fault.name, _faulty(bench, fault))
         start = time.monotonic()
-        told = await _next(bench, fault.name)
+        next_two = await _next(bench, fault.name)
         took = time.monotonic() - start
-        right = [j.status for j in told] == [EvalStatus.PASSED, EvalStatus.WRONG_RESULT]
+        right = [j.status for j in next_two] == [EvalStatus.PASSED, EvalStatus.WRONG_RESULT]
         survived = faulty.status is EvalStatus.PASSED
         verdict = ("right" if right else "WRONG") + (", and the fault passed" if survived else "")
         rows.append(
-            Row(
+            GateRow(
                 what=f"after {fault.name}: next two candidates",
                 bar=f"right within {NEXT_S:.0f} s",
                 measured=f"{verdict}, {took:.1f} s",
                 met=right and took <= NEXT_S and not survived,
             )
         )
-        notes += _fault_notes(faulty, told if not right else [])
+        notes += _fault_notes(faulty, next_two if not right else [])
         data.append(
             {
                 "fault": fault.name,
@@ -188,12 +186,12 @@ async def after_faults(bench: Bench, seconds: float, folder: Path) -> Part:
                 "device_mib": leftovers.device_mib(),
             }
         )
-    return Part(rows=rows, notes=notes, data=data)
+    return GatePart(rows=rows, notes=notes, data=data)
 
 
 def _fault_notes(faulty: Judged[str], wrong: list[Judged[bool]]) -> list[str]:
-    told = faulty.status.value if faulty.status else "not judged"
-    notes = [f"{faulty.key}: {told} after {faulty.seconds:.1f} s: {faulty.detail[:140]}"]
+    status_text = faulty.status.value if faulty.status else "not judged"
+    notes = [f"{faulty.key}: {status_text} after {faulty.seconds:.1f} s: {faulty.detail[:140]}"]
     if faulty.detail.startswith("the candidate line "):
         notes.append(
             "  refused by the static guards before it ran: this shows nothing about the next one"

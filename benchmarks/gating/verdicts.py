@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gating.running import Bench, Judged, Part, Row
+from benchmarks.gating.running import Bench, GatePart, GateRow, Judged
 from benchmarks.gating.summary import excludes_one, five_numbers, share_within, spread, upper_bound
-from benchmarks.gating.tasks import Task, pairs, tasks
+from benchmarks.gating.tasks import GateTask, pairs, tasks
 from kernel_lsp import wire
 from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import EvalStatus
@@ -47,7 +47,7 @@ def _asked_by_the_tests() -> Callable[[Path], EvaluationRequest]:
     return made
 
 
-async def attacks(bench: Bench, seconds: float) -> Part:
+async def attacks(bench: Bench, seconds: float) -> GatePart:
     """Every attack and every honest candidate. Honest ones are timed, attacks where they behave
     until then: one that passes its trials untimed counts as accepted."""
     asked, made = candidates(bench.device), _asked_by_the_tests()
@@ -64,10 +64,10 @@ async def attacks(bench: Bench, seconds: float) -> Part:
     notes = [
         "attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())
     ]
-    notes += [f"{_name(p)}: {_told(found[p])}" for p in wrong]
+    notes += [f"{_name(p)}: {_describe(found[p])}" for p in wrong]
     late = [_name(path) for path in asked if path not in found]
     notes += [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
-    return Part(
+    return GatePart(
         rows=[
             _all("attacks rejected", len(caught), sum(p in found for p in hostile), len(hostile)),
             _all(
@@ -86,16 +86,18 @@ def _name(path: Path) -> str:
     return path.relative_to(ADVERSARIAL).with_suffix("").as_posix()
 
 
-def _all(what: str, good: int, judged: int, total: int) -> Row:
+def _all(what: str, good: int, judged: int, total: int) -> GateRow:
     """Met only when all were judged; missed as soon as one was judged wrongly."""
     met = False if good < judged else True if judged == total else None
-    return Row(what=what, bar="all", measured=f"{good} of {judged} judged, {total} in all", met=met)
+    return GateRow(
+        what=what, bar="all", measured=f"{good} of {judged} judged, {total} in all", met=met
+    )
 
 
 # --- a program against itself ---------------------------------------------------------------
 
 
-async def against_itself(bench: Bench, seconds: float) -> Part:
+async def against_itself(bench: Bench, seconds: float) -> GatePart:
     """Every trial is a whole evaluation of the reference under another name."""
     found = await bench.judge_all(_itself(bench), seconds)
     by_task = _by_task(found)
@@ -109,21 +111,21 @@ async def against_itself(bench: Bench, seconds: float) -> Part:
     bound = upper_bound(len(claims), len(timed))
     share = len(claims) / len(timed) if timed else None
     enough = len(timed) >= SELF_TRIALS
-    return Part(
+    return GatePart(
         rows=[
-            Row(
+            GateRow(
                 what="called faster than itself (lower bound of the ratio >= 1.05)",
                 bar=f"at most {ALLOWED_CLAIMS:.0%}",
                 measured=f"{len(claims)} of {len(timed)}, true rate below {_percent(bound)} (95 %)",
                 met=share <= ALLOWED_CLAIMS if share is not None else None,
             ),
-            Row(
+            GateRow(
                 what="trials over 20 tasks",
                 bar=str(SELF_TRIALS),
                 measured=f"{len(timed)} over {len(by_task)}",
                 met=enough,
             ),
-            Row(
+            GateRow(
                 what="interval excludes 1 by more than 2 %",
                 bar="",
                 measured=f"{len(excluded)} of {len(timed)}",
@@ -153,7 +155,7 @@ def _distribution(name: str, rows: list[Judged[str]]) -> str:
 # --- repeats --------------------------------------------------------------------------------
 
 
-async def repeats(bench: Bench, seconds: float) -> Part:
+async def repeats(bench: Bench, seconds: float) -> GatePart:
     """The same pair again and again, each time with a worker and a timer of its own."""
     asked = pairs(bench.device)
     found = await bench.judge_all(_again(bench, asked), seconds)
@@ -163,15 +165,15 @@ async def repeats(bench: Bench, seconds: float) -> Part:
     share = share_within(spreads.values(), ALLOWED_SPREAD)
     short = [name for name, rows in by_task.items() if rows and not _long(rows)]
     few = [t.name for t in asked if t.name not in counted and t.name not in short]
-    return Part(
+    return GatePart(
         rows=[
-            Row(
+            GateRow(
                 what="tasks whose repeats stay within 1 % of their median",
                 bar=f"{NEEDED_SHARE:.0%}",
                 measured=_percent(share),
                 met=share >= NEEDED_SHARE if share is not None else None,
             ),
-            Row(
+            GateRow(
                 what="tasks of at least 50 us (both programs) with 3 or 4 repeats",
                 bar=str(len(asked)),
                 measured=str(len(counted)),
@@ -186,7 +188,7 @@ async def repeats(bench: Bench, seconds: float) -> Part:
     )
 
 
-def _again(bench: Bench, asked: Sequence[Task]) -> Iterator[tuple[str, EvaluationRequest]]:
+def _again(bench: Bench, asked: Sequence[GateTask]) -> Iterator[tuple[str, EvaluationRequest]]:
     for task, number in in_blocks(asked, (3, 1)):
         candidate = f"{task.candidate}\nREPEAT = {number}\n"
         yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
@@ -207,7 +209,7 @@ def _long(rows: list[Judged[str]]) -> bool:
     return all(t.median_ms >= MIN_MS for j in rows if j.evaluation for t in j.evaluation.timings)
 
 
-def in_blocks(asked: Sequence[Task], blocks: Sequence[int]) -> Iterator[tuple[Task, int]]:
+def in_blocks(asked: Sequence[GateTask], blocks: Sequence[int]) -> Iterator[tuple[GateTask, int]]:
     """Every task as often as all blocks say, some numbers at a time, so that a cut leaves all
     tasks alike.
 
@@ -234,8 +236,8 @@ def _by_task(found: list[Judged[str]]) -> dict[str, list[Judged[str]]]:
 
 def _unexpected(found: list[Judged[str]]) -> list[str]:
     """Right programs that did not pass: one line for each task and reason."""
-    wrong = {(j.key, _told(j)) for j in found if j.status is not EvalStatus.PASSED}
-    return [f"{name}: {told}" for name, told in itertools.islice(sorted(wrong), 20)]
+    wrong = {(j.key, _describe(j)) for j in found if j.status is not EvalStatus.PASSED}
+    return [f"{name}: {text}" for name, text in itertools.islice(sorted(wrong), 20)]
 
 
 def _ratio(judged: Judged[Any]) -> float | None:
@@ -249,7 +251,7 @@ def _eager_ms(judged: Judged[Any]) -> float | None:
     return next((timing.median_ms for timing in timings if timing.provider == "eager"), None)
 
 
-def _told(judged: Judged[Any]) -> str:
+def _describe(judged: Judged[Any]) -> str:
     return f"{judged.status.value if judged.status else 'not judged'}: {judged.detail[:160]}"
 
 

@@ -1,14 +1,19 @@
-"""Write benchmarks/tasks from the tables; files that no table names any more are removed."""
+"""Write task files from the tables.
+
+`python -m benchmarks.suite` rewrites benchmarks/tasks; files that no table names any more are
+removed. `python -m benchmarks.suite FOLDER` writes the tasks of training in half precision
+(training.py) into a folder that is new or empty; ``--seed`` draws others."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-from benchmarks.suite import chains, models, operators
-from benchmarks.suite.task import Task, source
+from benchmarks.suite import chains, models, operators, training
+from benchmarks.suite.task import SuiteTask, source
 
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
-GROUPS: dict[str, list[Task]] = {
+GROUPS: dict[str, list[SuiteTask]] = {
     "operators": operators.TASKS,
     "chains": chains.TASKS,
     "models": models.TASKS,
@@ -24,7 +29,33 @@ def files() -> dict[Path, str]:
     }
 
 
+def training_files(seed: int = 0) -> dict[str, str]:
+    """Relative path and text of every task of training in half precision."""
+    groups = {"operators": training.operators(seed), "chains": training.chains(seed)}
+    return {
+        f"{group}/{task.name}.py": source(task) for group, tasks in groups.items() for task in tasks
+    }
+
+
+def write_training(folder: Path, seed: int) -> None:
+    """Raises SystemExit where the folder has something in it already."""
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} is not empty: name a new folder")
+    made = training_files(seed)
+    for name, text in made.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(f"{len(made)} tasks in {folder}")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="where the training tasks go")
+    parser.add_argument("--seed", type=int, default=0, help="draws the training tasks")
+    options = parser.parse_args()
+    if options.folder is not None:
+        return write_training(options.folder, options.seed)
     wanted = files()
     for stale in set(TASKS.rglob("*.py")) - set(wanted):
         stale.unlink()
@@ -32,6 +63,7 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     print({group: len(tasks) for group, tasks in GROUPS.items()})
+    return None
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.suite.task import Task
+from benchmarks.suite.task import SuiteTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class ChainBase:
     """What the chain starts with. ``channels`` and ``spatial`` describe its output."""
 
     layer: str
@@ -24,27 +24,27 @@ class Base:
 
 
 BASES = {
-    "linear": Base(layer="nn.Linear(1024, 2048)", call="self.layer(x)", channels=2048, spatial=0,
+    "linear": ChainBase(layer="nn.Linear(1024, 2048)", call="self.layer(x)", channels=2048, spatial=0,
                    inputs={"x": "torch.randn(4096, 1024)"}),
-    "linear_wide": Base(layer="nn.Linear(512, 8192)", call="self.layer(x)", channels=8192, spatial=0,
+    "linear_wide": ChainBase(layer="nn.Linear(512, 8192)", call="self.layer(x)", channels=8192, spatial=0,
                         inputs={"x": "torch.randn(1024, 512)"}),
-    "linear_narrow": Base(layer="nn.Linear(8192, 512)", call="self.layer(x)", channels=512, spatial=0,
+    "linear_narrow": ChainBase(layer="nn.Linear(8192, 512)", call="self.layer(x)", channels=512, spatial=0,
                           inputs={"x": "torch.randn(2048, 8192)"}),
-    "matmul": Base(layer="nn.Linear(2048, 1024, bias=False)", call="x @ self.layer.weight.T", channels=1024,
+    "matmul": ChainBase(layer="nn.Linear(2048, 1024, bias=False)", call="x @ self.layer.weight.T", channels=1024,
                    spatial=0, inputs={"x": "torch.randn(4096, 2048)"}),
-    "conv1d": Base(layer="nn.Conv1d(64, 96, 5, padding=2)", call="self.layer(x)", channels=96, spatial=1,
+    "conv1d": ChainBase(layer="nn.Conv1d(64, 96, 5, padding=2)", call="self.layer(x)", channels=96, spatial=1,
                    inputs={"x": "torch.randn(32, 64, 4096)"}),
-    "conv2d": Base(layer="nn.Conv2d(32, 64, 3, padding=1)", call="self.layer(x)", channels=64, spatial=2,
+    "conv2d": ChainBase(layer="nn.Conv2d(32, 64, 3, padding=1)", call="self.layer(x)", channels=64, spatial=2,
                    inputs={"x": "torch.randn(32, 32, 96, 96)"}),
-    "conv2d_few": Base(layer="nn.Conv2d(3, 24, 3)", call="self.layer(x)", channels=24, spatial=2,
+    "conv2d_few": ChainBase(layer="nn.Conv2d(3, 24, 3)", call="self.layer(x)", channels=24, spatial=2,
                        inputs={"x": "torch.randn(64, 3, 128, 128)"}),
-    "conv3d": Base(layer="nn.Conv3d(8, 24, 3, padding=1)", call="self.layer(x)", channels=24, spatial=3,
+    "conv3d": ChainBase(layer="nn.Conv3d(8, 24, 3, padding=1)", call="self.layer(x)", channels=24, spatial=3,
                    inputs={"x": "torch.randn(16, 8, 16, 48, 48)"}),
-    "conv_transpose2d": Base(layer="nn.ConvTranspose2d(64, 48, 4, stride=2, padding=1)", call="self.layer(x)",
+    "conv_transpose2d": ChainBase(layer="nn.ConvTranspose2d(64, 48, 4, stride=2, padding=1)", call="self.layer(x)",
                              channels=48, spatial=2, inputs={"x": "torch.randn(16, 64, 48, 48)"}),
-    "conv_transpose3d": Base(layer="nn.ConvTranspose3d(16, 24, 3, stride=2, padding=1)", call="self.layer(x)",
+    "conv_transpose3d": ChainBase(layer="nn.ConvTranspose3d(16, 24, 3, stride=2, padding=1)", call="self.layer(x)",
                              channels=24, spatial=3, inputs={"x": "torch.randn(8, 16, 12, 24, 24)"}),
-    "bmm": Base(layer="nn.Identity()", call="torch.bmm(x, y)", channels=256, spatial=1,
+    "bmm": ChainBase(layer="nn.Identity()", call="torch.bmm(x, y)", channels=256, spatial=1,
                 inputs={"x": "torch.randn(64, 256, 512)", "y": "torch.randn(64, 512, 256)"}),
 }  # fmt: skip
 
@@ -238,7 +238,7 @@ ROWS: dict[str, list[Row]] = {
 }  # fmt: skip
 
 
-def _compose(base_name: str, row: Row) -> Task:
+def _compose(base_name: str, row: Row) -> SuiteTask:
     name, tails, doc = row
     base = BASES[base_name]
     words = {
@@ -251,7 +251,7 @@ def _compose(base_name: str, row: Row) -> Task:
     steps = [TAILS[tail] for tail in tails.split()]
     setup = [f"self.layer = {base.layer}", *(line.format(**words) for _, line in steps if line)]
     body = [f"h = {base.call}", *(line.format(**words) for line, _ in steps), "return h"]
-    return Task(
+    return SuiteTask(
         name=f"{base_name}_{name}",
         family=base_name,
         doc=doc,
@@ -261,4 +261,4 @@ def _compose(base_name: str, row: Row) -> Task:
     )
 
 
-TASKS: list[Task] = [_compose(base, row) for base, rows in ROWS.items() for row in rows]
+TASKS: list[SuiteTask] = [_compose(base, row) for base, rows in ROWS.items() for row in rows]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.suite.task import Task
+from benchmarks.suite.task import SuiteTask
 
 ROWS = "torch.randn(4096, 8192)"
 IMAGES = "torch.randn(32, 64, 128, 128)"
 
 
-def _activations() -> list[Task]:
+def _activations() -> list[SuiteTask]:
     forms = {
         "relu": "torch.relu(x)",
         "leaky_relu": "F.leaky_relu(x, 0.02)",
@@ -28,72 +28,72 @@ def _activations() -> list[Task]:
         "tanh_gate": "torch.tanh(x) * torch.sigmoid(x)",
     }
     return [
-        Task(name=name, family="activation", doc=f"Pointwise: {name.replace('_', ' ')}.", forward=form,
+        SuiteTask(name=name, family="activation", doc=f"Pointwise: {name.replace('_', ' ')}.", forward=form,
              inputs={"x": ROWS})
         for name, form in forms.items()
     ]  # fmt: skip
 
 
-def _normalizations() -> list[Task]:
+def _normalizations() -> list[SuiteTask]:
     affine = (
         "self.weight = nn.Parameter(torch.ones(size))\nself.bias = nn.Parameter(torch.zeros(size))"
     )
     size = {"size": "8192"}
     return [
-        Task(name="softmax_rows", family="softmax", doc="Softmax over contiguous rows.",
+        SuiteTask(name="softmax_rows", family="softmax", doc="Softmax over contiguous rows.",
              forward="torch.softmax(x, dim=-1)", inputs={"x": ROWS}),
-        Task(name="softmax_columns", family="softmax", doc="Softmax over the strided dimension.",
+        SuiteTask(name="softmax_columns", family="softmax", doc="Softmax over the strided dimension.",
              forward="torch.softmax(x, dim=0)", inputs={"x": ROWS}),
-        Task(name="softmax_by_hand", family="softmax", doc="A stable softmax written out.",
+        SuiteTask(name="softmax_by_hand", family="softmax", doc="A stable softmax written out.",
              forward="e = torch.exp(x - x.amax(dim=1, keepdim=True))\nreturn e / e.sum(dim=1, keepdim=True)",
              inputs={"x": ROWS}),
-        Task(name="softmax_unstable", family="softmax",
+        SuiteTask(name="softmax_unstable", family="softmax",
              doc="Near miss: without the maximum it overflows where it overflows; a stable form is another function.",
              forward="e = torch.exp(x)\nreturn e / e.sum(dim=1, keepdim=True)", inputs={"x": ROWS}),
-        Task(name="log_softmax", family="softmax", doc="Log-softmax over a vocabulary.",
+        SuiteTask(name="log_softmax", family="softmax", doc="Log-softmax over a vocabulary.",
              forward="F.log_softmax(x, dim=-1)", inputs={"x": "torch.randn(1024, 50000)"}),
-        Task(name="softmax_temperature", family="softmax", doc="Softmax of scaled logits.",
+        SuiteTask(name="softmax_temperature", family="softmax", doc="Softmax of scaled logits.",
              forward="torch.softmax(x / self.temperature, dim=-1)", setup="self.temperature = temperature",
              init={"temperature": "2.5"}, inputs={"x": "torch.randn(2048, 16000)"}),
-        Task(name="layer_norm", family="norm", doc="LayerNorm over the last dimension.",
+        SuiteTask(name="layer_norm", family="norm", doc="LayerNorm over the last dimension.",
              forward="self.norm(x)", setup="self.norm = nn.LayerNorm(size)", init=size, inputs={"x": ROWS}),
-        Task(name="layer_norm_by_hand", family="norm", doc="LayerNorm written as mean and variance.",
+        SuiteTask(name="layer_norm_by_hand", family="norm", doc="LayerNorm written as mean and variance.",
              forward="mean = x.mean(-1, keepdim=True)\nvariance = x.var(-1, unbiased=False, keepdim=True)\n"
              "return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias",
              setup=affine, init=size, inputs={"x": ROWS}),
-        Task(name="layer_norm_unbiased", family="norm",
+        SuiteTask(name="layer_norm_unbiased", family="norm",
              doc="Near miss: the sample variance divides by n - 1, so this is not LayerNorm.",
              forward="mean = x.mean(-1, keepdim=True)\nvariance = x.var(-1, keepdim=True)\n"
              "return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias",
              setup=affine, init=size, inputs={"x": ROWS}),
-        Task(name="rms_norm_by_hand", family="norm", doc="RMSNorm written out, as language models have it.",
+        SuiteTask(name="rms_norm_by_hand", family="norm", doc="RMSNorm written out, as language models have it.",
              forward="scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x * scale * self.weight",
              setup="self.weight = nn.Parameter(torch.ones(size))", init=size, inputs={"x": ROWS}),
-        Task(name="rms_norm_channels", family="norm", doc="RMS over the channels of images.",
+        SuiteTask(name="rms_norm_channels", family="norm", doc="RMS over the channels of images.",
              forward="x / torch.sqrt((x * x).mean(dim=1, keepdim=True) + 1e-5)", inputs={"x": IMAGES}),
-        Task(name="l2_normalize", family="norm", doc="Unit rows by F.normalize.",
+        SuiteTask(name="l2_normalize", family="norm", doc="Unit rows by F.normalize.",
              forward="F.normalize(x, dim=1)", inputs={"x": ROWS}),
-        Task(name="l1_scale", family="norm", doc="Rows divided by their mean absolute value.",
+        SuiteTask(name="l1_scale", family="norm", doc="Rows divided by their mean absolute value.",
              forward="x / x.abs().mean(dim=1, keepdim=True)", inputs={"x": ROWS}),
-        Task(name="frobenius", family="norm", doc="A whole tensor divided by its norm.",
+        SuiteTask(name="frobenius", family="norm", doc="A whole tensor divided by its norm.",
              forward="x / torch.linalg.vector_norm(x)", inputs={"x": ROWS}),
-        Task(name="batch_norm_eval", family="norm", doc="BatchNorm with running statistics (inference).",
+        SuiteTask(name="batch_norm_eval", family="norm", doc="BatchNorm with running statistics (inference).",
              forward="F.batch_norm(x, self.mean, self.variance, self.weight, self.bias)",
              setup='self.register_buffer("mean", torch.zeros(size))\n'
              'self.register_buffer("variance", torch.ones(size))\n' + affine,
              init={"size": "64"}, inputs={"x": IMAGES}),
-        Task(name="batch_norm_train", family="norm",
+        SuiteTask(name="batch_norm_train", family="norm",
              doc="BatchNorm as constructed: batch statistics, and running ones that must be updated.",
              forward="self.norm(x)", setup="self.norm = nn.BatchNorm2d(size)", init={"size": "64"},
              inputs={"x": IMAGES}),
-        Task(name="group_norm", family="norm", doc="GroupNorm over image channels.", forward="self.norm(x)",
+        SuiteTask(name="group_norm", family="norm", doc="GroupNorm over image channels.", forward="self.norm(x)",
              setup="self.norm = nn.GroupNorm(8, size)", init={"size": "64"}, inputs={"x": IMAGES}),
-        Task(name="instance_norm", family="norm", doc="InstanceNorm without parameters.",
+        SuiteTask(name="instance_norm", family="norm", doc="InstanceNorm without parameters.",
              forward="F.instance_norm(x)", inputs={"x": IMAGES}),
     ]  # fmt: skip
 
 
-def _reductions() -> list[Task]:
+def _reductions() -> list[SuiteTask]:
     forms = {
         "sum_rows": ("torch.sum(x, dim=1)", "Row sums.", ROWS),
         "sum_columns": ("x.sum(dim=0)", "Column sums: the strided direction.", ROWS),
@@ -124,13 +124,13 @@ def _reductions() -> list[Task]:
     }  # fmt: skip
     extra = {"masked_cumsum": {"mask": "torch.rand(2048, 8192) < 0.5"}}
     return [
-        Task(name=name, family="scan" if "cum" in name else "reduction", doc=doc, forward=form,
+        SuiteTask(name=name, family="scan" if "cum" in name else "reduction", doc=doc, forward=form,
              inputs={"x": shape, **extra.get(name, {})})
         for name, (form, doc, shape) in forms.items()
     ]  # fmt: skip
 
 
-def _losses() -> list[Task]:
+def _losses() -> list[SuiteTask]:
     pair = {"x": "torch.randn(8192, 4096)", "y": "torch.randn(8192, 4096)"}
     classes = {"x": "torch.randn(8192, 16384)", "y": "torch.randint(0, 16384, (8192,))"}
     forms = {
@@ -155,12 +155,12 @@ def _losses() -> list[Task]:
                   "A focal loss written out.", pair),
     }  # fmt: skip
     return [
-        Task(name=name, family="loss", doc=doc, forward=form, inputs=inputs)
+        SuiteTask(name=name, family="loss", doc=doc, forward=form, inputs=inputs)
         for name, (form, doc, inputs) in forms.items()
     ]
 
 
-def _pools() -> list[Task]:
+def _pools() -> list[SuiteTask]:
     volume = "torch.randn(8, 32, 48, 64, 64)"
     forms = {
         "max_pool1d": ("F.max_pool1d(x, 4)", "Maxima of windows of signals.", "torch.randn(32, 128, 16384)"),
@@ -177,12 +177,12 @@ def _pools() -> list[Task]:
         "double_max_pool": ("F.max_pool2d(F.max_pool2d(x, 2), 2)", "Two maxima that are one larger one.", IMAGES),
     }  # fmt: skip
     return [
-        Task(name=name, family="pool", doc=doc, forward=form, inputs={"x": shape})
+        SuiteTask(name=name, family="pool", doc=doc, forward=form, inputs={"x": shape})
         for name, (form, doc, shape) in forms.items()
     ]
 
 
-def _products() -> list[Task]:
+def _products() -> list[SuiteTask]:
     def two(a: str, b: str) -> dict[str, str]:
         return {"a": f"torch.randn({a})", "b": f"torch.randn({b})"}
 
@@ -225,13 +225,13 @@ def _products() -> list[Task]:
     }  # fmt: skip
     factor = {"scalar_multiple": ("self.factor = factor", {"factor": "1.7"})}
     return [
-        Task(name=f"matmul_{name}", family="matmul", doc=doc, forward=form, inputs=inputs,
+        SuiteTask(name=f"matmul_{name}", family="matmul", doc=doc, forward=form, inputs=inputs,
              setup=factor.get(name, ("pass", None))[0], init=factor.get(name, ("pass", None))[1])
         for name, (form, doc, inputs) in forms.items()
     ]  # fmt: skip
 
 
-def _convolutions() -> list[Task]:
+def _convolutions() -> list[SuiteTask]:
     forms = {
         "conv1d": ("nn.Conv1d(64, 128, 5)", "A plain convolution of signals.", "32, 64, 8192"),
         "conv1d_dilated": ("nn.Conv1d(64, 64, 3, dilation=8, padding=8)", "A dilated one.", "32, 64, 8192"),
@@ -263,13 +263,13 @@ def _convolutions() -> list[Task]:
                              "A depthwise and a pointwise convolution.", "16, 128, 64, 64"),
     }  # fmt: skip
     return [
-        Task(name=name, family="convolution", doc=doc, forward="self.conv(x)", setup=f"self.conv = {layer}",
+        SuiteTask(name=name, family="convolution", doc=doc, forward="self.conv(x)", setup=f"self.conv = {layer}",
              inputs={"x": f"torch.randn({shape})"})
         for name, (layer, doc, shape) in forms.items()
     ]  # fmt: skip
 
 
-def _attention() -> list[Task]:
+def _attention() -> list[SuiteTask]:
     heads = dict.fromkeys("qkv", "torch.randn(8, 12, 1024, 64)")
     by_hand = (
         "scores = q @ k.transpose(-2, -1) / 8.0\n{mask}return torch.softmax(scores, dim=-1) @ v"
@@ -279,26 +279,26 @@ def _attention() -> list[Task]:
         'scores = scores.masked_fill(hidden, float("-inf"))\n'
     )
     return [
-        Task(name="attention_by_hand", family="attention", doc="Attention with the scores in memory.",
+        SuiteTask(name="attention_by_hand", family="attention", doc="Attention with the scores in memory.",
              forward=by_hand.format(mask=""), inputs=heads),
-        Task(name="attention_causal_by_hand", family="attention", doc="Causal attention with a mask in memory.",
+        SuiteTask(name="attention_causal_by_hand", family="attention", doc="Causal attention with a mask in memory.",
              forward=by_hand.format(mask=causal), inputs=heads),
-        Task(name="attention_fused", family="attention", doc="Attention by the library: hard to beat.",
+        SuiteTask(name="attention_fused", family="attention", doc="Attention by the library: hard to beat.",
              forward="F.scaled_dot_product_attention(q, k, v)", inputs=heads),
-        Task(name="attention_relu", family="attention",
+        SuiteTask(name="attention_relu", family="attention",
              doc="Near miss: ReLU instead of softmax, so no library call fits.",
              forward="torch.relu(q @ k.transpose(-2, -1) / 8.0) @ v", inputs=heads),
-        Task(name="attention_linear", family="attention",
+        SuiteTask(name="attention_linear", family="attention",
              doc="Linear attention in the expensive order: keys and values belong together first.",
              forward="(F.elu(q) + 1) @ (F.elu(k) + 1).transpose(-2, -1) @ v", inputs=heads),
-        Task(name="attention_one_query", family="attention", doc="Decoding: one query, a long cache.",
+        SuiteTask(name="attention_one_query", family="attention", doc="Decoding: one query, a long cache.",
              forward=by_hand.format(mask=""),
              inputs={"q": "torch.randn(32, 16, 1, 64)", "k": "torch.randn(32, 16, 4096, 64)",
                      "v": "torch.randn(32, 16, 4096, 64)"}),
     ]  # fmt: skip
 
 
-TASKS: list[Task] = [
+TASKS: list[SuiteTask] = [
     *_activations(),
     *_normalizations(),
     *_reductions(),

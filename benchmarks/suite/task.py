@@ -29,7 +29,7 @@ def get_init_inputs():
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class SuiteTask:
     """``inputs`` maps argument names to expressions; ``init`` maps constructor arguments to literals."""
 
     name: str
@@ -48,7 +48,7 @@ class Task:
     """What the operators are, for the table of results by family."""
 
 
-def source(task: Task) -> str:
+def source(task: SuiteTask) -> str:
     """The text of the task's file."""
     body = task.forward.strip("\n")
     lines = body if "\n" in body or body.startswith("return ") else f"return {body}"

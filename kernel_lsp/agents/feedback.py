@@ -26,12 +26,12 @@ from kernel_lsp.records import (
     Workload,
 )
 
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 """Of one digest as JSON in UTF-8: about 1,500 tokens, and the archive keeps it."""
-MOST_TEXT = 800
+MAX_TEXT = 800
 """Characters of one text: a traceback's last line and the place where values differ fit."""
-MOST_KERNELS, MOST_CHECKS = 8, 6
-MOST_LINE = 600
+MAX_KERNELS, MAX_CHECKS = 8, 6
+MAX_LINE = 600
 """Characters of one line; a complaint of several problems fits."""
 DIGITS = 3
 _BATCH = re.compile(r"batch of (\d+)")
@@ -42,7 +42,7 @@ def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
     asked for."""
     evaluation = judged.proposal.evaluation
     trials = judged.evidence.trials if judged.evidence else ()
-    told: Json = {
+    record: Json = {
         "status": evaluation.status.value,
         "device": evaluation.device_name or evaluation.device,
         "detail": _text(evaluation.detail),
@@ -50,7 +50,7 @@ def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
             f"{check.name}: {_text(check.detail, 300)}"
             for check in evaluation.checks
             if check.passed is False
-        ][:MOST_CHECKS],
+        ][:MAX_CHECKS],
         "trials": _tally(trials),
         "smallest_failing_trial": _failing(trials, judged.proposal.workload),
         "median_ms": _medians(evaluation.timings),
@@ -59,16 +59,16 @@ def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
         "median_ms_without_launches": _medians(evaluation.device_timings),
         "roofline_share": _round_number(evaluation.roofline_share),
         "numerics": _numerics(evaluation),
-        "kernels": [_kernel(kernel) for kernel in evaluation.kernels][:MOST_KERNELS],
+        "kernels": [_kernel(kernel) for kernel in evaluation.kernels][:MAX_KERNELS],
         "notes": [
             f"{check.name}: {_text(check.detail, 200)}"
             for check in evaluation.checks
             if check.passed is None and check.detail
-        ][:MOST_CHECKS],
+        ][:MAX_CHECKS],
         "seconds_to_judge": _round_number(evaluation.seconds),
     }
     return _fit_into_limit(
-        {key: value for key, value in told.items() if value not in (None, "", [], {})}
+        {key: value for key, value in record.items() if value not in (None, "", [], {})}
     )
 
 
@@ -79,7 +79,7 @@ def line(attempt: Attempt) -> str:
         f" from {attempt.parent}" if attempt.parent is not None else ""
     )
     return _text(
-        f"{start}: {'; '.join(filter(None, (_result(attempt), attempt.complaint)))}", MOST_LINE
+        f"{start}: {'; '.join(filter(None, (_result(attempt), attempt.complaint)))}", MAX_LINE
     )
 
 
@@ -106,10 +106,10 @@ def _failure(evaluation: Evaluation, feedback: Json) -> str:
         return f"{evaluation.status.value}: {_text(evaluation.detail, 300)}"
     passed = feedback.get("trials", {}).get("passed", 0)
     where = ", ".join(str(worst[key]) for key in ("values", "variation") if worst.get(key))
-    told = (
+    text = (
         f"error {worst['error']:.2g}, allowed {worst['allowed']:.2g}" if "allowed" in worst else ""
     )
-    found = told or _text(str(worst.get("what", "")), 200)
+    found = text or _text(str(worst.get("what", "")), 200)
     return f"{evaluation.status.value}, {passed} trials passed, then {where}: {found}"
 
 
@@ -130,7 +130,7 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
     smallest = min(
         failed, key=lambda trial: (_rows(trial, workload), _parts(trial), -_excess(trial))
     )
-    told = {
+    record = {
         "values": smallest.family,
         "variation": smallest.variation,
         "what": _text(smallest.detail),
@@ -138,15 +138,15 @@ def _failing(trials: Sequence[Trial], workload: Workload) -> Json:
         "allowed": _round_number(smallest.tolerance),
         "error_of_the_original": _round_number(smallest.reference_error),
     }
-    return {key: value for key, value in told.items() if value not in (None, "")}
+    return {key: value for key, value in record.items() if value not in (None, "")}
 
 
 def _rows(trial: Trial, workload: Workload) -> float:
     """A trial has the workload's first dimension unless it says otherwise; the rest is the same
     for all."""
-    told = _BATCH.search(trial.variation)
-    if told:
-        return int(told[1])
+    verdict_record = _BATCH.search(trial.variation)
+    if verdict_record:
+        return int(verdict_record[1])
     shapes = [spec.shape for spec in workload.inputs or () if spec.shape]
     return max((shape[0] for shape in shapes), default=float("inf"))
 
@@ -188,14 +188,14 @@ def _numerics(evaluation: Evaluation) -> Json:
 
 
 def _kernel(kernel: CompiledKernel) -> Json:
-    told = {
+    record = {
         "name": _text(kernel.name, 80),
         "arch": kernel.arch,
         "registers": kernel.registers,
         "spill_bytes": kernel.spill_bytes,
         "shared_bytes": kernel.shared_bytes,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in record.items() if value is not None}
 
 
 def _round_number(value: float | None) -> float | None:
@@ -205,7 +205,7 @@ def _round_number(value: float | None) -> float | None:
 # --- texts ---------------------------------------------------------------------------------
 
 
-def _text(text: str, most: int = MOST_TEXT) -> str:
+def _text(text: str, most: int = MAX_TEXT) -> str:
     """On one line, cut in its middle: both a cause's first words and a traceback's last say
     something."""
     flat = " ".join(text.split())
@@ -214,17 +214,18 @@ def _text(text: str, most: int = MOST_TEXT) -> str:
     return f"{flat[: most // 2 - 3]} … {flat[-(most - most // 2) :]}"
 
 
-def _fit_into_limit(told: Json) -> Json:
-    """Within `MOST_BYTES`: what explains least goes first."""
+def _fit_into_limit(verdict_record: Json) -> Json:
+    """Within `MAX_BYTES`: what explains least goes first."""
     for least in ("notes", "kernels", "numerics", "failed_checks", "device"):
-        if _size(told) <= MOST_BYTES:
-            return told
-        told = {key: value for key, value in told.items() if key != least}
+        if _size(verdict_record) <= MAX_BYTES:
+            return verdict_record
+        verdict_record = {key: value for key, value in verdict_record.items() if key != least}
     shorter: dict[str, Any] = {
-        key: _text(value, 200) if isinstance(value, str) else value for key, value in told.items()
+        key: _text(value, 200) if isinstance(value, str) else value
+        for key, value in verdict_record.items()
     }
     failing = shorter.get("smallest_failing_trial")
-    if isinstance(failing, dict) and _size(shorter) > MOST_BYTES:
+    if isinstance(failing, dict) and _size(shorter) > MAX_BYTES:
         shorter["smallest_failing_trial"] = {
             key: _text(value, 200) if isinstance(value, str) else value
             for key, value in failing.items()
@@ -232,5 +233,5 @@ def _fit_into_limit(told: Json) -> Json:
     return shorter
 
 
-def _size(told: Json) -> int:
-    return len(json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"))
+def _size(verdict_record: Json) -> int:
+    return len(json.dumps(verdict_record, ensure_ascii=False).encode("utf-8", "replace"))

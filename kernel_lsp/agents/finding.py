@@ -18,7 +18,7 @@ from kernel_lsp.agents.notes import MISSING, Notes, short
 from kernel_lsp.agents.tools import WRITE, names
 from kernel_lsp.records import CallForm, Json, Reply, ToolSchema
 
-MOST_BLOCKS = 1000
+MAX_BLOCKS = 1000
 """Of one reply; nobody means more of them."""
 _PYTHON = ("", "python", "py", "python3", "triton", "diff")
 
@@ -38,7 +38,7 @@ def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[FoundCa
     if reply.calls:
         return [
             FoundCall(name=call.name, arguments=call.arguments, form=CallForm.NATIVE, id=call.id)
-            for call in reply.calls[: reading.MOST_CALLS]
+            for call in reply.calls[: reading.MAX_CALLS]
         ]
     whole = reply.text.strip()
     answer, ended = blocks.without_thinking(whole)
@@ -60,7 +60,7 @@ def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[FoundCa
 
 
 def _first(text: str) -> list[MessageBlock]:
-    return list(itertools.islice(blocks.blocks(text), MOST_BLOCKS))
+    return list(itertools.islice(blocks.blocks(text), MAX_BLOCKS))
 
 
 def _as_json(
@@ -88,7 +88,7 @@ def _as_json(
 def _in_blocks(
     found: Sequence[MessageBlock], tools: Sequence[ToolSchema], note: Notes
 ) -> list[FoundCall]:
-    tagged = [block for block in found if block.kind is BlockKind.TAG][: reading.MOST_CALLS]
+    tagged = [block for block in found if block.kind is BlockKind.TAG][: reading.MAX_CALLS]
     calls = [
         call
         for number, block in enumerate(tagged, 1)
@@ -96,7 +96,7 @@ def _in_blocks(
     ]
     fenced: list[FoundCall] = []
     for number, block in enumerate((b for b in found if b.kind is BlockKind.FENCE), 1):
-        if number <= reading.MOST_CALLS:
+        if number <= reading.MAX_CALLS:
             fenced += _find_fenced(block, number, tools, note)
     if len(fenced) > 1:
         note("reply", f"has {len(fenced)} calls in code blocks", "the last one counts; write one")
@@ -155,7 +155,7 @@ def _find_fenced(
         inner = [one for one in blocks.blocks(text) if one.kind is BlockKind.TAG]
         return [
             call
-            for one in inner[: reading.MOST_CALLS]
+            for one in inner[: reading.MAX_CALLS]
             for call in _find_tagged(one, number, tools, note)
         ]
     where, of_json = f"code block {number}", ("json", "json5", "jsonc", "tool_call", "")
@@ -209,8 +209,8 @@ def _in_prose(text: str, tools: Sequence[ToolSchema], note: Notes) -> list[Found
     named = "|".join(re.escape(tool.name) for tool in tools)
     begins = re.compile(rf"""\{{\s*+["'](?:name|tool|function)["']\s*+:\s*+["'](?:{named})["']""")
     made: list[FoundCall] = []
-    for start in itertools.islice(begins.finditer(text), reading.MOST_CALLS):
-        piece = text[start.start() : start.start() + reading.MOST_LITERAL]
+    for start in itertools.islice(begins.finditer(text), reading.MAX_CALLS):
+        piece = text[start.start() : start.start() + reading.MAX_LITERAL]
         made = _as_json(piece, "reply", CallForm.ENVELOPE, tools, Notes()) or made
     if made:
         note("reply", "has words around its call", "was read all the same; send the call alone")

@@ -11,9 +11,9 @@ from typing import Any
 
 from kernel_lsp.records import ReplyProblem
 
-MOST_PROBLEMS = 8
+MAX_PROBLEMS = 8
 """Told of one reply: a next turn mends the first ones."""
-MOST_SHOWN = 400
+MAX_SHOWN = 400
 """Characters of a list of choices in a remedy."""
 MISSING: Any = object()
 """In place of a value that is not there or cannot be used; None is one."""
@@ -30,7 +30,7 @@ class Notes:
 
     def __call__(self, where: str, cause: str, remedy: str) -> None:
         problem = ReplyProblem(where=where, cause=cause, remedy=remedy)
-        if len(self.problems) < MOST_PROBLEMS and problem not in self.problems:
+        if len(self.problems) < MAX_PROBLEMS and problem not in self.problems:
             self.problems.append(problem)
 
     def take(self, other: Notes) -> None:
@@ -57,8 +57,8 @@ def list_choices(choices: Iterable[Any]) -> str:
     text = ""
     for choice in choices:
         word = json.dumps(choice) if not isinstance(choice, str) else choice
-        if len(text) + len(word) > MOST_SHOWN:
-            return f"{text}, …" if text else f"{word[:MOST_SHOWN]}…"
+        if len(text) + len(word) > MAX_SHOWN:
+            return f"{text}, …" if text else f"{word[:MAX_SHOWN]}…"
         text = f"{text}, {word}" if text else word
     return text
 

@@ -17,7 +17,7 @@ from typing import Any
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
 from kernel_lsp.agents.offers import Offers
 from kernel_lsp.agents.plan import MAX_CHAIN, rank_sites
-from kernel_lsp.agents.sizing import Room
+from kernel_lsp.agents.sizing import ExchangeLimits
 from kernel_lsp.agents.wording import harmless, line
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
@@ -41,9 +41,9 @@ from kernel_lsp.records import (
     Workshop,
 )
 
-MOST_READS = 2
+MAX_READS = 2
 """Skills that are read in one turn."""
-MOST_REPAIRS = 1
+MAX_REPAIRS = 1
 """Replies without a call that are asked for again in one turn."""
 ROOMY = 2**20
 """Tokens of context for a backbone that reads no prose."""
@@ -82,11 +82,14 @@ class PolicyAgent:
         *,
         info: ModelInfo,
         order: Callable[[Sequence[str]], list[str]] = list,
+        without: Callable[[int], bool] = selection.without_skills,
     ) -> None:
         """``info``: what opening the backbone gave. ``select``: None asks the same backbone.
+        ``without``: which rollouts are given no skills.
         ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many
         sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
+        self._without = without
         self._reads = (
             info.backbone != "plan"
         )  # which needs no room, and knows when it has said everything
@@ -169,7 +172,7 @@ class PolicyAgent:
         """The same in every turn of a rollout, also after the process was killed between two of
         them."""
         rollout = context.number if context.rollout is None else context.rollout
-        if not (self._reads and task.skills) or selection.without_skills(rollout):
+        if not (self._reads and task.skills) or self._without(rollout):
             return ()
         async with self._choosing[rollout]:
             if rollout not in self._chosen:
@@ -205,7 +208,7 @@ class PolicyAgent:
     def _cut(self, sites: list[Site]) -> list[Site]:
         """At most as many as a prompt shows: half by what they save, the others by what has
         paid."""
-        most = sizing.MOST_SITES
+        most = sizing.MAX_SITES
         if len(sites) <= most:
             return sites
         head, rest = sites[: most // 2], sites[most // 2 :]
@@ -230,14 +233,14 @@ class PolicyAgent:
         enough."""
         room, program = self._room, self._workshop.marked(None)
         parent = context.parent.candidate if context.parent else None
-        told: dict[str, Any] = {"program": program, "outcome": feedback.line}
+        record: dict[str, Any] = {"program": program, "outcome": feedback.line}
         if parent is not None:
             try:
                 start = self._workshop.marked(parent)
-                return prompts.policy(task, context, sites, given, room, start=start, **told)
+                return prompts.policy(task, context, sites, given, room, start=start, **record)
             except BackboneError:
                 pass
-        return prompts.policy(task, context, sites, given, room, **told)
+        return prompts.policy(task, context, sites, given, room, **record)
 
     async def _asked(
         self, task: SearchTask, prompt: Prompt, turn: _Turn
@@ -251,7 +254,7 @@ class PolicyAgent:
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
                 prompt = _answer_reading(prompt, task, parsed.calls[0], read, room)
-            elif parsed.calls or repairs == MOST_REPAIRS or not self._reads:
+            elif parsed.calls or repairs == MAX_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
                 repairs += 1
@@ -293,11 +296,11 @@ class PolicyAgent:
         for skill in sorted(skills):
             self._failures[skill] += 1
             if self._failures[skill] == LOST_AFTER:
-                told = (
+                text = (
                     f"skill {skill} failed {LOST_AFTER} times in a row and was left out of "
                     f"this search"
                 )
-                self.notes.append(f"{told}: {error}")
+                self.notes.append(f"{text}: {error}")
 
 
 def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step, ...]:
@@ -305,9 +308,11 @@ def chain_steps(before: Sequence[Step], calls: Sequence[ToolCall]) -> tuple[Step
     end."""
     steps = {(step.skill, step.site): step for step in before}
     for call in calls:
-        told = call.arguments
-        steps[told["skill"], told["site"]] = Step(
-            skill=told["skill"], site=told["site"], parameters=dict(told["parameters"])
+        arguments = call.arguments
+        steps[arguments["skill"], arguments["site"]] = Step(
+            skill=arguments["skill"],
+            site=arguments["site"],
+            parameters=dict(arguments["parameters"]),
         )
     return tuple(steps.values())
 
@@ -319,14 +324,14 @@ def _steps(context: Context) -> tuple[Step, ...]:
 
 
 def _answer_reading(
-    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: Room
+    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: ExchangeLimits
 ) -> Prompt:
     """The prompt after a skill was read: its text, and no further reading when that was the
     last."""
     skill = next(one for one in task.skills if one.name == call.arguments["name"])
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
     unread = [name for name in _readable(prompt) if name not in read]
-    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MOST_READS else kept
+    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MAX_READS else kept
     said = [message.text for message in prompt.messages]
     text = prompts.reference(skill)
     if sizing.spare([*said, text], offered, room) < 0:
@@ -344,9 +349,9 @@ def _readable(prompt: Prompt) -> list[str]:
 def _repair(prompt: Prompt, reply: Reply, parsed: Parsed) -> Prompt:
     problems = "\n".join(f"- {line(str(problem))}" for problem in parsed.problems)
     wanted = f"Answer again, with one call of: {tools.names(prompt.tools)}."
-    told = f"That reply cannot be used:\n{problems}\n{wanted}"
+    text = f"That reply cannot be used:\n{problems}\n{wanted}"
     shown = harmless(reply.text[:SHOWN_REPLY]) or "(nothing)"
-    said = (Message(role=Role.ASSISTANT, text=shown), Message(role=Role.USER, text=told))
+    said = (Message(role=Role.ASSISTANT, text=shown), Message(role=Role.USER, text=text))
     return replace(prompt, messages=(*prompt.messages, *said))
 
 

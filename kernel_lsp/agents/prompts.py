@@ -16,8 +16,8 @@ from itertools import zip_longest
 
 from kernel_lsp import parsing
 from kernel_lsp.agents import sizing, tools, wording
-from kernel_lsp.agents.sizing import PromptPart, Room
-from kernel_lsp.agents.tools import MOST_SELECTED
+from kernel_lsp.agents.sizing import ExchangeLimits, PromptPart
+from kernel_lsp.agents.tools import MAX_SELECTED
 from kernel_lsp.agents.wording import line, quote_text
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
@@ -40,7 +40,7 @@ from kernel_lsp.records import (
 
 SELECTION_TOKENS, SUMMARY_TOKENS = 2048, 2048
 """Of their replies at most, daVinci-kernel's summary; policy takes what the room has."""
-MOST_CODE = 10_000
+MAX_CODE = 10_000
 """Characters of a rewrite that is written by hand."""
 TITLES = (wording.REFERENCES, "# Attempts, newest and best first", "# Result of the last attempt")
 
@@ -49,7 +49,11 @@ Outcome = Callable[[Attempt], str]
 
 
 def selection(
-    task: SearchTask, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None
+    task: SearchTask,
+    room: ExchangeLimits,
+    *,
+    arms: Sequence[ArmStats] = (),
+    seed: int | None = None,
 ) -> Prompt:
     """Which of the task's skills (at least one) help here; at most three, fewer where the reply is
     short.
@@ -60,7 +64,7 @@ def selection(
     most = next(
         (
             n
-            for n in range(MOST_SELECTED, 1, -1)
+            for n in range(MAX_SELECTED, 1, -1)
             if sizing.is_bounded(tools.select_skills(names, n), room)
         ),
         1,
@@ -82,7 +86,7 @@ def policy(
     context: Context,
     sites: Sequence[Site],
     chosen: Sequence[str],
-    room: Room,
+    room: ExchangeLimits,
     *,
     program: str,
     start: str | None = None,
@@ -132,7 +136,7 @@ def summary(
     first: Attempt,
     best: Attempt,
     had: Sequence[str],
-    room: Room,
+    room: ExchangeLimits,
     *,
     seed: int | None = None,
 ) -> Prompt:
@@ -151,7 +155,7 @@ def summary(
         body += [f"# {title}: lower bound of the speedup {_speedup(attempt)}", *_work(attempt)]
     body += ["What can be learned from the difference?"]
     system, offered = (
-        wording.SUMMARY.format(most=tools.MOST_DRAFTED),
+        wording.SUMMARY.format(most=tools.MAX_DRAFTED),
         (tools.update_skill_library(),),
     )
     sizing.left_for([system, *body], offered, room)
@@ -195,11 +199,11 @@ def _traffic(task: SearchTask) -> tuple[tuple[str, int | None], ...]:
 
 def _workload(task: SearchTask) -> str:
     inputs = task.workload.inputs
-    told = (
+    text = (
         "as its file makes them" if inputs is None else ", ".join(map(_argument, inputs)) or "none"
     )
     mode = {True: " In training mode.", False: " In eval mode.", None: ""}[task.workload.training]
-    return line(f"Inputs: {told}.{mode}")
+    return line(f"Inputs: {text}.{mode}")
 
 
 def _argument(spec: ArgSpec) -> str:
@@ -215,7 +219,7 @@ def _argument(spec: ArgSpec) -> str:
 def _entry(number: int, skill: Skill, task: SearchTask, arms: Sequence[ArmStats]) -> str:
     """A skill as the selection agent sees it: everything but its body."""
     tags = ", ".join(skill.tags)
-    told = f"{number}. {skill.name}: {skill.description} [{skill.scope}; {tags}]"
+    text = f"{number}. {skill.name}: {skill.description} [{skill.scope}; {tags}]"
     known = [
         arm
         for arm in arms
@@ -224,8 +228,8 @@ def _entry(number: int, skill: Skill, task: SearchTask, arms: Sequence[ArmStats]
     ]
     for arm in known[:1]:
         gain = f", mean speedup {math.exp(arm.mean_gain):.2f}x" if arm.mean_gain is not None else ""
-        told += f" (tried {arm.tries} times, paid {arm.wins} times{gain})"
-    return line(told)
+        text += f" (tried {arm.tries} times, paid {arm.wins} times{gain})"
+    return line(text)
 
 
 def _places(sites: Sequence[Site]) -> list[str]:
@@ -242,8 +246,8 @@ def _place(site: Site) -> str:
     choices = "; ".join(
         f"{name}: {' | '.join(map(json.dumps, values))}" for name, values in searched.items()
     )
-    told = f"- {site.skill} at {site.site}: {site.summary}{saves}"
-    return line(f"{told}. Parameters {choices}" if choices else told)
+    text = f"- {site.skill} at {site.site}: {site.summary}{saves}"
+    return line(f"{text}. Parameters {choices}" if choices else text)
 
 
 def _references(task: SearchTask, chosen: Sequence[str]) -> list[PromptPart]:
@@ -276,14 +280,14 @@ def _start(context: Context, program: str, start: str | None) -> list[str]:
     """The parent, where there is one, and what it means to go on from it."""
     if start is None or start == program or context.parent is None:
         return []
-    told = f"# Where you go on: attempt {context.parent.number}"
+    text = f"# Where you go on: attempt {context.parent.number}"
     steps = context.parent.candidate.steps if context.parent.candidate else ()
     if steps:
-        told += (
+        text += (
             "\nNaming one of its steps again changes that step's parameters; another site is "
             "added to it."
         )
-    return [told, quote_text(start, "python")]
+    return [text, quote_text(start, "python")]
 
 
 def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[PromptPart]:
@@ -325,16 +329,16 @@ def _work(attempt: Attempt, above: bool = False) -> list[str]:
     steps = [
         {"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps
     ]
-    told = [line(f"Steps: {json.dumps(steps)}")] if steps else []
+    entries = [line(f"Steps: {json.dumps(steps)}")] if steps else []
     if above:
-        return told
+        return entries
     edit = candidate.edit
     code = (
         _join_texts([edit.definitions.strip(), edit.target])
         if edit
         else without_inputs(candidate.program)
     )
-    return [*told, quote_text(code, "python")]
+    return [*entries, quote_text(code, "python")]
 
 
 def _results(context: Context) -> list[PromptPart]:
@@ -343,10 +347,10 @@ def _results(context: Context) -> list[PromptPart]:
     last = next((one for one in tried if one.feedback), None)
     if last is None:
         return []
-    told = f"Of attempt {last.number}:"
+    text = f"Of attempt {last.number}:"
     return [
         PromptPart(
-            text=f"{told}\n{quote_text(json.dumps(last.feedback, ensure_ascii=False), 'json')}",
+            text=f"{text}\n{quote_text(json.dumps(last.feedback, ensure_ascii=False), 'json')}",
             rank=0,
         )
     ]
@@ -355,21 +359,25 @@ def _results(context: Context) -> list[PromptPart]:
 def _request(context: Context) -> str:
     if context.move is Move.REFINE and context.parent is not None:
         number = context.parent.number
-        told = (
+        text = (
             f"Go on from attempt {number}: mend it if it was wrong, make it faster if it was right."
         )
     else:
-        told = "Make a fresh start from the original."
+        text = "Make a fresh start from the original."
     known = " Do not repeat an attempt." if context.history or context.best else ""
-    return f"# Now\n{told}{known} One call."
+    return f"# Now\n{text}{known} One call."
 
 
 def _policy_tools(
-    task: SearchTask, sites: Sequence[Site], chosen: Sequence[str], program: str, room: Room
+    task: SearchTask,
+    sites: Sequence[Site],
+    chosen: Sequence[str],
+    program: str,
+    room: ExchangeLimits,
 ) -> tuple[ToolSchema, ...]:
     offered = [tools.apply_skill(sites)] if sites else []
     if sizing.may_write(program, room):
-        offered.append(tools.write_rewrite(MOST_CODE))
+        offered.append(tools.write_rewrite(MAX_CODE))
     unread = [skill.name for skill in task.skills if skill.name not in chosen]
     if unread and offered:
         offered.append(tools.read_skill(unread))

@@ -17,11 +17,11 @@ from kernel_lsp import parsing
 from kernel_lsp.agents.notes import MISSING, Note, short
 from kernel_lsp.records import Json
 
-MOST_LITERAL = 64 * 1024
+MAX_LITERAL = 64 * 1024
 """Longest text that is tried as Python: its parser takes 100 times as long as JSON's."""
-MOST_CALLS = 32
+MAX_CALLS = 32
 """Of one reply; what comes after them is repetition."""
-MOST_COMMAS = 8
+MAX_COMMAS = 8
 
 _NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
@@ -69,7 +69,7 @@ def _decode(text: str, *, strict: bool) -> tuple[Any, ValueError | RecursionErro
 
 
 def _without_trailing_commas(text: str, error: ValueError | RecursionError | None) -> Any:
-    for _ in range(MOST_COMMAS):
+    for _ in range(MAX_COMMAS):
         if not isinstance(error, json.JSONDecodeError):
             return MISSING
         # Where the parser stands, by version: at the comma or at the bracket behind it.
@@ -86,7 +86,7 @@ def _without_trailing_commas(text: str, error: ValueError | RecursionError | Non
 
 
 def _literal(text: str) -> Any:
-    if len(text) > MOST_LITERAL:
+    if len(text) > MAX_LITERAL:
         return MISSING
     try:
         with warnings.catch_warnings():
@@ -112,7 +112,7 @@ def _literal(text: str) -> Any:
 def python_call(text: str, names: Iterable[str]) -> list[tuple[str, Json]]:
     """The calls in ``apply_skill(skill="a", …)`` or a list of such: Llama's pythonic format."""
     begins = re.match(r"\[?\s*+([a-z_]{1,40})\(", text)
-    if begins is None or begins[1] not in set(names) or len(text) > MOST_LITERAL:
+    if begins is None or begins[1] not in set(names) or len(text) > MAX_LITERAL:
         return []
     try:
         with warnings.catch_warnings():
@@ -170,7 +170,7 @@ def shape_calls(value: Any, tools: Iterable[tuple[str, Json]]) -> list[tuple[Any
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
     found = []
-    for one in value[:MOST_CALLS] if isinstance(value, list) else [value]:
+    for one in value[:MAX_CALLS] if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             inner = one.get("function")  # as OpenAI nests it
             found += _name_calls(inner if isinstance(inner, dict) else one, known)

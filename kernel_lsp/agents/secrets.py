@@ -25,7 +25,7 @@ SERVICE = "kernel-lsp"
 TELLING = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|WEBHOOK|DSN$|_PASS$|_PWD$|CONNECTION_STRING", re.IGNORECASE
 )
-LEAST = 8
+MIN_VALUE_LENGTH = 8
 """A shorter value of an environment variable is too common a text to look for."""
 
 NAMES = ("secret", "single")
@@ -65,7 +65,7 @@ class Redaction:
 
     def __init__(self, texts: Iterable[str], known: Iterable[str] = ()) -> None:
         self._known = sorted(
-            {k for k in (*known, *_of_the_environment()) if len(k) >= LEAST}, key=len
+            {k for k in (*known, *_of_the_environment()) if len(k) >= MIN_VALUE_LENGTH}, key=len
         )[::-1]
         stem, everything = "REDACTED", list(texts)
         while any(

@@ -21,11 +21,11 @@ BYTES_PER_TOKEN = 2.5
 ones."""
 UNKNOWN_CONTEXT = 8192
 """Tokens, where the server does not tell: the least that a model for code has today."""
-REPLY_SHARE, MOST_REPLY = 1 / 3, 8192
+REPLY_SHARE, MAX_REPLY = 1 / 3, 8192
 """Of the context, and never more tokens than daVinci-kernel's policy writes (arXiv 2606.16497)."""
-LEAST_FOR_TEXT = 1500
+MIN_FOR_TEXT = 1500
 """Tokens of a reply that can hold a skill, or a rewrite of a small program."""
-MOST_SITES = 24
+MAX_SITES = 24
 SITES_SHARE = 1 / 3
 """Of the prompt, for the list of sites."""
 MARGIN_TOKENS = 64
@@ -33,7 +33,7 @@ MARGIN_TOKENS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class ExchangeLimits:
     """What one exchange with a model may take."""
 
     prompt_bytes: int
@@ -53,12 +53,14 @@ class PromptPart:
     """The lowest is kept longest."""
 
 
-def room(info: ModelInfo, bytes_per_token: float = BYTES_PER_TOKEN) -> Room:
+def room(info: ModelInfo, bytes_per_token: float = BYTES_PER_TOKEN) -> ExchangeLimits:
     """For an open model. ``bytes_per_token``: as it was seen to count, where it was."""
     context = info.context_tokens or UNKNOWN_CONTEXT
-    reply = min(MOST_REPLY, int(context * REPLY_SHARE))
+    reply = min(MAX_REPLY, int(context * REPLY_SHARE))
     prompt = max(0, context - reply - MARGIN_TOKENS)
-    return Room(prompt_bytes=int(prompt * bytes_per_token), reply_tokens=reply, model=info.model)
+    return ExchangeLimits(
+        prompt_bytes=int(prompt * bytes_per_token), reply_tokens=reply, model=info.model
+    )
 
 
 def size(text: str) -> int:
@@ -77,28 +79,28 @@ def size_of_tools(offered: Sequence[ToolSchema]) -> int:
     return max(size(wrapped), size(tools.in_words(offered)))
 
 
-def is_bounded(tool: ToolSchema, room: Room) -> bool:
+def is_bounded(tool: ToolSchema, room: ExchangeLimits) -> bool:
     """Its longest call fits into the reply, even at a token a character."""
     longest = tools.longest_chars(tools.envelope([tool]))
     return longest is not None and longest <= room.reply_tokens
 
 
-def sites_that_fit(sites: Sequence[Site], room: Room) -> tuple[Site, ...]:
+def sites_that_fit(sites: Sequence[Site], room: ExchangeLimits) -> tuple[Site, ...]:
     """Those that can be shown and named in a reply, the first before later ones."""
     taken: list[Site] = []
     left = int(room.prompt_bytes * SITES_SHARE)
     for site in sites:
         tool = tools.apply_skill([site])
         needed = size_of_tools([tool]) + size(site.summary)
-        if len(taken) < MOST_SITES and needed <= left and is_bounded(tool, room):
+        if len(taken) < MAX_SITES and needed <= left and is_bounded(tool, room):
             taken.append(site)
             left -= needed
     return tuple(taken)
 
 
-def may_write(program: str, room: Room) -> bool:
+def may_write(program: str, room: ExchangeLimits) -> bool:
     """The reply can hold the program once and a half."""
-    return room.reply_tokens >= max(LEAST_FOR_TEXT, 1.5 * size(program) / BYTES_PER_TOKEN)
+    return room.reply_tokens >= max(MIN_FOR_TEXT, 1.5 * size(program) / BYTES_PER_TOKEN)
 
 
 def fit_parts(parts: Sequence[PromptPart], left: int) -> list[str]:
@@ -116,7 +118,7 @@ def fit_parts(parts: Sequence[PromptPart], left: int) -> list[str]:
     return chosen
 
 
-def left_for(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room) -> int:
+def left_for(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: ExchangeLimits) -> int:
     """Bytes for the optional parts. Raises BackboneError when not even the others fit."""
     left = spare(mandatory, offered, room)
     if left >= 0:
@@ -130,7 +132,7 @@ def left_for(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room
     )
 
 
-def spare(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: Room) -> int:
+def spare(mandatory: Sequence[str], offered: Sequence[ToolSchema], room: ExchangeLimits) -> int:
     """Bytes that are left; negative: so many too few."""
     return room.prompt_bytes - size_of_tools(offered) - sum(map(_taken_bytes, mandatory))
 

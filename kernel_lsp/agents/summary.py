@@ -30,7 +30,7 @@ from kernel_lsp.records import (
 )
 
 BETTER = 1.2
-MOST_CONTENT = 8192
+MAX_CONTENT = 8192
 """Characters: twice the longest built-in skill, and five times what is asked for."""
 
 _NARROW = r"(?:float16|fp16|bfloat16|bf16|half precision|tf32|fp8|int8)\b"
@@ -128,8 +128,8 @@ def faults(draft: SkillDraft, known: set[str]) -> Iterator[str]:
         yield "has no name, description or tags"
     if draft.name in known:
         yield f"is called {draft.name}, as another skill is"
-    if len(draft.content) > MOST_CONTENT:
-        yield f"is {len(draft.content)} characters long, and {MOST_CONTENT} is the most"
+    if len(draft.content) > MAX_CONTENT:
+        yield f"is {len(draft.content)} characters long, and {MAX_CONTENT} is the most"
     sections = _sections(draft.content)
     if [title for title, _ in sections if title in SKILL_SECTIONS] != list(SKILL_SECTIONS):
         yield f"does not have the sections {', '.join(SKILL_SECTIONS)}, each once and in this order"

@@ -36,7 +36,7 @@ by their power of two, and beyond that verification has to show it anew."""
 OF_KERNELS = "triton-"
 """How the names of the built-in skills begin that rewrite a person's own kernel: what is learned
 of them is shown on kernels."""
-MOST_NAMED = 2
+MAX_NAMED = 2
 """Steps and operations in a name; a digest tells the rest."""
 LAZY_STEPS = {
     "compile-target": "a compiler",
@@ -145,9 +145,11 @@ def tune_steps(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[R
         usual = had.get((step.skill, step.site), {})
         news = {n: v for n, v in parameters(step).items() if n not in usual or usual[n] != v}
         kinds.setdefault((step.skill, anchors(step.site)), []).append(news)
-    for (skill, covers), told in kinds.items():
+    for (skill, covers), settings in kinds.items():
         agreed = {
-            n: v for n, v in told[0].items() if all(n in other and other[n] == v for other in told)
+            n: v
+            for n, v in settings[0].items()
+            if all(n in other and other[n] == v for other in settings)
         }
         if agreed:
             yield RecipeStep(skill=skill, covers=covers, parameters=agreed, planned=True)
@@ -196,8 +198,8 @@ def faults(made: SkillDraft, instead_of: Sequence[Step] = ()) -> Iterator[str]:
 
 def architecture(evaluation: Evaluation) -> str | None:
     """sm_90 … of the device that judged; None on a CPU, and where it was not told."""
-    told = str(evaluation.environment.get("capability") or "")
-    return f"sm_{told.replace('.', '')}" if re.fullmatch(r"\d+\.\d+", told) else None
+    text = str(evaluation.environment.get("capability") or "")
+    return f"sm_{text.replace('.', '')}" if re.fullmatch(r"\d+\.\d+", text) else None
 
 
 def _reach(size: int) -> Bounds:
@@ -220,7 +222,7 @@ def _name(
     unplanned: Sequence[str],
 ) -> str:
     """The same recipe has the same name, so that it is not learned twice."""
-    told = [
+    entries = [
         [
             s.skill,
             list(s.covers),
@@ -231,10 +233,10 @@ def _name(
         for s in recipe
     ]
     where = [list(planned), list(unplanned)] if planned or unplanned else []
-    mark = hashlib.sha256(json.dumps(told + where, default=str).encode()).hexdigest()[:6]
+    mark = hashlib.sha256(json.dumps(entries + where, default=str).encode()).hexdigest()[:6]
     words = ["tuned"] if recipe[0].planned else []
-    words += [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
-    words += [operation.replace("_", "-") for operation in operations][:MOST_NAMED]
+    words += [*dict.fromkeys(step.skill for step in recipe)][:MAX_NAMED]
+    words += [operation.replace("_", "-") for operation in operations][:MAX_NAMED]
     stem = re.sub(r"-{2,}", "-", "-".join(words))[:56].strip("-")
     return f"{stem}-{mark}"
 
@@ -244,15 +246,15 @@ def _description(
 ) -> str:
     skills = ", then ".join(dict.fromkeys(step.skill for step in recipe))
     where = f" on {', '.join(operations)}" if operations else ""
-    told = f"Apply {skills}{where}, with parameters that won before"
+    text = f"Apply {skills}{where}, with parameters that won before"
     if planned:
-        told = f"Apply {skills}{where} instead of {' and '.join(planned)}"
+        text = f"Apply {skills}{where} instead of {' and '.join(planned)}"
     if recipe[0].planned:
-        told = (
+        text = (
             f"Where {skills.replace(', then ', ' or ')} is planned{where}, take parameters that "
             f"won before"
         )
-    return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."
+    return text if len(text) <= 120 else text[:117].rstrip(", ") + "..."
 
 
 def _content(recipe: Sequence[RecipeStep], seen: MeasuredPlace) -> str:
@@ -314,11 +316,11 @@ def _idea(recipe: Sequence[RecipeStep]) -> str:
 def _sentence(step: RecipeStep) -> str:
     where = "at every site" if step.every or step.planned else "at the site that saves most"
     on = f" that covers {', '.join(step.covers)}" if step.covers else ""
-    told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in step.parameters.items())
-    return f"`{step.skill}` {where}{on}{f', with {told}' if told else ''}."
+    text = ", ".join(f"{name} = {json.dumps(value)}" for name, value in step.parameters.items())
+    return f"`{step.skill}` {where}{on}{f', with {text}' if text else ''}."
 
 
 def _line(step: RecipeStep) -> str:
-    told = " ".join(f"{name}={json.dumps(value)}" for name, value in step.parameters.items())
+    text = " ".join(f"{name}={json.dumps(value)}" for name, value in step.parameters.items())
     how = " (every)" if step.every else " (where planned)" if step.planned else ""
-    return f"{step.skill} @ {'+'.join(step.covers) or 'any'}{how} {told}".rstrip()
+    return f"{step.skill} @ {'+'.join(step.covers) or 'any'}{how} {text}".rstrip()

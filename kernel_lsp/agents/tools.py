@@ -24,7 +24,7 @@ SELECT, READ, APPLY, WRITE, UPDATE = (
     "write_rewrite",
     "update_skill_library",
 )
-MOST_SELECTED, MOST_DRAFTED = 3, 2
+MAX_SELECTED, MAX_DRAFTED = 3, 2
 """As in daVinci-kernel (arXiv 2606.16497): its selection and summary agents have these limits."""
 TEXT_LIMIT = 128
 """Characters of a thought or a reason: the largest repeat that the grammar compiles."""
@@ -34,7 +34,7 @@ _ONE_LINE = r"[ !#-;=?-\[\]-~]"  # and no angle brackets, which a skill's descri
 _BOUNDED = re.compile(r"\^\[(?:\\.|[^\\\]])*\]\{\d+,(\d+)\}\$")
 
 
-def select_skills(skills: Sequence[str], most: int = MOST_SELECTED) -> ToolSchema:
+def select_skills(skills: Sequence[str], most: int = MAX_SELECTED) -> ToolSchema:
     """Of these skills (at least one) the model takes up to ``most``; none is a valid answer."""
     reasoned = _object(name={"enum": list(skills)}, reason=_text(TEXT_LIMIT))
     return ToolSchema(
@@ -84,7 +84,7 @@ def write_rewrite(max_chars: int) -> ToolSchema:
     )
 
 
-def update_skill_library(most: int = MOST_DRAFTED) -> ToolSchema:
+def update_skill_library(most: int = MAX_DRAFTED) -> ToolSchema:
     """Write down up to ``most`` new skills."""
     skill = _object(
         name={"type": "string", "pattern": r"^[a-z0-9-]{3,64}$"},

@@ -62,13 +62,13 @@ class _Aside:
                 method(value)
 
         def work() -> None:
-            told: tuple[Callable[[Any], None], Any]
+            parts: tuple[Callable[[Any], None], Any]
             try:
-                told = done.set_result, call()
+                parts = done.set_result, call()
             except BaseException as error:  # whatever it was, the one who waits hears of it
-                told = done.set_exception, error
+                parts = done.set_exception, error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, *told)
+                loop.call_soon_threadsafe(settle, *parts)
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="kernel-lsp-ray")
@@ -135,12 +135,12 @@ class Connection:
     async def nodes(self) -> list[ClusterNode]:
         """Those that are alive. Raises ClusterError when the head does not answer."""
         try:
-            told = await aside(library().nodes, CALL_S)
+            listed = await aside(library().nodes, CALL_S)
         except Exception as error:  # as above; TimeoutError is one too
             raise ClusterError(
                 f"the cluster's head does not answer any more: {error or 'no answer'}", START
             ) from error
-        alive = [one for one in told if one["Alive"]]
+        alive = [one for one in listed if one["Alive"]]
         return [
             ClusterNode(
                 id=one["NodeID"],

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernel_lsp.errors import ClusterError, JobFailed
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
 @dataclass(kw_only=True, eq=False)
@@ -102,7 +102,7 @@ class ClusterJobs:
     def again(self, job: ClusterJob, why: str) -> None:
         """Its attempt was lost."""
         job.losses += 1
-        if job.losses >= MOST_ATTEMPTS:
+        if job.losses >= MAX_ATTEMPTS:
             cause = (
                 f"job {job.id} was lost {job.losses} times, each with the process that did it; "
                 f"last: {why}"

@@ -113,7 +113,7 @@ def stand(packages: Sequence[str]) -> About:
 
 def differences(one: About, other: About) -> list[str]:
     """What makes their results incomparable, in words. Of what is unknown nothing is said."""
-    told = {
+    record = {
         "kernel-lsp": (one.version, other.version),
         "kernel-lsp's files": (one.sources, other.sources),
         "built-in skills": (one.skills, other.skills),
@@ -121,7 +121,7 @@ def differences(one: About, other: About) -> list[str]:
         "torch": (one.torch, other.torch),
         "triton": (one.triton, other.triton),
     }
-    return [f"{what} {b} instead of {a}" for what, (a, b) in told.items() if a and b and a != b]
+    return [f"{what} {b} instead of {a}" for what, (a, b) in record.items() if a and b and a != b]
 
 
 def digest(packages: Sequence[str]) -> str:

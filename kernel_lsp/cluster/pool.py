@@ -32,7 +32,7 @@ ALONE_S = 30.0
 """How long a cluster without any station may stay so."""
 CLOSE_S = 3.0
 """For a station to end its own children; then it is killed, and they end with it."""
-MOST_DEATHS, RECENT_S = 3, 3600.0
+MAX_DEATHS, RECENT_S = 3, 3600.0
 """Of stations on one node; after more of them so recently it gets no other."""
 SAME = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
 AGAIN_S = 5.0
@@ -119,7 +119,7 @@ class Cluster:
             self.say(f"not used: {problem}")
         if all(found):
             raise ClusterError(f"no process could be started: {found[0]}", "look at `ray status`")
-        self.say(f"cluster: {self.told}")
+        self.say(f"cluster: {self.places_text}")
         self._spawn(self._tend())
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class Cluster:
         return len(self._places)
 
     @property
-    def told(self) -> str:
+    def places_text(self) -> str:
         """Its stations, by device and host."""
         counts = Counter(
             (place.node.host, place.about.device_name or self.device)
@@ -205,7 +205,7 @@ class Cluster:
         except library().exceptions.RayError as error:
             return self._unready(place, f"{node}: {_first_line(error)}")
         if problem := self._problem(place):
-            self._deaths[node.id] += [time.monotonic()] * MOST_DEATHS
+            self._deaths[node.id] += [time.monotonic()] * MAX_DEATHS
             self._bury(place)
             raise ClusterError(problem)
         for _ in range(self.width):
@@ -267,14 +267,14 @@ class Cluster:
     def _may_hire(self, node: ClusterNode) -> bool:
         now = time.monotonic()
         deaths = [when for when in self._deaths[node.id] if now - when < RECENT_S]
-        return not deaths or (len(deaths) < MOST_DEATHS and now - deaths[-1] > AGAIN_S)
+        return not deaths or (len(deaths) < MAX_DEATHS and now - deaths[-1] > AGAIN_S)
 
     async def _join(self, node: ClusterNode, number: int) -> None:
         try:
             problem = await self._hire(node, number)
         except ClusterError as error:
             problem = str(error)
-        self.say(f"not used: {problem}" if problem else f"{node} joined: {self.told}")
+        self.say(f"not used: {problem}" if problem else f"{node} joined: {self.places_text}")
 
     # --- jobs -------------------------------------------------------------------------------------
 

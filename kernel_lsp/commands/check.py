@@ -104,7 +104,7 @@ def check(
     _refuse_mistakes(paths, select, ignore, update_baseline and baseline_file is None)
     flags = _Flags(_split(select), _split(ignore), _split(exclude), gitignore)
     projects = discovery.Projects(partial(_settings, flags))
-    run = _Run(projects, jobs=jobs, cached=cache, quiet=quiet, force_exclude=force_exclude)
+    run = _CheckRun(projects, jobs=jobs, cached=cache, quiet=quiet, force_exclude=force_exclude)
     found = run.read_stdin(stdin_filename) if paths == [STDIN] else run.find(paths)
     if fix or diff:
         run.fix(found, write=fix)
@@ -125,7 +125,7 @@ class _Flags:
     gitignore: bool
 
 
-class _Run:
+class _CheckRun:
     """One call of the command: which files, and what is found in them."""
 
     def __init__(

@@ -25,10 +25,10 @@ def list_models(as_json: bool = AS_JSON) -> None:
     store = _store()
     used = {target: _describe_use(store, target) for target in TARGETS}
     if as_json:
-        told = [_as_json(model) for model in store.models()]
+        entries = [_as_json(model) for model in store.models()]
         name, trouble = used[GRAPH]  # as it was told before there was one for kernels
         by_target = {target: {"used": name, "trouble": why} for target, (name, why) in used.items()}
-        console.print_json(models=told, used=name, trouble=trouble, targets=by_target)
+        console.print_json(models=entries, used=name, trouble=trouble, targets=by_target)
         return
     names = {name for name, _ in used.values()}
     rows = [COLUMNS, *(_row(model, names) for model in store.models()), _rule_row(names)]
@@ -166,19 +166,19 @@ def _as_json(model: StoredPolicy) -> dict[str, object]:
 
 
 def _card(model: StoredPolicy) -> str:
-    told = model.manifest
-    assert told is not None
+    manifest = model.manifest
+    assert manifest is not None
     size = sum(
         (model.folder / name).stat().st_size
-        for name in told.files
+        for name in manifest.files
         if (model.folder / name).exists()
     )
     lines = [
-        f"# {told.id}",
+        f"# {manifest.id}",
         f"- {'came with the package' if model.packaged else 'installed'}: {model.folder}",
-        f"- {size / 1e6:.1f} MB, hash {told.digest}, {told.vocabulary}"
-        + (f", {told.created}" * bool(told.created)),
-        f"- plans {_kinds(told.targets)}, trained for {', '.join(told.devices)}",
-        f"- held-out check: {told.held_out or 'none'}",
+        f"- {size / 1e6:.1f} MB, hash {manifest.digest}, {manifest.vocabulary}"
+        + (f", {manifest.created}" * bool(manifest.created)),
+        f"- plans {_kinds(manifest.targets)}, trained for {', '.join(manifest.devices)}",
+        f"- held-out check: {manifest.held_out or 'none'}",
     ]
-    return "\n".join([*lines, *(["", told.notes] if told.notes else [])])
+    return "\n".join([*lines, *(["", manifest.notes] if manifest.notes else [])])

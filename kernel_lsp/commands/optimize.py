@@ -13,12 +13,11 @@ from kernel_lsp import analysis, workloads
 from kernel_lsp.commands import console, guard, journaling, programs, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.files import SourceFile, read_source, write_source
+from kernel_lsp.files import SourceFile, installed_file, is_installed, read_source, write_source
 from kernel_lsp.journal import outcomes
 from kernel_lsp.patching import store as patching
-from kernel_lsp.patching.store import is_installed
 from kernel_lsp.pipeline import Pipeline, callers
-from kernel_lsp.presenter import breaks, cards, misses
+from kernel_lsp.presenter import breaks, cards, near_misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
     COMPILE,
@@ -84,6 +83,11 @@ def optimize(
     steps: int = typer.Option(
         30, min=8, help="Of a program: steps that are recorded, and of each timed run."
     ),
+    step: str | None = typer.Option(
+        None,
+        metavar="FUNCTION",
+        help="Of a program: a call of it is one step: train_step, or package.module:Trainer.step.",
+    ),
     minutes: float = typer.Option(
         10.0, min=0.0, help="Of a program: how long its targets are worked on."
     ),
@@ -108,6 +112,7 @@ def optimize(
             minutes=minutes,
             run_seconds=run_seconds,
             fresh=fresh,
+            step=step,
             apply=apply,
             as_json=as_json,
         )
@@ -157,12 +162,12 @@ def optimize(
 def _workspace_of(path: Path) -> Path:
     """Of an installed package's file the workspace that the command runs in: its rewrite belongs
     there."""
-    return console.workspace_of(Path.cwd() / "here" if is_installed(path.absolute()) else path)
+    return console.workspace_of(Path.cwd() / "here" if is_installed(path) else path)
 
 
 def _requests(argument: str) -> list[Request]:
     name, _, target = argument.partition("::")
-    path = Path(name)
+    path = installed_file(Path(name)) or Path(name)
     try:
         source = read_source(path)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
@@ -227,7 +232,7 @@ def _record_results(
             job = _job(request, folder, settings, None, None)
             journaling.save(journal, outcome, begun, job=job, folder=folder, settings=settings)
         path = results[0][0].path
-        if apply and is_installed(path.absolute()):
+        if apply and is_installed(path):
             applied, path = _patch(path, results, folder, settings)
             journaling.record_patch(journal, applied, folder=folder, path=path)
         else:
@@ -373,7 +378,7 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(f"  {outcome.note}", markup=False)
         for line in breaks.lines(outcome, request.path.name):
             console.out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        for line in misses.lines(outcome, request.path.name):
+        for line in near_misses.lines(outcome, request.path.name):
             console.out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
         for line in search_lines(outcome.search) if outcome.search else ():
             console.out.print(line, markup=False, soft_wrap=True)

@@ -32,17 +32,17 @@ def list_patches(folder: Path = FOLDER, as_json: bool = AS_JSON) -> None:
     root = _root(folder)
     settings = console.settings(root)
     python = interpreter.find(root, settings.python).path
-    told = [
+    entries = [
         _patch_json(one, root, python, Path(settings.data_dir)) for one in store.find_patches(root)
     ]
     if as_json:
-        console.print_json(patches=told)
+        console.print_json(patches=entries)
         return
-    for one in told:
+    for one in entries:
         state = "" if one["unpatched"] is None else f": {one['unpatched']}"
         line = f"{one['library']}: {', '.join(one['targets'])}  ({one['path']}){state}"
         console.out.print(line, markup=False, soft_wrap=True)
-    if not told:
+    if not entries:
         console.err.print(f"no patches below {root}", markup=False, soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from kernel_lsp.commands import console, guard, journaling
+from kernel_lsp.commands import console, guard, journaling, record
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, write_source
@@ -41,12 +41,14 @@ def optimize(
     minutes: float,
     run_seconds: float,
     fresh: bool,
+    step: str | None,
     apply: bool,
     as_json: bool,
 ) -> None:
     """Ends by typer.Exit: 0 when the program's step gets faster by our edits, 1 when not, 2: no
     verdict."""
     folder = Path.cwd()
+    marked = record.marked_function(step)
     root = console.workspace_of(folder / "here")
     settings = console.settings(
         root, device=device, budget=budget, python=stepping.python_of(command)
@@ -61,6 +63,7 @@ def optimize(
         run_s=run_seconds,
         budget=budget,
         fresh=fresh,
+        marked=marked,
     )
     console.err.print(
         "the program runs with your rights, as when you run it; its timed runs write into a "
@@ -181,7 +184,7 @@ def _show(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[P
     if found.shares is not None:
         console.out.print(_where(found, found.shares), markup=False, soft_wrap=True)
     if found.measured is not None:
-        console.out.print(_ways(found.measured))
+        console.out.print(_ways(found.measured, found.tokens))
     for line in _conclusion(found, offered, applied):
         console.out.print(line, markup=False, soft_wrap=True)
 
@@ -217,18 +220,22 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
     )
 
 
-def _ways(measured: MeasuredWays) -> Table:
-    table = Table(
-        "way", "step", "against as it is (99 %)", "memory", "first step", title="the program's step"
-    )
+def _ways(measured: MeasuredWays, tokens: float | None) -> Table:
+    """``tokens``: of a step."""
+    columns = ["way", "step", "against as it is (99 %)", "memory", "first step"]
+    if tokens:
+        columns.insert(2, "tokens/s")
+    table = Table(*columns, title="the program's step")
     for way, runs in measured.runs.items():
         step, failed = measured.step_ms(way), measured.failed(way)
         ratio = measured.ratio(AS_IS, way)
         peak = max((run.peak_bytes or 0 for run in runs.values()), default=0)
         first = min((run.first_s for run in runs.values() if run.first_s), default=None)
+        speed = [f"{tokens / step * 1e3:,.0f}" if step else ""] if tokens else []
         table.add_row(
             way.name,
             cards.duration(step) if step else "",
+            *speed,
             failed or (_ratio(ratio) if ratio and way != AS_IS else ""),
             f"{peak / 2**20:.0f} MB" if peak else "",
             f"{first:.1f} s" if first else "",
@@ -245,6 +252,8 @@ def _conclusion(
     found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]
 ) -> Iterator[str]:
     measured, mine, other = found.measured, found.best, found.without
+    if found.clock is not None:
+        yield found.clock.words
     yield from found.notes
     for name, (calls, original) in found.taken.items():
         yield f"{name}: {calls - original} of {calls} calls took the fast path"
@@ -308,6 +317,8 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
             }
             for one in found.targets
         ],
+        "step": found.clock,
+        "tokens_per_step": found.tokens,
         "covered": found.covered,
         "step_time": found.shares and _shares(found.shares),
         "variants": [
@@ -323,7 +334,8 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
         "ways": [
             {
                 "way": way,
-                "step_ms": measured.step_ms(way),
+                "step_ms": step_ms,
+                "tokens_per_s": found.tokens / step_ms * 1e3 if found.tokens and step_ms else None,
                 "failed": measured.failed(way),
                 "against_as_is": measured.ratio(AS_IS, way),
                 "runs": [
@@ -337,6 +349,7 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
                 ],
             }
             for way, runs in measured.runs.items()
+            for step_ms in (measured.step_ms(way),)
         ]
         if measured
         else [],

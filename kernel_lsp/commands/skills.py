@@ -47,8 +47,8 @@ def list_skills(as_json: bool = AS_JSON) -> None:
     arms = BanditArms(data_dir).stats()
     papers = [one.papers for one in _shelve(SkillLibrary(data_dir))]
     if as_json:
-        told = library.skills_json(book.skills, book.problems, arms, papers)
-        console.write(told + "\n")
+        text = library.skills_json(book.skills, book.problems, arms, papers)
+        console.write(text + "\n")
         return
     console.write(library.skills_text(book.skills, book.problems, arms) + "\n\n")
     console.write(learned.papers_text(papers) + "\n")
@@ -111,12 +111,12 @@ def learn(as_json: bool = AS_JSON) -> None:
     if as_json:
         console.print_json(drafted=drafted)
         return
-    told = (
+    text = (
         learned.papers_text(drafted)
         if drafted
         else "nothing new: every rewrite that was kept is known"
     )
-    console.write(told + "\n")
+    console.write(text + "\n")
 
 
 app.command()(lineage)
@@ -172,8 +172,8 @@ def verify(
         console.write(learned.verified_json(results) + "\n")
     else:
         for papers, found in results:
-            told = learned.verification_text(found)
-            console.write(f"{papers.name} is {papers.standing.value}: {told}\n\n")
+            text = learned.verification_text(found)
+            console.write(f"{papers.name} is {papers.standing.value}: {text}\n\n")
     raise typer.Exit(int(not all(found.accepted for _, found in results)))
 
 

@@ -227,8 +227,8 @@ def describe(row: Json) -> str:
 def waiting_for(doing: dict[str, tuple[float, str]], now: float) -> str:
     """The tasks under way, the longest first."""
     oldest = sorted(doing, key=lambda name: doing[name])
-    told = (f"{name} ({now - doing[name][0]:.0f} s: {doing[name][1]})" for name in oldest)
-    return f"waiting for {'; '.join(told)}"
+    entries = (f"{name} ({now - doing[name][0]:.0f} s: {doing[name][1]})" for name in oldest)
+    return f"waiting for {'; '.join(entries)}"
 
 
 def _name(root: Path, task: Path) -> str:

@@ -100,8 +100,8 @@ def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]
         [python, "-c", MISSING, *NEEDED], env=_environment(), capture_output=True, text=True
     )
     if tried.returncode or tried.stdout.strip():
-        told = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
-        lacks = f"it lacks {', '.join(tried.stdout.split())}" if not tried.returncode else told
+        reason = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        lacks = f"it lacks {', '.join(tried.stdout.split())}" if not tried.returncode else reason
         raise ConfigError(
             f"{python} cannot run the trainer: {lacks}",
             "install the extra: pip install 'kernel-lsp[train]'",

@@ -107,7 +107,7 @@ async def start(
     if program is None:
         raise FileNotFoundError(2, "No such file", argv[0])
     rlimits = {key: value for key, value in asdict(limits or Limits()).items() if value is not None}
-    told, tell = os.pipe()
+    report_end, tell = os.pipe()
     asked = {
         "order": order(confinement),
         "limits": rlimits,
@@ -133,11 +133,11 @@ async def start(
             limit=2**20,
         )
     except BaseException:
-        os.close(told)
+        os.close(report_end)
         raise
     finally:
         os.close(tell)
-    said = await asyncio.to_thread(_heard, told)
+    said = await asyncio.to_thread(_heard, report_end)
     layers = said.get("layers") or {}
     if "missing" in said or not layers:
         words = await _end(process)
@@ -192,8 +192,8 @@ async def _end(process: asyncio.subprocess.Process) -> str:
     return ""
 
 
-def _heard(told: int) -> dict[str, Any]:
+def _heard(report_end: int) -> dict[str, Any]:
     """What the launcher says before it becomes the program."""
-    with open(told, "rb") as pipe, contextlib.suppress(ValueError):
+    with open(report_end, "rb") as pipe, contextlib.suppress(ValueError):
         return dict(json.loads(pipe.readline(2**16) or b"{}"))
     return {}

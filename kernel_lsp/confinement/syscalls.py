@@ -91,7 +91,7 @@ mode."""
 _SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
@@ -106,7 +106,7 @@ def install(
     ``metadata``: False where no view of its own keeps modes and times of files outside; none is
     changed then, which it is not told."""
     code = program(nesting=nesting, signals=signals, others=others, metadata=metadata)
-    head = _Program(len(code) // 8, code)
+    head = _FilterProgram(len(code) // 8, code)
     number = SECCOMP[_machine()]
     # SPEC_ALLOW: without it older kernels slow the process down, and it is being timed.
     linux.syscall("seccomp", number, _SET_MODE_FILTER, _SPEC_ALLOW, ctypes.byref(head))

@@ -35,19 +35,19 @@ def main() -> None:
     attempts = _attempts(asked, folder / "neighbor" / "secret")
     attempts[OVERLAYS] = lambda: bool((folder / "overlaid" / "written").write_text("x"))
     attempts[REPLACED] = lambda: file.read_text() == "edited"
-    told = _ask_child(order, attempts, asked["pid"])
-    if told:
-        worked = set(told["left_open"]) & {OVERLAYS, REPLACED}
+    reply = _ask_child(order, attempts, asked["pid"])
+    if reply:
+        worked = set(reply["left_open"]) & {OVERLAYS, REPLACED}
         if (folder / "overlaid" / "written").exists():
             worked.discard(OVERLAYS)
-        named = told["layers"]["namespaces"]
-        told["layers"]["namespaces"] = [
+        named = reply["layers"]["namespaces"]
+        reply["layers"]["namespaces"] = [
             n for n in named if n not in (OVERLAYS, REPLACED) or n in worked
         ]
-        told["left_open"] = [
-            words for words in told["left_open"] if words not in (OVERLAYS, REPLACED)
+        reply["left_open"] = [
+            words for words in reply["left_open"] if words not in (OVERLAYS, REPLACED)
         ]
-    print(json.dumps(told))
+    print(json.dumps(reply))
 
 
 def _attempts(asked: dict[str, Any], secret: Path) -> dict[str, Callable[[], bool]]:
@@ -86,9 +86,9 @@ def _ask_child(
         os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = pipe.read()
+        reply = pipe.read()
     os.waitpid(pid, 0)
-    found = dict(json.loads(told)) if told else {}
+    found = dict(json.loads(reply)) if reply else {}
     signaled = "other processes can be signaled"
     words = [signaled if "can be signaled" in said else said for said in found.get("left_open", ())]
     return {**found, "left_open": list(dict.fromkeys(words))} if found else {}

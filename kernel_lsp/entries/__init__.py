@@ -18,7 +18,7 @@ from typing import Any
 from kernel_lsp.entries import configurations, scripts
 from kernel_lsp.records import EntryKind, EntryPoint, EntryPoints
 
-MOST = 300
+MAX_ENTRIES = 300
 """In one answer: a person chooses from them."""
 _ORDER = (EntryKind.DEBUG, EntryKind.SCRIPT, EntryKind.TEST)
 
@@ -36,7 +36,9 @@ def find_entries(
         (*launched, *files), key=lambda one: (not _is_of(one, open_file, folder), *_rank(one))
     )
     return EntryPoints(
-        points=tuple(ordered[:MOST]), problems=problems, complete=complete and len(ordered) <= MOST
+        points=tuple(ordered[:MAX_ENTRIES]),
+        problems=problems,
+        complete=complete and len(ordered) <= MAX_ENTRIES,
     )
 
 

@@ -19,7 +19,7 @@ from kernel_lsp.records import EntryKind, EntryPoint
 
 FILE = Path(".vscode", "launch.json")
 MAX_BYTES = 256 * 1024
-MOST = 100
+MAX_CONFIGURATIONS = 100
 _TYPES = ("debugpy", "python")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -35,7 +35,7 @@ def entry_points(
     read."""
     given, problems = (debug, []) if debug is not None else _read(folder)
     found: list[EntryPoint] = []
-    for one in given[:MOST]:
+    for one in given[:MAX_CONFIGURATIONS]:
         if (
             not isinstance(one, dict)
             or one.get("type") not in _TYPES

@@ -194,5 +194,5 @@ def _outside_of_packages(path: Path, folder: Path) -> Path:
 
 def _relative(path: Path, folder: Path) -> str:
     """No option of anything, whatever its name."""
-    told = path.relative_to(folder).as_posix()
-    return f"./{told}" if told.startswith("-") else told
+    text = path.relative_to(folder).as_posix()
+    return f"./{text}" if text.startswith("-") else text

@@ -35,7 +35,7 @@ from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import Disturbed
 from kernel_lsp.evaluator.timers import Timers, Told
 
-MOST = 4
+MAX_JUDGES = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
 
 
@@ -115,10 +115,10 @@ class JudgeBench:
         self.served += 1
         return JudgeSession(judge, opened | begun, init)
 
-    async def _timer(self, request: EvaluationRequest, told: Told) -> Ready:
+    async def _timer(self, request: EvaluationRequest, get_session: Told) -> Ready:
         sandbox = self._sandbox(request)
         try:
-            return await measure.prepare(request, sandbox, told)
+            return await measure.prepare(request, sandbox, get_session)
         except BaseException:  # also a cancellation
             await sandbox.close()
             raise
@@ -247,7 +247,7 @@ class Judges:
 
     async def _make_room(self) -> None:
         unused = [key for key, bench in self._benches.items() if bench.idle]
-        for key in unused[: max(0, len(self._benches) - MOST)]:
+        for key in unused[: max(0, len(self._benches) - MAX_JUDGES)]:
             await self._benches.pop(key).close()
 
 

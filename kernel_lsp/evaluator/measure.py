@@ -151,7 +151,7 @@ async def measure(
 
 
 async def prepare(
-    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[JudgeSession]]
+    request: EvaluationRequest, sandbox: Sandbox, get_session: Callable[[], Awaitable[JudgeSession]]
 ) -> Ready:
     """A process with everything that timing needs except the candidate, made beside the trials.
 
@@ -161,9 +161,9 @@ async def prepare(
     compile_s = request.budget.compile_s
     async with sandbox.making_baselines():
         try:
-            timer, session = await _start_party(request, sandbox, told, compile_s)
+            timer, session = await _start_party(request, sandbox, get_session, compile_s)
         except CompiledCrashed as error:
-            timer, session = await _start_party(request, sandbox, told, 0.0)
+            timer, session = await _start_party(request, sandbox, get_session, 0.0)
             timer.notes = [
                 f"{crashes.COMPILED} ends its process and is no baseline here: {error.cause}"
             ]
@@ -174,13 +174,13 @@ async def prepare(
 async def _start_party(
     request: EvaluationRequest,
     sandbox: Sandbox,
-    told: Callable[[], Awaitable[JudgeSession]],
+    get_session: Callable[[], Awaitable[JudgeSession]],
     compile_s: float,
 ) -> tuple[Party, JudgeSession]:
     timer = await sandbox.timer()
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
     await _open_driver(request, sandbox, timer)
-    session = await told()
+    session = await get_session()
     timer.notes = await _make_baselines(request, timer, session, compile_s)
     return timer, session
 

@@ -24,12 +24,12 @@ CONFIDENCE = 0.99
 a simulated busy machine (30 rounds, ratios that scatter by 40 %) were called faster in 1.3 % of
 300 trials."""
 OUTLIER_MADS = 5.0
-LEAST_MAD = 0.005
+MIN_MAD = 0.005
 """Share of the median below which a deviation is no outlier's measure: clocks tick, and a provider
 whose times are all equal would otherwise lose every round that is one tick longer."""
 WIDE = 0.05
 """Relative width of an interval above which more is measured."""
-MOST_DROPPED = 0.2
+MAX_DROPPED = 0.2
 """Share of the rounds that may be called outliers; more than that is how the provider behaves."""
 
 
@@ -46,17 +46,17 @@ def kept_rounds(times: Mapping[str, Sequence[float]]) -> list[int]:
     """Numbers of the rounds that count, in order: the stated rule for outliers.
 
     A round is dropped for *all* providers when any of them took longer than its median plus
-    OUTLIER_MADS median absolute deviations. At most MOST_DROPPED of the rounds go, the worst first.
+    OUTLIER_MADS median absolute deviations. At most MAX_DROPPED of the rounds go, the worst first.
     """
     excess: dict[int, float] = {}
     for values in times.values():
         middle = median(values)
-        spread = max(median(abs(v - middle) for v in values), LEAST_MAD * middle)
+        spread = max(median(abs(v - middle) for v in values), MIN_MAD * middle)
         for number, value in enumerate(values):
             if value > middle + OUTLIER_MADS * spread:
                 excess[number] = max(excess.get(number, 0.0), (value - middle) / spread)
     count = max((len(values) for values in times.values()), default=0)
-    worst = sorted(excess, key=lambda number: -excess[number])[: int(MOST_DROPPED * count)]
+    worst = sorted(excess, key=lambda number: -excess[number])[: int(MAX_DROPPED * count)]
     dropped = set(worst)
     return [number for number in range(count) if number not in dropped]
 

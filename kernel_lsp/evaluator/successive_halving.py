@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-FIRST_ROUNDS, MOST_ROUNDS = 3, 24
+FIRST_ROUNDS, MAX_ROUNDS = 3, 24
 FAR_BEHIND = 1.25
 """Times the best median. Rounds of one kernel on an H200 scatter by 1 to 3 %, so this is no
 accident."""
@@ -26,7 +26,7 @@ def stages(count: int) -> Iterator[tuple[int, int]]:
     rounds = FIRST_ROUNDS
     while count > 2:
         yield -(-count // 2), rounds
-        count, rounds = -(-count // 2), min(MOST_ROUNDS, 2 * rounds)
+        count, rounds = -(-count // 2), min(MAX_ROUNDS, 2 * rounds)
     if count == 2:
         yield 1, rounds
 

@@ -38,7 +38,7 @@ class Timers:
         self._begin, self._make = begin, make
         self._early: tuple[EvaluationRequest, asyncio.Task[JudgeSession]] | None = None
         """The session of a candidate that is still looked for, and what asked for it."""
-        self._told = False
+        self._has_told_seed = False
         self._spare: asyncio.Future[Ready] | None = None
 
     @property
@@ -59,12 +59,12 @@ class Timers:
             await asyncio.wait([self._spare])
 
     def seed(self, request: EvaluationRequest) -> int | None:
-        """Of the session that waits for a candidate, when this may be the one; told once."""
-        if self._early is None or self._told or not _complete(request):
+        """Of the session that waits for a candidate, when this may be the one; get_session once."""
+        if self._early is None or self._has_told_seed or not _complete(request):
             return None
         early = self._early[0]
-        self._told = early.precision == request.precision
-        return early.seed if self._told else None
+        self._has_told_seed = early.precision == request.precision
+        return early.seed if self._has_told_seed else None
 
     async def session(self, request: EvaluationRequest) -> JudgeSession | None:
         """The session with this request's seed, once; None when no such is waiting."""
@@ -84,10 +84,12 @@ class Timers:
             ):  # it only saves time: another is made then
                 return await self._renewed(request, spare, session)
 
-        async def told() -> JudgeSession:
+        async def get_session() -> JudgeSession:
             return session
 
-        return await self._renewed(request, asyncio.create_task(self._make(request, told)), session)
+        return await self._renewed(
+            request, asyncio.create_task(self._make(request, get_session)), session
+        )
 
     async def _renewed(
         self, request: EvaluationRequest, making: asyncio.Future[Ready], session: JudgeSession

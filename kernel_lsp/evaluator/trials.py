@@ -22,14 +22,14 @@ from kernel_lsp.records import EvalStatus, Progress
 Report = Callable[[Progress], None]
 Json = dict[str, Any]
 T = TypeVar("T")
-MOST_AHEAD = 2**28
+MAX_AHEAD = 2**28
 """Elements of all arguments of a workload above which the judge holds the inputs of one trial at a
 time."""
 MIN_INFORMATIVE = 2
 UNSUPPORTED = "unsupported"
 """The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
 others."""
-TOLD = ("outputs", "state", "error", "generators", "relations")
+REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations")
 """What of a worker's answer goes on to the judge."""
 
 
@@ -55,7 +55,7 @@ class Trials:
 
     async def run(self, plan: list[Json], report: Report) -> None:
         """All of them. Raises Rejected at the first difference."""
-        ahead = self.opened["elements"] <= MOST_AHEAD
+        ahead = self.opened["elements"] <= MAX_AHEAD
         drawing = self._beside(self._drawn(plan[0]))
         comparing: asyncio.Task[None] | None = None
         try:
@@ -143,10 +143,10 @@ class Trials:
     ) -> Json:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        told = {key: reply.get(key) for key in TOLD}
+        record = {key: reply.get(key) for key in REPLY_FIELDS}
         number = trial["number"]
         verdict, _ = await ask_judge(
-            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **told
+            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **record
         )
         if "skip" not in verdict:
             self._settle(trial, "repetition" if again else "outputs", verdict, reply)
@@ -160,9 +160,9 @@ class Trials:
         )
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        told = {key: reply.get(key) for key in ("gradients", "again", "error")}
+        record = {key: reply.get(key) for key in ("gradients", "again", "error")}
         verdict, _ = await ask_judge(
-            self.judge, "gradients", self.limit_s, found, number=number, **told
+            self.judge, "gradients", self.limit_s, found, number=number, **record
         )
         self._settle(trial, "gradients", verdict, reply)
         self.gradients += verdict["compared"]
@@ -243,12 +243,12 @@ def note_closing(closed: Json, found: Findings) -> None:
     if closed["oracle_note"]:
         found.check("float64-oracle", None, closed["oracle_note"])
     if closed["tells_precision"] is not None:
-        told = closed["tells_precision"]
+        noticed = closed["tells_precision"]
         blind = (
             "this workload cannot tell precisions apart: the reference on coarser operands "
             "passes too"
         )
-        found.check("lower-precision-control", told or None, "" if told else blind)
+        found.check("lower-precision-control", noticed or None, "" if noticed else blind)
     dull = closed["degenerate"]
     if closed["dull"] and not dull:
         found.check(

@@ -32,7 +32,7 @@ HIDDEN_SHARE, HIDDEN_MS = 0.1, 0.01
 """What the host may wait beyond the events: this share of the span plus the jitter of a wake-up."""
 NOTICEABLE, SABOTAGE = 1.1, 1.1
 """Ratio of medians that is looked into; ratio of lower to upper quantiles that condemns."""
-BURST_MS, MOST_CALLS = 50.0, 5000
+BURST_MS, MAX_CALLS = 50.0, 5000
 """How long the parent watches each provider with its own clock."""
 ASKING_MS = 3.0
 """A request and its answer, at most."""
@@ -222,7 +222,7 @@ async def outside_clock(
 
 async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_s: float) -> float:
     """Milliseconds a call by the parent's clock."""
-    count = max(5, min(MOST_CALLS, int(BURST_MS / max(expected_ms, 1e-4))))
+    count = max(5, min(MAX_CALLS, int(BURST_MS / max(expected_ms, 1e-4))))
     async with timer.alone():  # waiting for it is not the candidate's time
         start = time.perf_counter()
         await candidate(timer.party, "burst", timeout_s, provider=provider, count=count)

@@ -57,7 +57,7 @@ async def guard(
         for done, (path, acceptance) in enumerate(chosen):
             words = f"{acceptance.path}::{acceptance.qualname}"
             report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
-            judging = _Judging(
+            judging = _JudgingContext(
                 gate=gate,
                 python=python,
                 cuda=cuda,
@@ -77,7 +77,7 @@ def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Accepta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Judging:
+class _JudgingContext:
     """What judges, and within which limits."""
 
     gate: Gate
@@ -88,7 +88,7 @@ class _Judging:
     reopen: Reopen
 
 
-async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance) -> Guarded:
+async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acceptance) -> Guarded:
     file = path.relative_to(root).as_posix()
     blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
     try:
@@ -127,7 +127,7 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
     return _judge(here, text, target, request, evaluation)
 
 
-async def _one_patch(judging: _Judging, blank: Guarded, found: store.FoundPatch) -> Guarded:
+async def _one_patch(judging: _JudgingContext, blank: Guarded, found: store.FoundPatch) -> Guarded:
     """A rewrite of an installed package: the package's file with its patch module."""
     acceptance, module = blank.acceptance, found.patch.library.module
     try:
@@ -160,7 +160,7 @@ def _recorded_call(
     path: Path,
     text: str,
     target: Target,
-    judging: _Judging,
+    judging: _JudgingContext,
     original: str | None = None,
 ) -> EvaluationRequest:
     """``text``: of the file with the rewrite. Raises EvaluationError where no recorded call is
@@ -189,7 +189,7 @@ def _launcher(acceptance: Acceptance, file: str) -> str:
         ) from error
 
 
-def _request(acceptance: Acceptance, now: Program, judging: _Judging) -> EvaluationRequest:
+def _request(acceptance: Acceptance, now: Program, judging: _JudgingContext) -> EvaluationRequest:
     before = evidence.request_of(acceptance.evidence, timeout_s=judging.timeout_s)
     device = "cuda" if before.device == "cuda" and judging.cuda else before.without_gpu
     return replace(

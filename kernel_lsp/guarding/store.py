@@ -69,15 +69,15 @@ def _name(acceptance: Acceptance) -> str:
     """Readable, and another for each target and rewrite: of two long paths the ends may be the
     same."""
     words = re.sub(r"[^\w.-]+", "-", f"{acceptance.path.removesuffix('.py')}.{acceptance.qualname}")
-    told = f"{acceptance.path}::{acceptance.qualname} {acceptance.after}"
-    return f"{words[-80:].lstrip('-.')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.json"
+    text = f"{acceptance.path}::{acceptance.qualname} {acceptance.after}"
+    return f"{words[-80:].lstrip('-.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
 
 
 def _public(kept: Evidence, folder: Path) -> Evidence:
     """Without samples, and without paths of this machine: recorded calls are found where it is
     judged."""
     environment = kept.evaluation.environment
-    told = {name: environment[name] for name in TOLD_OF_MACHINE if name in environment}
+    record = {name: environment[name] for name in TOLD_OF_MACHINE if name in environment}
     reference = kept.reference
     if (home := reference.home) is not None:
         place = Path(home.path)
@@ -91,7 +91,7 @@ def _public(kept: Evidence, folder: Path) -> Evidence:
             others=(),
         )
         reference = replace(reference, home=home)
-    evaluation = replace(kept.evaluation, environment=told)
+    evaluation = replace(kept.evaluation, environment=record)
     return replace(kept, reference=reference, samples=(), python=None, evaluation=evaluation)
 
 

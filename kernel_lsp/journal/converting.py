@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -17,13 +17,22 @@ from sqlalchemy.orm import Session
 from kernel_lsp import __version__, wire
 from kernel_lsp.journal import privacy
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
-from kernel_lsp.journal.tracker import Dismissal
+from kernel_lsp.journal.tracker import CHANGED, Dismissal
 from kernel_lsp.records import Event, EventKind, Json, Proposal, SessionSummary
 
 R = TypeVar("R")
 T = TypeVar("T")
 REFERENCE = "reference"
 """`SourceRow.field` of the program that a proposal rewrites."""
+
+
+def take_change(event: Event) -> tuple[Event, str | None]:
+    """An event without the text of a change, and that text: it is kept apart, as source is."""
+    text = event.data.get(CHANGED)
+    if not isinstance(text, str):
+        return event, None
+    data = {key: value for key, value in event.data.items() if key != CHANGED}
+    return replace(event, data=data), text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +140,16 @@ def key_of(row: Json) -> list[ColumnElement[bool]]:
 def sources_of(row: Json) -> list[ColumnElement[bool]]:
     columns = ((SourceRow.proposal, "id"), (SourceRow.folder, "folder"), (SourceRow.path, "path"))
     return [column == row[name] for column, name in columns]
+
+
+def change_of(change: Json) -> list[ColumnElement[bool]]:
+    columns = (
+        (SourceRow.proposal, "proposal"),
+        (SourceRow.folder, "folder"),
+        (SourceRow.path, "path"),
+        (SourceRow.field, "field"),
+    )
+    return [column == change[name] for column, name in columns]
 
 
 def texts(session: Session, row: ProposalRow) -> dict[str, str]:

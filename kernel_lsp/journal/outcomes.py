@@ -53,6 +53,29 @@ def save_proposals(
     journal.record(judged)
 
 
+def save_question(
+    journal: Journal, outcome: Outcome, *, folder: Path | str, path: Path | str, client: str | None
+) -> None:
+    """What a fresh job could choose from. Only for users who allow to learn from it, and without
+    any text of theirs; nothing where nothing was judged."""
+    if outcome.cached or outcome.offered is None or not outcome.proposals:
+        return
+    asked = Event(
+        kind=EventKind.ASKED,
+        proposal=outcome.proposals[0].id,
+        time=now(),
+        folder=str(folder),
+        path=relative_path(path, folder),
+        qualname=outcome.qualname,
+        client=client,
+        data={
+            "offered": wire.to_json(outcome.offered),
+            "proposals": [proposal.id for proposal in outcome.proposals],
+        },
+    )
+    journal.record([asked])
+
+
 def events(
     kind: EventKind,
     proposals: Iterable[Proposal],

@@ -5,9 +5,10 @@ Kept by default: hashes of code (fingerprints), qualified names, paths relative 
 the workspace's name with a hash of its path, editor and version, skills and parameters, proofs,
 measurements, devices and versions. Not kept by default: source text (its SHA-256 stands in its
 place), absolute paths (in messages they shrink to their last part), tracebacks (their first and
-last line stay). With the setting ``keep_source``: source text too, in a table of its own
-(`models.SourceRow`). Not covered: the name of a class, file or folder may itself be telling;
-`sessions forget` removes it."""
+last line stay). With the setting ``training``: what a job could choose from (sites and names of
+skills, no text). With ``keep_source``: source text too, in a table of its own (`models.SourceRow`);
+with both, what its user made of an accepted rewrite, there too. Not covered: the name of a class,
+file or folder may itself be telling; `sessions forget` removes it."""
 
 from __future__ import annotations
 

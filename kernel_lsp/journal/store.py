@@ -33,7 +33,7 @@ from kernel_lsp.journal.forgetting import Forgotten
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
 from kernel_lsp.journal.remote import RemoteDatabase, is_address
 from kernel_lsp.journal.rows import insert as _insert
-from kernel_lsp.journal.tracker import FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
+from kernel_lsp.journal.tracker import CHANGED, FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
@@ -112,11 +112,18 @@ class Journal:
 
     def record(self, events: Iterable[Event]) -> None:
         """Write a batch: all of it or, after a crash, none of it."""
+        parts = [converting.take_change(event) for event in events]
         rows = [
             converting.event_row(
                 event, self.begin(event.client, event.folder), self._key(event.folder)
             )
-            for event in events
+            for event, _ in parts
+        ]
+        changes = [
+            {**{key: row[key] for key in ("proposal", "folder", "path")}, "field": CHANGED}
+            | {"text": text}
+            for row, (_, text) in zip(rows, parts, strict=True)
+            if text is not None
         ]
         used = {row["session"] for row in rows}
         sessions = [row for row in self._sessions.values() if row["id"] in used]
@@ -126,6 +133,9 @@ class Journal:
                 session, SessionRow, sessions
             )  # the file may have been replaced since they began
             _insert(session, EventRow, rows, unique=["digest"])
+            for change in changes:  # the newest counts
+                session.execute(delete(SourceRow).where(*converting.change_of(change)))
+                _insert(session, SourceRow, [change])
 
         if rows:
             self._database.write(write)
@@ -164,7 +174,8 @@ class Journal:
 
         def write(session: Session) -> None:
             session.execute(delete(ProposalRow).where(*key))
-            session.execute(delete(SourceRow).where(*converting.sources_of(row)))
+            mine = converting.sources_of(row)  # measured again, what a person changed stays
+            session.execute(delete(SourceRow).where(*mine, SourceRow.field != CHANGED))
             _insert(session, ProposalRow, [row])
             if keep_source:
                 _insert(session, SourceRow, sources)

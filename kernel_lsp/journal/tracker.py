@@ -35,6 +35,9 @@ CHOICE_TIMEOUT_S = 5.0
 """Neovim debounces didChange by 150 ms and Eglot by 500 ms; format-on-type adds to that."""
 DAY_S = 86_400.0
 MAX_TRACKED = 2_000
+CHANGED = "changed"
+"""Key of a `modified` event, and field of the source text, that hold what a person made of an
+accepted rewrite."""
 STATE_VERSION = 1
 
 

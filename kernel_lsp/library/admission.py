@@ -71,8 +71,8 @@ def _constants(draft: SkillDraft, inputs: Sequence[ArgSpec], qualname: str) -> I
     """What holds for one program only, in what a reader is told to do."""
     text = f"{draft.description}\n{fences.without(_section(draft.content, 'Key Idea'))}"
     sizes = {size for spec in inputs for size in spec.shape or () if size > SMALL}
-    told = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)}
-    if hit := sorted(sizes & told):
+    known_names = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)}
+    if hit := sorted(sizes & known_names):
         yield f"names a size of its task ({hit[0]}): say what it depends on instead"
     own = qualname.split(".")[0]
     if own and own not in _COMMON and re.search(rf"\b{re.escape(own)}\b", text):

@@ -148,8 +148,8 @@ class SkillLibrary:
             assert papers is not None
             if known is None and draft is not None:
                 texts[name] = (Path(draft.skill.path) / SKILL).read_text(encoding="utf-8")
-            told = verification.reason if verification else reason
-            papers = replace(papers, standing=Standing.VERIFIED, reason=told, since=now())
+            why = verification.reason if verification else reason
+            papers = replace(papers, standing=Standing.VERIFIED, reason=why, since=now())
             if verification is not None:
                 papers = replace(papers, verifications=(*papers.verifications, verification))
             return _with(snapshot, papers)
@@ -192,12 +192,12 @@ class SkillLibrary:
         if number is None:
             number = numbers[-2] if len(numbers) > 1 else 0
         if number not in (0, *numbers) or not history:
-            told = (
+            text = (
                 f"there are {', '.join(map(str, [0, *numbers]))}"
                 if numbers
                 else "none was made yet"
             )
-            raise SkillError(f"there is no version {number} of the library", told)
+            raise SkillError(f"there is no version {number} of the library", text)
         chosen = next((one for one in history if one.number == number), EMPTY)
 
         def change(snapshot: LibraryVersion, texts: dict[str, str]) -> Sequence[LearnedSkill]:
@@ -279,8 +279,8 @@ class SkillLibrary:
 
     def _write_papers(self, name: str, papers: LearnedSkill) -> None:
         with _writing():
-            told = json.dumps(wire.to_json(papers), indent=1) + "\n"
-            replace_file(self._root / STAGED / name / PAPERS, told.encode())
+            text = json.dumps(wire.to_json(papers), indent=1) + "\n"
+            replace_file(self._root / STAGED / name / PAPERS, text.encode())
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

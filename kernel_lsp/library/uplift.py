@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 
 from kernel_lsp.records import TaskUplift, Uplift
 
-LEAST_TASKS = 3
-LEAST_SAMPLES = 2
+MIN_TASKS = 3
+MIN_SAMPLES = 2
 """Pairs on one task; a task with fewer does not count."""
 _T95 = (
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
@@ -45,7 +45,7 @@ def gain(right: bool, speedup: float | None) -> float:
 
 
 def counted_tasks(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
-    return [task for task in tasks if task.differs and task.samples >= LEAST_SAMPLES]
+    return [task for task in tasks if task.differs and task.samples >= MIN_SAMPLES]
 
 
 def fallen(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> str | None:
@@ -64,18 +64,18 @@ def _shares(mine: int, without: int, samples: int) -> str:
 
 
 def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, Uplift | None, str]:
-    """(accepted, uplift, why). Never on fewer than `LEAST_TASKS` tasks that the skill changed."""
-    told = counted_tasks(tasks)
-    found = bounds([task.uplift for task in told])
+    """(accepted, uplift, why). Never on fewer than `MIN_TASKS` tasks that the skill changed."""
+    counted = counted_tasks(tasks)
+    found = bounds([task.uplift for task in counted])
     if where := fallen(tasks, drawn=drawn):
         return False, found, f"correctness falls: {where}"
-    if len(told) < LEAST_TASKS:
+    if len(counted) < MIN_TASKS:
         same = sum(not task.differs for task in tasks)
         also = f"; on {same} it changed nothing" if same else ""
         return (
             False,
             found,
-            f"it changed {len(told)} tasks and {LEAST_TASKS} are needed{also}: add tasks",
+            f"it changed {len(counted)} tasks and {MIN_TASKS} are needed{also}: add tasks",
         )
     assert found is not None
     if found.low > 0:
@@ -117,9 +117,9 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
 def hopeless(tasks: Sequence[TaskUplift]) -> bool:
     """It does harm on enough tasks: no further one is worth a judgement. To stop early for that,
     and for that alone, makes nothing look better than it is."""
-    told = counted_tasks(tasks)
-    found = bounds([task.uplift for task in told])
-    return found is not None and len(told) >= LEAST_TASKS and found.high <= 0
+    counted = counted_tasks(tasks)
+    found = bounds([task.uplift for task in counted])
+    return found is not None and len(counted) >= MIN_TASKS and found.high <= 0
 
 
 def _times(found: Uplift) -> str:

@@ -20,7 +20,7 @@ from kernel_lsp.tallies import Tallies
 FILE = "usage.db"
 PROPOSER = "recipe:"
 """What the proposer of a learned skill's candidate begins with; the skill's name follows."""
-LEAST_USES, LEAST_PAIRS = 8, 4
+MIN_USES, MIN_PAIRS = 8, 4
 SELDOM = 0.25
 """Share of its uses in which it was the offer."""
 TABLE = (
@@ -70,16 +70,16 @@ class UsageStatistics:
 def helps_no_more(found: UsageStats) -> str | None:
     """Why the skill should be retired; None: it helps, or too little is known."""
     seldom = found.wins <= SELDOM * found.uses
-    if found.uses < LEAST_USES or found.pairs < LEAST_PAIRS or not seldom:
+    if found.uses < MIN_USES or found.pairs < MIN_PAIRS or not seldom:
         return None
     mean = found.uplift_sum / found.pairs
     variance = max(0.0, found.uplift_squares - found.pairs * mean**2) / (found.pairs - 1)
     high = mean + t95(found.pairs - 1) * math.sqrt(variance / found.pairs)
     if high > 0:
         return None
-    told = f"{math.exp(mean):.3f}x of the best without it, at most {math.exp(high):.3f}x"
+    text = f"{math.exp(mean):.3f}x of the best without it, at most {math.exp(high):.3f}x"
     where = f"stopped helping on {found.hardware}"
-    return f"{where}: the offer in {found.wins} of {found.uses} jobs, {told} over {found.pairs}"
+    return f"{where}: the offer in {found.wins} of {found.uses} jobs, {text} over {found.pairs}"
 
 
 def skill_of(proposal: Proposal) -> str | None:

@@ -71,10 +71,10 @@ class Judgements:
 
 def write(place: Path, lineage: Lineage, readable: str) -> None:
     """Both files, each in one step. Raises ArchiveError."""
-    told = json.dumps(wire.to_json(lineage), indent=1) + "\n"
+    text = json.dumps(wire.to_json(lineage), indent=1) + "\n"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        replace_file(place / RECORD, told.encode())
+        replace_file(place / RECORD, text.encode())
         replace_file(place / READABLE, (readable.rstrip("\n") + "\n").encode())
     except OSError as error:
         raise ArchiveError(f"{place} cannot be written: {error.strerror}", REMEDY) from error

@@ -38,7 +38,7 @@ from kernel_lsp.skillbook import conditions
 
 DIVIDES = ("masks_everywhere", "no_hints", "plain_pointers")
 """Steps whose form before relied on sizes that divide."""
-MOST_DIVIDES = 16
+MAX_DIVIDES = 16
 """What loads of 128 bits of the narrowest type need."""
 PAYS = 1.02
 """Lower bound of a gain that is worth a draft."""
@@ -125,7 +125,7 @@ def _requires(walk: LineageWalk, step: LineageStep) -> Requirements:
     if step.operator not in DIVIDES:
         return asked
     ends = [spec.shape[-1] for spec in walk.on.one.capture.inputs if spec.shape]
-    return replace(asked, multiple=math.gcd(*ends, MOST_DIVIDES) if ends else None)
+    return replace(asked, multiple=math.gcd(*ends, MAX_DIVIDES) if ends else None)
 
 
 def _measured_place(walk: LineageWalk, effect: Interval | None) -> MeasuredPlace:
@@ -186,8 +186,8 @@ def draft(one: LineageSkill) -> SkillDraft:
 def _content(one: LineageSkill, about: catalog.Simplification) -> str:
     effect = "was not measured"
     if one.effect is not None:
-        told = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"
-        effect = f"made one kernel {told} as fast on {one.device_name or one.hardware}"
+        line = f"{one.effect.mid:.2f}x ({one.effect.low:.2f}x to {one.effect.high:.2f}x)"
+        effect = f"made one kernel {line} as fast on {one.device_name or one.hardware}"
     facts = [f"{proof.claim}: {proof.because}" for proof in one.proofs]
     failed = [
         f"{step.summary} {step.parameters or ''}".rstrip() + f": {step.reason}"

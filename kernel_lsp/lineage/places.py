@@ -108,8 +108,8 @@ def dtypes(kernel: Kernel) -> list[str]:
 
 
 def floats(kernel: Kernel) -> Proof:
-    told = ", ".join(f"{name}: {p.dtype}" for name, p in kernel.pointers().items())
-    return proof("the floating-point tensors have these types", bool(dtypes(kernel)), told)
+    text = ", ".join(f"{name}: {p.dtype}" for name, p in kernel.pointers().items())
+    return proof("the floating-point tensors have these types", bool(dtypes(kernel)), text)
 
 
 def numbers(kernel: Kernel, node: ast.AST) -> dict[str, int]:

@@ -41,8 +41,8 @@ from kernel_lsp.rewrite.kernels.source import KernelSource
 
 NOT_FASTER = 0.98
 """Two clocks on one kernel differ by about a hundredth: what costs nothing may be taken away."""
-MOST_CHOICES = 6
-MOST_TRIES = 3
+MAX_CHOICES = 6
+MAX_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
 QUICK = EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
@@ -112,7 +112,7 @@ class LineageWalk:
         """What the operator makes there; one that fails on this text takes no part."""
         steps = [*state.steps, Step(skill=site.skill, site=site.site)]
         try:
-            made = await self.on.one.engine.variants(steps, len(state.steps), MOST_CHOICES)
+            made = await self.on.one.engine.variants(steps, len(state.steps), MAX_CHOICES)
         except RewriteError as error:
             self.report(
                 Progress(phase="lineage", message=f"{site.skill} is passed over: {error.cause}")
@@ -122,8 +122,8 @@ class LineageWalk:
 
     async def _accepted(self, state: LineageState, site: Site, candidate: Candidate) -> bool:
         step = candidate.steps[-1]
-        told = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
-        self.report(Progress(phase="lineage", message=told))
+        text = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
+        self.report(Progress(phase="lineage", message=text))
         found = await self.judged(state, _state(state, candidate))
         accepted, reason = decide(found, measured=self.on.measured)
         made = LineageStep(
@@ -157,11 +157,11 @@ class LineageWalk:
         return found
 
     async def _evaluated(self, request: EvaluationRequest) -> Evaluation:
-        for again in range(MOST_TRIES):
+        for again in range(MAX_TRIES):
             try:
                 found = await self.on.one.gate.evaluate(request)
             except EvaluationError:
-                if again == MOST_TRIES - 1:
+                if again == MAX_TRIES - 1:
                     raise
                 continue
             if found.status is not EvalStatus.NOT_RUN:
@@ -192,7 +192,7 @@ class LineageWalk:
     def lineage(self) -> Lineage:
         """What is known so far."""
         prepared, probe = self.on.prepared, self.on.one.bench.probe
-        told = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
+        record = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
         names = [s.judgement.device_name for s in (*self.steps, *self.avoided.values())]
         expert = LineageState(program=prepared.program)
         return Lineage(
@@ -204,7 +204,7 @@ class LineageWalk:
             device_name=next((name for name in names if name), None),
             measured=self.on.measured,
             finished=False,
-            versions={name: str(version) for name, version in told.items() if version},
+            versions={name: str(version) for name, version in record.items() if version},
             created=now(),
             expert=expert.id,
             text=expert.program.source,

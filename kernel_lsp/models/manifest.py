@@ -25,7 +25,7 @@ GRAPH, KERNEL = TARGETS = ("graph", "kernel")
 NAME = "manifest.json"
 SCHEMA = 1
 NEEDED = ("config.json", "model.safetensors", "tokenizer.json")
-MOST_BYTES = 60_000_000
+MAX_BYTES = 60_000_000
 """Of a policy's files together: what may go into the wheel."""
 RETRAIN = "train it with this version's vocabulary (trainer/), or take another"
 
@@ -189,14 +189,14 @@ def verify(folder: Path, manifest: Manifest) -> None:
             if not stat.S_ISREG((folder / name).stat().st_mode):  # a pipe or a device has no end
                 raise ModelError(f"{manifest.id}: {name} is no regular file", "fetch it again")
         size = sum((folder / name).stat().st_size for name in manifest.files)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise ModelError(
-                f"{manifest.id} has {size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f} are used"
+                f"{manifest.id} has {size / 1e6:.0f} MB, at most {MAX_BYTES / 1e6:.0f} are used"
             )
         changed = [
             name for name, digest in manifest.files.items() if sha256(folder / name) != digest
         ]
-        told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         shape.read(folder)
     except (OSError, ValueError) as error:  # shape.Unfit is a ValueError
         raise ModelError(
@@ -206,7 +206,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
         raise ModelError(
             f"{manifest.id}: {', '.join(changed)} changed since it was made", "fetch it again"
         )
-    if not tokenizer.belongs(told):
+    if not tokenizer.belongs(data):
         raise ModelError(
             f"{manifest.id} has another tokenizer than this version's vocabulary", RETRAIN
         )

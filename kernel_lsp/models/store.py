@@ -31,7 +31,7 @@ NOTHING = "package"
 PACKAGED = Path(__file__).parent
 FOLDER, USED = "models", "used.json"
 SCHEMA = 1
-MOST_REMEMBERED = 20
+MAX_REMEMBERED = 20
 LIST = "`kernel-lsp models list` shows them"
 
 
@@ -136,24 +136,28 @@ class PolicyStore:
     def install(self, folder: Path) -> StoredPolicy:
         """Copy a finished checkpoint here, unused as yet. Raises ModelError, and leaves nothing
         then."""
-        told = manifests.read(folder)
-        manifests.verify(folder, told)
-        there = next((m for m in self.models() if m.manifest and m.manifest.id == told.id), None)
+        manifest_found = manifests.read(folder)
+        manifests.verify(folder, manifest_found)
+        there = next(
+            (m for m in self.models() if m.manifest and m.manifest.id == manifest_found.id), None
+        )
         if there is not None and there.manifest is not None:
-            if there.manifest.digest == told.digest:
+            if there.manifest.digest == manifest_found.digest:
                 return there
             raise ModelError(
-                f"{told.id} is here already, with other weights", "give it another version"
+                f"{manifest_found.id} is here already, with other weights",
+                "give it another version",
             )
-        place = self._mine / told.id.replace("@", "-")
+        place = self._mine / manifest_found.id.replace("@", "-")
         try:
             self._mine.mkdir(parents=True, exist_ok=True)
-            _copy_policy(folder, told, place)
+            _copy_policy(folder, manifest_found, place)
         except OSError as error:
             raise ModelError(
-                f"{told.id} cannot be installed: {error}", "free space, or mend the folder"
+                f"{manifest_found.id} cannot be installed: {error}",
+                "free space, or mend the folder",
             ) from None
-        return StoredPolicy(folder=place, manifest=told)
+        return StoredPolicy(folder=place, manifest=manifest_found)
 
     # --- what is in use ---------------------------------------------------------------------
 
@@ -182,7 +186,7 @@ class PolicyStore:
         return [RULE]
 
     def _switch(self, history: list[str]) -> None:
-        content = {"schema": SCHEMA, "history": history[-MOST_REMEMBERED:]}
+        content = {"schema": SCHEMA, "history": history[-MAX_REMEMBERED:]}
         try:
             self._mine.mkdir(parents=True, exist_ok=True)
             replace_file(self._mine / USED, json.dumps(content).encode())
@@ -219,8 +223,8 @@ def _in(folder: Path, *, packaged: bool = False) -> list[StoredPolicy]:
     found = []
     for place in places:
         try:
-            told = manifests.read(place)
-            found.append(StoredPolicy(folder=place, manifest=told, packaged=packaged))
+            manifest_found = manifests.read(place)
+            found.append(StoredPolicy(folder=place, manifest=manifest_found, packaged=packaged))
         except ModelError as error:
             found.append(StoredPolicy(folder=place, packaged=packaged, problem=error))
     return sorted(found, key=lambda model: _order(model.id))
@@ -232,11 +236,11 @@ def _order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _copy_policy(folder: Path, told: Manifest, place: Path) -> None:
+def _copy_policy(folder: Path, manifest_found: Manifest, place: Path) -> None:
     """All or nothing: a copy beside it becomes the folder in one step."""
     copy = Path(tempfile.mkdtemp(dir=place.parent, prefix=".installing-"))
     try:
-        for name in (*told.files, manifests.NAME):
+        for name in (*manifest_found.files, manifests.NAME):
             shutil.copyfile(folder / name, copy / name)
             with (copy / name).open("rb") as stream:
                 os.fsync(stream.fileno())

@@ -463,7 +463,7 @@ def _is_same(text: str, after: _PatchText, names: Iterable[str]) -> bool:
     """Whether a text holds these definitions as the edited one does, in whatever order."""
     mine = _PatchText(text)
 
-    def told(file: _PatchText, name: str) -> list[str]:
+    def dump_definitions(file: _PatchText, name: str) -> list[str]:
         found = [one for one in file.tree.body if name in _binds(one)]
         return [
             repr((ast.dump(ast.Tuple(one.bases)), sorted(map(ast.dump, one.body))))
@@ -472,4 +472,4 @@ def _is_same(text: str, after: _PatchText, names: Iterable[str]) -> bool:
             for one in found
         ]
 
-    return all(told(mine, name) == told(after, name) for name in names)
+    return all(dump_definitions(mine, name) == dump_definitions(after, name) for name in names)

@@ -18,7 +18,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from kernel_lsp import parsing
-from kernel_lsp.files import is_skipped, read_source
+from kernel_lsp.files import PACKAGE_FOLDERS, is_installed, is_skipped, read_source
 from kernel_lsp.patching import runtime
 from kernel_lsp.patching.making import Patch, PatchedLibrary, PatchError, make, read, rewrite_class
 
@@ -26,18 +26,11 @@ PACKAGE = "kernel_lsp_patches"
 LINE = f"import {PACKAGE}; {PACKAGE}.apply()"
 MAX_FOLDERS = 10_000
 """Folders of a workspace that are looked through."""
-INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of files that belong to a package manager, wherever an environment lies."""
 
 
 def is_own(path: Path, root: Path) -> bool:
     """Whether a file is the workspace's own, which may be edited."""
-    return path.is_relative_to(root) and INSTALLED.isdisjoint(path.relative_to(root).parts)
-
-
-def is_installed(path: Path) -> bool:
-    """Whether a file belongs to an installed package."""
-    return not INSTALLED.isdisjoint(path.parts)
+    return path.is_relative_to(root) and not is_installed(path)
 
 
 def library_of(path: Path, module: str) -> PatchedLibrary:
@@ -50,7 +43,7 @@ def library_of(path: Path, module: str) -> PatchedLibrary:
 def module_of(path: Path) -> str | None:
     """The name that an installed file is imported under; None: it lies in no folder of packages."""
     for folder in path.parents:
-        if folder.name in INSTALLED:
+        if folder.name in PACKAGE_FOLDERS:
             parts = path.relative_to(folder).with_suffix("").parts
             return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return None
@@ -58,7 +51,7 @@ def module_of(path: Path) -> str | None:
 
 def _distribution(path: Path) -> tuple[str | None, str | None]:
     """Name and version of the package that a package manager has installed the file with."""
-    site = next((folder for folder in path.parents if folder.name in INSTALLED), None)
+    site = next((folder for folder in path.parents if folder.name in PACKAGE_FOLDERS), None)
     if site is None:
         return None, None
     line = path.relative_to(site).as_posix() + ","

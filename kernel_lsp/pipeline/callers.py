@@ -22,13 +22,13 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from kernel_lsp.rewrite.kernels.caller_inputs import Reached, with_inputs
+from kernel_lsp.rewrite.kernels.caller_inputs import ReachedLauncher, with_inputs
 from kernel_lsp.rewrite.kernels.source import defined_names
 
 
 def find_caller(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
-) -> tuple[Reached | None, list[WorkloadError]]:
+) -> tuple[ReachedLauncher | None, list[WorkloadError]]:
     """Of a kernel's launchers the first that is called so; None: no caller has a workload itself,
     with what is wrong with those that they have."""
     problems: list[WorkloadError] = []
@@ -38,16 +38,16 @@ def find_caller(
         for caller in _callers(snapshot, found, launcher.split(".")[0]):
             known, wrong = workloads.workloads_for(snapshot, caller, folder)
             if known:
-                return Reached(caller.qualname, caller.kind, launcher, known[0]), []
+                return ReachedLauncher(caller.qualname, caller.kind, launcher, known[0]), []
             problems += wrong
     return None, problems
 
 
-def workload_of(one: Reached) -> Workload:
+def workload_of(one: ReachedLauncher) -> Workload:
     return Workload(name=f"what {one.caller} passes", origin=WorkloadOrigin.GET_INPUTS)
 
 
-def program_of(snapshot: Snapshot, target: Target, one: Reached) -> Program:
+def program_of(snapshot: Snapshot, target: Target, one: ReachedLauncher) -> Program:
     """The kernel's program with the caller. Raises RewriteError."""
     launchers = tuple(dict.fromkeys((*target.launchers, one.caller)))
     program = analysis.slice_program(snapshot, replace(target, launchers=launchers))

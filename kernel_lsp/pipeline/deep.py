@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_lsp.agents import backbones, feedback
-from kernel_lsp.agents.policy import PolicyAgent
+from kernel_lsp.agents.policy import PolicyAgent, Select
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
-from kernel_lsp.pipeline.opened import JobBench, Opened
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -37,6 +37,7 @@ from kernel_lsp.records import (
     Progress,
     Proposal,
     Proposer,
+    SearchJudge,
     SearchJudgement,
     SearchMode,
     SearchPlan,
@@ -57,17 +58,16 @@ from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import SpentBudget
 from kernel_lsp.search.evolution import Evolution
+from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import ChainProposer, Mutate
 from kernel_lsp.search.turns import TurnsStrategy, is_single
 from kernel_lsp.search.workers import SearchWorkers
 
 FOLDER = "searches"
-MOST_ARCHIVES = 200
+MAX_ARCHIVES = 200
 """Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a
 plan never."""
-MOST_MATCHES = 20
-"""Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
 """Nothing more is asked after these, not even what was learned."""
 _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
@@ -75,7 +75,7 @@ _STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
     SearchMode.TURNS: TurnsStrategy,
     SearchMode.EVOLVE: lambda plan, seed: Evolution(seed),
 }
-MOST_TOLD = 16
+MAX_SENT = 16
 """Proposals of a search that go back to the job, best first; all are in the archive."""
 
 
@@ -101,7 +101,46 @@ async def run(
     finally:
         archive.close()
         with contextlib.suppress(OSError):  # another process may do the same at this moment
-            keep_newest(Path(settings.data_dir) / FOLDER, MOST_ARCHIVES, SUFFIX)
+            keep_newest(Path(settings.data_dir) / FOLDER, MAX_ARCHIVES, SUFFIX)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutsideModel:
+    """A language model that somebody else runs, and how its rollout differs from a job's."""
+
+    backbone: Backbone
+    info: ModelInfo
+    workshop: EngineWorkshop
+    """Shared by all rollouts of the target: its engine takes one request at a time."""
+    select: Select | None = None
+    """None: the model is asked for skills itself."""
+    skills: bool = True
+    """False: the rollout is given none (the null scheme)."""
+    judge: SearchJudge | None = None
+    """None: the gate."""
+
+
+async def roll(
+    one: Opened,
+    plan: SearchPlan,
+    settings: Settings,
+    archive: MemoryArchive,
+    model: OutsideModel,
+    turn: Turn,
+    report: Report = lambda progress: None,
+) -> StopReason:
+    """A job's deeper search with this model, attempt by attempt into ``archive``; what it teaches
+    is drafted, too. Raises what `run` raises."""
+    deep = _Deep(
+        one=one,
+        plan=plan,
+        settings=settings,
+        report=report,
+        turn=turn,
+        archive=archive,
+        outside=model,
+    )
+    return await deep.search(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +150,16 @@ class _Deep:
     settings: Settings
     report: Report
     turn: Turn
-    archive: SqliteArchive
+    archive: MemoryArchive
+    outside: OutsideModel | None = None
     notes: list[str] = field(default_factory=list)
 
     async def run(self, seeds: Sequence[Proposal]) -> tuple[tuple[Proposal, ...], SearchSummary]:
+        resumed = len(self.archive.attempts)
+        stop = await self.search(seeds)
+        return self._found(), self._summary(stop, resumed)
+
+    async def search(self, seeds: Sequence[Proposal]) -> StopReason:
         resumed = len(self.archive.attempts)
         attempts.enter(self.archive, seeds, self._digest)
         arms = BanditArms(Path(self.settings.data_dir))
@@ -123,8 +168,7 @@ class _Deep:
             self._learn(arms, task, attempt)
         async with contextlib.AsyncExitStack() as stack:
             model = await self._model(stack)
-            stop = await self._searched(task, arms, model, resumed)
-        return self._found(), self._summary(stop, resumed)
+            return await self._searched(task, arms, model, resumed)
 
     async def _searched(
         self,
@@ -133,18 +177,23 @@ class _Deep:
         model: tuple[Backbone, ModelInfo] | None,
         resumed: int,
     ) -> StopReason:
-        workshop = EngineWorkshop(self.one.engine, self.one.prepared)
+        outside = self.outside
+        workshop = (
+            EngineWorkshop(self.one.engine, self.one.prepared)
+            if outside is None
+            else outside.workshop
+        )
         order = functools.partial(
             arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench)
         )
         begun = max((attempt.number for attempt in self.archive.attempts), default=-1) + 1
-        agent = PolicyAgent(model[0], workshop, info=model[1], order=order) if model else None
+        agent = self._agent(model, workshop, order) if model else None
         loop = SearchLoop(
             task=task,
             strategy=_STRATEGIES[self.plan.mode](self.plan, self.archive.seed),
             proposers=(agent,) if agent else (),
             moves=self._moves(workshop, order),
-            judge=self._judge,
+            judge=outside.judge if outside and outside.judge else self._judge,
             archive=self.archive,
             budget=SpentBudget(limits=self.plan.budget, begun=begun),
             lanes=self._lanes(model[1] if model else None),
@@ -165,6 +214,24 @@ class _Deep:
             self.notes.extend((*loop.notes, *(agent.notes if agent else ())))
         self._keep_lessons(drafts, model[1].name if model else "")
         return stop
+
+    def _agent(
+        self,
+        model: tuple[Backbone, ModelInfo],
+        workshop: EngineWorkshop,
+        order: Callable[[Sequence[str]], list[str]],
+    ) -> PolicyAgent:
+        outside = self.outside
+        if outside is None:
+            return PolicyAgent(model[0], workshop, info=model[1], order=order)
+        return PolicyAgent(
+            model[0],
+            workshop,
+            outside.select,
+            info=model[1],
+            order=order,
+            without=lambda rollout: not outside.skills,
+        )
 
     def _keep_lessons(self, drafts: Sequence[SkillDraft], writer: str) -> None:
         """As drafts of skills; they reach no job before they were verified."""
@@ -187,6 +254,8 @@ class _Deep:
     async def _model(self, stack: contextlib.AsyncExitStack) -> tuple[Backbone, ModelInfo] | None:
         """Open until the stack ends; None: nobody is asked, and a note says why if that was wished
         for."""
+        if self.outside is not None:
+            return self.outside.backbone, self.outside.info
         settings, job = self.settings, self.one.prepared.job
         if job.background or (settings.policy == "plan" and self.plan.mode is SearchMode.EVOLVE):
             return None
@@ -244,7 +313,7 @@ class _Deep:
 
     def _found(self) -> tuple[Proposal, ...]:
         made = (a.proposal for a in self.archive.attempts if a.proposal and a.move is not Move.SEED)
-        return tuple(sorted(made, key=rank))[:MOST_TOLD]
+        return tuple(sorted(made, key=rank))[:MAX_SENT]
 
     def _summary(self, stop: StopReason, resumed: int) -> SearchSummary:
         known = self.archive.attempts
@@ -307,10 +376,10 @@ def kind_of(bench: JobBench) -> str:
 
 def _matches(one: Opened, task: SearchTask, arms: BanditArms) -> tuple[SkillMatch, ...]:
     """The recalled skills; where the words recall too few, what has paid for such targets."""
-    found = list(one.matches[:MOST_MATCHES])
+    found = list(one.matches[:MAX_MATCHES])
     known = {match.skill for match in found}
     others = [s.name for s in one.bench.skills.skills if _serves(s, task) and s.name not in known]
-    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MOST_MATCHES - len(found)]
+    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MAX_MATCHES - len(found)]
     return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
 
 

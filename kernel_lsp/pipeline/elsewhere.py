@@ -18,7 +18,7 @@ from kernel_lsp import foreign
 from kernel_lsp.checker import find_files
 from kernel_lsp.files import MAX_SOURCE_BYTES
 
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 """Of a folder; in a larger one the rest is unknown."""
 
 
@@ -32,9 +32,9 @@ def named_elsewhere(
     if folder is None:
         return next(_naming(kernel, path, path.parent.glob("*.py")), None)
     found = find_files(folder)
-    first = next(_naming(kernel, path, islice(found, MOST_FILES)), None)
+    first = next(_naming(kernel, path, islice(found, MAX_FILES)), None)
     if first is None and next(found, None) is not None:
-        return f"perhaps one of the files of {folder} after the first {MOST_FILES:,}"
+        return f"perhaps one of the files of {folder} after the first {MAX_FILES:,}"
     return first
 
 

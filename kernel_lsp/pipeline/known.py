@@ -59,8 +59,8 @@ class KnownWinners:
             return
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            told = {"schema": SCHEMA, "skill": site.skill, "parameters": parameters}
-            replace_file(file, json.dumps(told).encode())
+            record = {"schema": SCHEMA, "skill": site.skill, "parameters": parameters}
+            replace_file(file, json.dumps(record).encode())
             prune(self.folder)
 
     def _file(self, site: Site) -> Path | None:

@@ -26,6 +26,8 @@ from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
 
+MAX_MATCHES = 20
+"""Recalled skills that a model may choose from (daVinci-kernel's number)."""
 MAX_SKILLS = 64
 """Skills that are recalled for one target. The built-in ones fit whole: words of a graph say
 nothing about how many launches it takes, and so would not recall a CUDA graph."""

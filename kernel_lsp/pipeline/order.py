@@ -10,17 +10,17 @@ from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
 from kernel_lsp.agents.learned import LearnedPlanner
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import RankedPlan, rank_sites
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.models.store import FOLDER as MODELS
 from kernel_lsp.pipeline import parts, places, recipes, silence, turns
-from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
+from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened, open_target
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.search import TargetSearch
@@ -28,6 +28,7 @@ from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
     Job,
+    Offered,
     Outcome,
     Progress,
     Proposal,
@@ -46,6 +47,8 @@ FEW_TURNS = SearchPlan(
     mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3)
 )
 """What a language model gets in a quick job: one short rollout."""
+MAX_OFFERED = 24
+"""Sites that an outcome tells of: a prompt shows no more."""
 SEARCHES = "searches"
 """In the user's data folder: archives of searches."""
 
@@ -71,7 +74,7 @@ class Pipeline:
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(
-                manners=Manners(rules), cache=compiled, readable=self._shown()
+                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._shown()
             )
         return self._gates[rules]
 
@@ -161,7 +164,7 @@ class Pipeline:
         return outcome
 
     def _plan(self, prepared: PreparedJob, bench: JobBench) -> SearchPlan | None:
-        """What is searched beyond the quick search. In the background no model is ever asked."""
+        """What is searched beyond the quick search. In the background no model is asked for it."""
         job = prepared.job
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
@@ -314,8 +317,8 @@ class Pipeline:
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate
         planner = self.policies.planner(one, report)
-        planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
-        planned = recipes.courses(one, planned)
+        planned = planner.ranked_plans(one.sites, triton=one.bench.probe.triton is not None)
+        planned = recipes.ranked_plans(one, planned)
         search = TargetSearch(
             tournament=one.tournament,
             engine=one.engine,
@@ -365,22 +368,40 @@ async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
         roof=why.roof,
         read_bytes=one.capture.read_bytes,
         written_bytes=one.capture.written_bytes,
+        offered=offered_by(one),
+    )
+
+
+def offered_by(one: Opened) -> Offered:
+    """What proposers could choose from, as a language model alone is told it (deep.task_of)."""
+    sites = [site for site in one.sites if all(proof.holds for proof in site.proofs)]
+    return Offered(
+        fingerprint=one.prepared.target.fingerprint,
+        device=one.bench.device,
+        device_name=one.bench.probe.device,
+        triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
+        sites=tuple(replace(s, proofs=()) for s in rank_sites(sites)[:MAX_OFFERED]),
+        skills=tuple(match.skill for match in one.matches[:MAX_MATCHES]),
+        words=tuple(one.capture.words),
+        inputs=one.capture.inputs,
+        read_bytes=one.capture.read_bytes,
+        written_bytes=one.capture.written_bytes,
     )
 
 
 async def _shortlist(
-    courses: AsyncIterator[Course], device: str, capture: Capture, *, budget: int
-) -> AsyncIterator[Course]:
+    ranked_plans: AsyncIterator[RankedPlan], device: str, capture: Capture, *, budget: int
+) -> AsyncIterator[RankedPlan]:
     """Within the budget. Without a GPU, plain PyTorch first and one Triton candidate at most:
     the interpreter can show that a kernel is right, but never that it is fast."""
-    plain, triton = 0, list[Course]()
-    async for course in courses:
-        if device == "cuda" or not course.candidate.uses_triton:
+    plain, triton = 0, list[RankedPlan]()
+    async for ranked_plan in ranked_plans:
+        if device == "cuda" or not ranked_plan.candidate.uses_triton:
             plain += 1
-            yield course
+            yield ranked_plan
         elif not triton and not silence.too_large(capture):
-            triton.append(course)
+            triton.append(ranked_plan)
         if plain + len(triton) >= budget:
             break
-    for course in triton:
-        yield course
+    for ranked_plan in triton:
+        yield ranked_plan

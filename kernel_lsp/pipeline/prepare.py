@@ -22,7 +22,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.rewrite import edit
 from kernel_lsp.rewrite.kernels import harness
-from kernel_lsp.rewrite.kernels.caller_inputs import Reached
+from kernel_lsp.rewrite.kernels.caller_inputs import ReachedLauncher
 
 NO_WORKLOAD = (
     f"no workload: nobody said what it is called with; {workloads.RECORD_A_RUN}, or write "
@@ -37,7 +37,7 @@ class PreparedJob:
     target: Target
     program: Program
     workload: Workload
-    reached: Reached | None = None
+    reached: ReachedLauncher | None = None
     """Whose call says what the launcher of a kernel is called with, where nothing else does."""
 
     @property
@@ -138,7 +138,7 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
 
 
 def _program(
-    snapshot: Snapshot, target: Target, launcher: str | None, reached: Reached | None
+    snapshot: Snapshot, target: Target, launcher: str | None, reached: ReachedLauncher | None
 ) -> Program:
     """What is captured and judged. Raises RewriteError."""
     if reached is not None:

@@ -15,14 +15,14 @@ import re
 from collections.abc import Sequence
 
 from kernel_lsp.agents import blocks
-from kernel_lsp.agents.prompts import MOST_CODE, without_inputs
+from kernel_lsp.agents.prompts import MAX_CODE, without_inputs
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline import module_text
 from kernel_lsp.pipeline.module_text import definition_of, lines_of
 from kernel_lsp.records import Program, SourceEdit
 
 BEGINS, ENDS = "# --- rewrite begins ---", "# --- rewrite ends ---"
-MOST_REGION = 100_000
+MAX_REGION = 100_000
 """Characters of a region after its edits."""
 _NEW_LINES = re.compile(r"\r\n?")
 _DIVIDER = re.compile(r"={5,9}")
@@ -54,10 +54,10 @@ def edit_of(code: str, program: Program, parent: SourceEdit | None) -> SourceEdi
 
     Raises RewriteError.
     """
-    if len(code) > MOST_CODE:
+    if len(code) > MAX_CODE:
         raise RewriteError(
             f"the code has {len(code)} characters",
-            f"at most {MOST_CODE}: send edit blocks, or write less",
+            f"at most {MAX_CODE}: send edit blocks, or write less",
         )
     text = _without_markers(_NEW_LINES.sub("\n", code))
     if blocks.edits(text):
@@ -92,8 +92,8 @@ def _apply_blocks(text: str, code: str) -> str:
             raise RewriteError(f"{where} has no end", "close it with >>>>>>> REPLACE")
         old, new = _sides(block.text, where)
         text = _replace_lines(text, old, new, where)
-        if len(text) > MOST_REGION:
-            raise RewriteError(f"{where} makes more than {MOST_REGION} characters", "write less")
+        if len(text) > MAX_REGION:
+            raise RewriteError(f"{where} makes more than {MAX_REGION} characters", "write less")
     return text
 
 

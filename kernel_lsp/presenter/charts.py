@@ -213,9 +213,9 @@ def lineage(
         times.append(place)
     axes.plot(times, range(len(steps)), "o-", color=LINE, linewidth=1, markersize=6)
     for number, names in rejected.items():
-        told = "rejected: " + ", ".join(names)
+        text = "rejected: " + ", ".join(names)
         axes.annotate(
-            told,
+            text,
             (times[number], number),
             (10, -3),
             textcoords="offset points",

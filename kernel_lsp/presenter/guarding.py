@@ -62,10 +62,10 @@ def guarded_json(found: Sequence[Guarded], problems: Sequence[str]) -> str:
 def guarded_sarif(found: Sequence[Guarded], problems: Sequence[str]) -> str:
     """A SARIF 2.1.0 log with one run: results for what does not pay, notifications for unreadable
     files."""
-    told = [one for one in found if one.holding in RULES]
-    rules = sorted({RULES[one.holding] for one in told})
+    entries = [one for one in found if one.holding in RULES]
+    rules = sorted({RULES[one.holding] for one in entries})
     ids = [rule for rule, _, _ in rules]
-    results = [_result(one, ids) for one in told]
+    results = [_result(one, ids) for one in entries]
     notifications = [{"level": "warning", "message": {"text": problem}} for problem in problems]
     return sarif_log([_rule(*rule) for rule in rules], results, notifications)
 

@@ -53,11 +53,11 @@ def paper_lines(papers: LearnedSkill, usage: Sequence[UsageStats] = ()) -> list[
 
 def usage_line(found: UsageStats) -> str:
     """``cuda:sm_90: the offer in 5 of 8 jobs; 1.12x of what was judged beside it, over 6``."""
-    told = f"{found.hardware}: the offer in {found.wins} of {found.uses} jobs"
+    text = f"{found.hardware}: the offer in {found.wins} of {found.uses} jobs"
     if not found.pairs:
-        return told
+        return text
     return (
-        f"{told}; {math.exp(found.uplift_sum / found.pairs):.2f}x of the best beside it, over "
+        f"{text}; {math.exp(found.uplift_sum / found.pairs):.2f}x of the best beside it, over "
         f"{found.pairs}"
     )
 
@@ -72,13 +72,13 @@ def verification_text(found: Verification) -> str:
     if found.tasks:
         lines += ["", _table([TASK_COLUMNS, *(_task_row(task) for task in found.tasks)])]
     if found.credit:
-        told = ", ".join(
+        text = ", ".join(
             f"{name} {math.exp(loss):.3f}x" for name, loss in sorted(found.credit.items())
         )
-        lines += ["", f"loss when left out: {told}"]
+        lines += ["", f"loss when left out: {text}"]
     if found.skipped:
-        told = ", ".join(f"{count} {reason}" for reason, count in sorted(found.skipped.items()))
-        lines.append(f"passed over: {told}")
+        text = ", ".join(f"{count} {reason}" for reason, count in sorted(found.skipped.items()))
+        lines.append(f"passed over: {text}")
     return "\n".join(lines)
 
 

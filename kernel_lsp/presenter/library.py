@@ -76,8 +76,8 @@ def skills_json(
 ) -> str:
     """One object: every skill without its body and with what was learned of it, the problems, and
     the papers of learned skills and drafts."""
-    told = [{**_without_body(skill), "learned": _arm_rows(skill, arms)} for skill in skills]
-    return to_versioned_json(skills=told, problems=list(problems), papers=list(papers))
+    entries = [{**_without_body(skill), "learned": _arm_rows(skill, arms)} for skill in skills]
+    return to_versioned_json(skills=entries, problems=list(problems), papers=list(papers))
 
 
 def skill_text(skill: Skill) -> str:
@@ -128,15 +128,15 @@ def _requirement_lines(found: Requirements | None) -> list[str]:
     ]
     words += [f"{name} is planned" for name in found.planned]
     words += [f"{name} is not planned" for name in found.unplanned]
-    told = ", ".join(word for word in words if word)
-    return [f"requires: {told}"] if told else []
+    text = ", ".join(word for word in words if word)
+    return [f"requires: {text}"] if text else []
 
 
 def _step(step: RecipeStep) -> str:
     where = f" where it covers {', '.join(step.covers)}" if step.covers else ""
-    told = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
+    text = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
     how = ", every site" if step.every else ", wherever it is planned" if step.planned else ""
-    return f"{step.skill}{where}{how}{f', {told}' if told else ''}"
+    return f"{step.skill}{where}{how}{f', {text}' if text else ''}"
 
 
 def _without_body(skill: Skill) -> Json:

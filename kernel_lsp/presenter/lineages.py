@@ -47,8 +47,8 @@ def effect(found: Interval | None) -> str:
 def _about(lineage: Lineage) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
     called = f"`{lineage.path}`, called with `{lineage.workload}`"
-    told = f"{called}, {_where(lineage)}, {versions}, {lineage.created}."
-    return f"{told}\n\n{_outcome(lineage).capitalize()}.{_meaning(lineage)}"
+    text = f"{called}, {_where(lineage)}, {versions}, {lineage.created}."
+    return f"{text}\n\n{_outcome(lineage).capitalize()}.{_meaning(lineage)}"
 
 
 def _where(lineage: Lineage) -> str:
@@ -58,11 +58,11 @@ def _where(lineage: Lineage) -> str:
 
 
 def _outcome(lineage: Lineage) -> str:
-    told = f"{count(len(lineage.steps), 'step')} accepted, {len(lineage.avoided)} rejected"
+    text = f"{count(len(lineage.steps), 'step')} accepted, {len(lineage.avoided)} rejected"
     if not lineage.finished:
-        return f"{told}; it was stopped, and the same command goes on"
+        return f"{text}; it was stopped, and the same command goes on"
     whole = lineage.whole.effect if lineage.whole else None
-    return told + (
+    return text + (
         f"; the naive kernel takes {effect(whole)} of the expert's time" if whole else ""
     )
 
@@ -84,9 +84,9 @@ def _table(lineage: Lineage) -> str:
     rows = ["| | simplification | operator | effect | hash |", "|---|---|---|---|---|"]
     rows.append(f"| 0 | the expert's kernel | | | `{lineage.expert}` |")
     for number, step in enumerate(lineage.steps, 1):
-        told = f"{step.summary} {_numbers(step)}".strip()
+        text = f"{step.summary} {_numbers(step)}".strip()
         rows.append(
-            f"| {number} | {_cell(told)} | {step.operator} | {effect(step.judgement.effect)} "
+            f"| {number} | {_cell(text)} | {step.operator} | {effect(step.judgement.effect)} "
             f"| `{step.judgement.child}` |"
         )
     return "\n".join(rows)
@@ -94,7 +94,7 @@ def _table(lineage: Lineage) -> str:
 
 def _skill(one: LineageSkill) -> str:
     facts = [f"{proof.claim}: {proof.because}" for proof in one.proofs]
-    told = [
+    entries = [
         f"**Intent.** {one.intent}",
         f"**Anchor.** {one.anchor}",
         f"**Carrier.** {one.carrier}",
@@ -104,19 +104,21 @@ def _skill(one: LineageSkill) -> str:
         f"**Forward.** {_recipe(one)}{one.how}.",
         f"**From** `{one.child}` **to** `{one.parent}`. Library: {one.standing or 'not drafted'}.",
     ]
-    told += [f"**Avoided failure.** {_rejection(step)}" for step in one.avoided]
-    bullets = "\n".join(f"- {line}" for line in told)
+    entries += [f"**Avoided failure.** {_rejection(step)}" for step in one.avoided]
+    bullets = "\n".join(f"- {line}" for line in entries)
     return f"### {one.name}\n\n{bullets}\n\n```diff\n{one.change}\n```"
 
 
 def _request_lines(asked: Requirements) -> list[str]:
     lists = (asked.architectures, asked.dtypes, asked.layouts)
-    told = [", ".join(words) for words in lists if words]
+    entries = [", ".join(words) for words in lists if words]
     bounds = ((asked.ranks, "dimensions"), (asked.elements, "elements"))
-    told += [f"{b.least} to {b.most} {what}" for b, what in bounds if b is not None]
-    told += [f"innermost extents that are multiples of {asked.multiple}"] if asked.multiple else []
+    entries += [f"{b.least} to {b.most} {what}" for b, what in bounds if b is not None]
+    entries += (
+        [f"innermost extents that are multiples of {asked.multiple}"] if asked.multiple else []
+    )
     versions = (("torch", asked.torch), ("triton", asked.triton))
-    return told + [f"{name} {version} or newer" for name, version in versions if version]
+    return entries + [f"{name} {version} or newer" for name, version in versions if version]
 
 
 def _recipe(one: LineageSkill) -> str:
@@ -135,8 +137,8 @@ def _recipe(one: LineageSkill) -> str:
 
 
 def _rejection(step: LineageStep) -> str:
-    told = f"{step.operator} {_numbers(step)}".strip()
-    return f"{told} at {step.judgement.parent}: {' '.join(step.reason.split())}"
+    text = f"{step.operator} {_numbers(step)}".strip()
+    return f"{text} at {step.judgement.parent}: {' '.join(step.reason.split())}"
 
 
 def _numbers(step: LineageStep) -> str:

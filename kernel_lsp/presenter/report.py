@@ -41,10 +41,10 @@ FATES = {
 }
 """What became of suggestions, in the order in which it happens."""
 COLORS = {kind.value: color for kind, color in FATES.items()} | {"in use": GOOD, "retired": CALM}
-MOST_SPANS = 40
+MAX_SPANS = 40
 """Speedups that are drawn; the table has as many."""
-MOST_CURVES = 8
-MOST_DAYS = 120
+MAX_CURVES = 8
+MAX_DAYS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ def page(facts: ReportFacts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
-    told = (
+    text = (
         ""
         if charts.bars({"x": 1}, {})
         else _note("Plots need matplotlib: install kernel-lsp[report].")
@@ -91,7 +91,7 @@ def page(facts: ReportFacts) -> str:
     return _PAGE.substitute(
         made=_escape(facts.made),
         version=_escape(facts.version),
-        plain=told,
+        plain=text,
         sections="\n".join(sections),
     )
 
@@ -100,13 +100,13 @@ def page(facts: ReportFacts) -> str:
 
 
 def _suggestions(facts: ReportFacts) -> str:
-    told = _fates(facts.events)
-    if not told:
+    counted = _fates(facts.events)
+    if not counted:
         return _section(
             "Suggestions",
             _note("Nothing was offered yet. Open a file in an editor and wait for a hint."),
         )
-    counts = {kind.value: len(told.get(kind, ())) for kind in FATES}
+    counts = {kind.value: len(counted.get(kind, ())) for kind in FATES}
     offered = counts["offered"] or 1
     rows = [(name, str(count), f"{count / offered:.0%}") for name, count in counts.items()]
     plots = _plot(charts.bars(counts, COLORS), "What became of suggestions; each counts once")
@@ -119,7 +119,7 @@ def _suggestions(facts: ReportFacts) -> str:
 def _speedups(facts: ReportFacts) -> str:
     fates, rows, shown = _fates(facts.events), [], []
     timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
-    for proposal, found in timed[-MOST_SPANS:]:
+    for proposal, found in timed[-MAX_SPANS:]:
         fate = _fate(proposal.id, fates)
         name = (
             f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
@@ -164,7 +164,7 @@ def _library(facts: ReportFacts) -> str:
     spans = [span for papers in facts.learned if (span := _uplift(papers)) is not None]
     if spans:
         plot += _plot(
-            charts.spans(spans[:MOST_SPANS], "uplift of the first suggestion"),
+            charts.spans(spans[:MAX_SPANS], "uplift of the first suggestion"),
             "Last verification of each",
         )
     head = ("skill", "standing", "learned on", "uplift (lower bound)", "at work", "why")
@@ -239,8 +239,8 @@ def _policy(facts: ReportFacts) -> str:
             ("rule_over_best", f"{name}: rule", CALM),
             ("first_over_rule", f"{name}: policy / rule", LINE),
         ):
-            if isinstance(told := found.get(key), dict):
-                low, mid, high = (float(told[end]) for end in ("low", "mean", "high"))
+            if isinstance(counted := found.get(key), dict):
+                low, mid, high = (float(counted[end]) for end in ("low", "mean", "high"))
                 spans.append(ChartSpan(label=label, low=low, mid=mid, high=high, color=color))
                 rows.append(
                     (label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?")))
@@ -285,7 +285,7 @@ def _color(fate: str) -> str:
 
 
 def _per_day(events: Sequence[Event]) -> dict[str, Counter[str]]:
-    """Every day from the first to the last, at most the last `MOST_DAYS`."""
+    """Every day from the first to the last, at most the last `MAX_DAYS`."""
     counts: dict[str, Counter[str]] = {}
     for event in events:
         if event.kind in FATES:
@@ -293,7 +293,7 @@ def _per_day(events: Sequence[Event]) -> dict[str, Counter[str]]:
     if not counts:
         return {}
     last = date.fromisoformat(max(counts))
-    number = min(MOST_DAYS, (last - date.fromisoformat(min(counts))).days + 1)
+    number = min(MAX_DAYS, (last - date.fromisoformat(min(counts))).days + 1)
     days = [(last - timedelta(days=back)).isoformat() for back in reversed(range(number))]
     return {day: counts.get(day, Counter()) for day in days}
 
@@ -325,7 +325,7 @@ def _learned_row(papers: LearnedSkill, usage: Sequence[UsageStats]) -> tuple[str
 def _group_curves(
     lines: Sequence[Mapping[str, float]],
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MOST_CURVES`
+    """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MAX_CURVES`
     fields."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for line in lines:
@@ -335,7 +335,7 @@ def _group_curves(
                 found.setdefault(group or key, {}).setdefault(name, []).append(
                     (line["step"], value)
                 )
-    return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:MOST_CURVES])
+    return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:MAX_CURVES])
 
 
 # --- HTML ---------------------------------------------------------------------------------

@@ -76,16 +76,16 @@ def findings_junit(results: Results) -> str:
     cases, failures, total = [], 0, 0
     for path, analysis in results:
         total += 1
-        told = [
+        entries = [
             _failure(finding.rule, place(path, finding), finding) for finding in analysis.findings
         ]
         if analysis.problem is not None:
-            told.append(
+            entries.append(
                 _failure(_PROBLEM, f"{path}:{analysis.problem.line}", analysis.problem.message)
             )
-        failures += bool(told)
+        failures += bool(entries)
         name = quoteattr(str(path))
-        body = "".join(f"\n      {one}" for one in told)
+        body = "".join(f"\n      {one}" for one in entries)
         cases.append(f"    <testcase name={name} classname={name}>{body}\n    </testcase>")
     counts = f'tests="{total}" failures="{failures}"'
     suite = f'  <testsuite name="kernel-lsp check" {counts}>'

@@ -28,7 +28,7 @@ LEFT_OUT = {
     ".kernel-lsp",
 }
 LARGE_BYTES = 16 * 2**20
-MOST_BYTES = 2 * 2**30
+MAX_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Mirror:
         copy = Path(tempfile.mkdtemp(prefix="kernel-lsp-program-")).resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:
-            room = [MOST_BYTES]
+            room = [MAX_BYTES]
             _copy_tree(root, copy, room)
             for path, text in texts.items():
                 place = mirror.place(path)

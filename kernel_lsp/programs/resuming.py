@@ -52,5 +52,5 @@ class KeptRuns:
 
 
 def _digest(key: Any) -> str:
-    told = json.dumps([wire.to_json(key), platform.node()], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    text = json.dumps([wire.to_json(key), platform.node()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

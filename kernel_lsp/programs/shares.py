@@ -14,7 +14,7 @@ from kernel_lsp.workloads.recorder.profiling import IN_OPTIMIZER, OTHER
 
 Name = tuple[str, str]
 """Module and qualified name of a class."""
-LEAST_ROOT = 0.02
+MIN_ROOT = 0.02
 """Share from which a module that the program calls itself is one of its roots."""
 
 
@@ -88,7 +88,7 @@ class Shares:
         """What the program calls itself and takes time, the most expensive first."""
         tops = {row.ranges[0] for row in self.rows if row.ranges}
         found = [(self.of_target(name), name) for name in tops if (name,) in self.calls]
-        return [name for share, name in sorted(found, reverse=True) if share >= LEAST_ROOT]
+        return [name for share, name in sorted(found, reverse=True) if share >= MIN_ROOT]
 
     def repeated(self, root: Name) -> Name | None:
         """The block within the root that is called several times a step and holds the most time."""

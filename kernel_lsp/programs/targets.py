@@ -11,7 +11,7 @@ from kernel_lsp.programs.shares import IN_OPTIMIZER, Name, Shares
 from kernel_lsp.records import Outcome, Proposal, SourceEdit
 from kernel_lsp.snapshots.store import ProgramRecording
 
-LEAST_SHARE = 0.005
+MIN_SHARE = 0.005
 """Of the step, below which nothing of a target could be noticed."""
 ENOUGH = 0.95
 """Share of the step that is looked at."""
@@ -88,8 +88,8 @@ def skip_reason(
     """Why a target is not looked at, after those ``before`` it; None: it is."""
     if one.why_not is not None:
         return one.why_not
-    if one.share < LEAST_SHARE:
-        return f"below {LEAST_SHARE:.1%} of the step"
+    if one.share < MIN_SHARE:
+        return f"below {MIN_SHARE:.1%} of the step"
     if shares is not None and looked_at(before, shares) >= ENOUGH:
         return f"{ENOUGH:.0%} of the step were looked at before"
     return None

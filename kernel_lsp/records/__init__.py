@@ -49,7 +49,7 @@ from kernel_lsp.records.graphs import (
     OperationRole,
     Viewed,
 )
-from kernel_lsp.records.jobs import Job, Outcome, Progress
+from kernel_lsp.records.jobs import Job, Offered, Outcome, Progress
 from kernel_lsp.records.launches import KernelView
 from kernel_lsp.records.learning import (
     LearnedSkill,
@@ -217,6 +217,7 @@ __all__ = [
     "MoveTally",
     "NearMiss",
     "Numerics",
+    "Offered",
     "OnText",
     "Operation",
     "OperationRole",

@@ -21,6 +21,8 @@ class EventKind(StrEnum):
     DELETED = "deleted"
     DISMISSED = "dismissed"
     EXPIRED = "expired"
+    ASKED = "asked"
+    """What a job could choose from (`Offered`), for whoever learns from what became of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

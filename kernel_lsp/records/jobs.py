@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_lsp.records.code import Break, Part
+from kernel_lsp.records.code import ArgSpec, Break, Part
 from kernel_lsp.records.misses import NearMiss, Roof
 from kernel_lsp.records.plans import SearchPlan, SearchSummary
 from kernel_lsp.records.proposals import Proposal, Verdict
+from kernel_lsp.records.rewrites import Site
 from kernel_lsp.records.skills import SkillMatch
 from kernel_lsp.records.verdicts import EvalStatus
 
@@ -47,6 +48,29 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Offered:
+    """What could be chosen for one target: with its program enough to ask a model again."""
+
+    fingerprint: str
+    """Of the target."""
+    device: str
+    """cuda or cpu."""
+    device_name: str | None = None
+    triton: bool = False
+    """Triton kernels run there."""
+    sites: tuple[Site, ...] = ()
+    """Proved ones, ranked, without their proofs."""
+    skills: tuple[str, ...] = ()
+    """Names of the recalled ones, best first."""
+    words: tuple[str, ...] = ()
+    """Of its operations: what limits it is told by them."""
+    inputs: tuple[ArgSpec, ...] = ()
+    """What entered, as captured."""
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What a job found. ``proposals`` is best first and includes the losers, for the evidence."""
 
@@ -70,6 +94,8 @@ class Outcome:
     """The statements that were rewritten, where the target as a whole cannot be."""
     search: SearchSummary | None = None
     """None: only the quick search ran."""
+    offered: Offered | None = None
+    """None: nothing was captured."""
 
     @property
     def best(self) -> Proposal | None:

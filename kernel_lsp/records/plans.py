@@ -42,6 +42,8 @@ class SearchBudget:
     gpu_seconds: float | None = None
     stagnation: int = 24
     """Judged candidates in a row without a better best, since this run of the search began."""
+    attempts: int | None = None
+    """Judged or not: replies that are of no use count, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +56,9 @@ class SearchPlan:
     """File; None: the place that belongs to this target, workload and device."""
     fresh: bool = False
     """Begin anew instead of going on where the archive ends."""
+    turns: int = 4
+    """Of one rollout of a language model at most; a budget of no more candidates is one rollout.
+    daVinci-kernel trains with 3 turns and evaluates with 5 (arXiv 2606.16497)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,6 +109,9 @@ class Evaluation:
     least_ms: float | None = None
     """What moving the workload's bytes takes at least on this device; None: unknown, or judged
     quickly."""
+    coverage: float | None = None
+    """Share of the device time of a call that is spent in kernels of the candidate's own, 0..1, as
+    a profiler saw it; None: it was not profiled."""
 
     @property
     def roofline_share(self) -> float | None:

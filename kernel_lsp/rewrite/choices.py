@@ -19,7 +19,7 @@ Choice = dict[str, Any]
 Estimate = Callable[[Choice], float]
 """Seconds, or anything that grows with them; infinite for a combination that cannot work."""
 
-MOST_COMBINATIONS = 100_000
+MAX_COMBINATIONS = 100_000
 """A product larger than this is not listed; its neighbors are."""
 
 
@@ -38,7 +38,7 @@ def combinations(
     space = free_parameters(parameters)
     start = {**{name: choices[0] for name, choices in parameters.items()}, **center}
     size = math.prod(len(choices) for choices in space.values())
-    if estimate is not None and size <= MOST_COMBINATIONS:
+    if estimate is not None and size <= MAX_COMBINATIONS:
         costs = [(estimate(choice), i, choice) for i, choice in enumerate(_product(space, start))]
         found: Iterable[Choice] = (
             choice for cost, _, choice in sorted(costs, key=_cost) if cost < math.inf

@@ -92,6 +92,10 @@ class CaptureOrigin:
     calls: tuple[ModuleCall, ...] = ()
     reads: tuple[tuple[str, Any], ...] = ()
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
+    classes: tuple[tuple[type, str], ...] = ()
+    """Of objects among the results, each with its name in the target's file."""
+    structure: tuple[str, ...] = ()
+    """Conditions: the module has the layers that it was captured with (capture/structure.py)."""
     hides_gradients: bool = False
     """A part has another derivative than its operations: no_grad inside, or an
     autograd.Function."""

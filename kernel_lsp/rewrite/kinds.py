@@ -35,8 +35,8 @@ def kind_of(
         return ""
     covered = {node: number for number, node in enumerate(match.nodes) if isinstance(node, fx.Node)}
     nodes = [[str(node.target), *_edges(node, covered), _class(node)] for node in covered]
-    told = [skill, _digest(source), graph.device, sorted(parameters.items()), nodes]
-    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:24]
+    entries = [skill, _digest(source), graph.device, sorted(parameters.items()), nodes]
+    return hashlib.sha256(json.dumps(entries, default=str).encode()).hexdigest()[:24]
 
 
 def _edges(node: fx.Node, covered: dict[fx.Node, int]) -> list[Any]:

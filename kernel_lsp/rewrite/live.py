@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -31,10 +32,13 @@ MAX_BYTES = 4 * 2**30
 """Parameters and arguments of a call that is run: activations come on top, and the machine is the
 user's."""
 SEED = 0
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None)),
+    *(torch.dtype, torch.device, FunctionType),
+)
 
 
-class _Reached(BaseException):
+class _PartReached(BaseException):
     """The run has come to the part. No Exception: the program may catch these."""
 
 
@@ -67,7 +71,7 @@ def values_at(
             inference=torch.is_inference_mode_enabled(),
         )
         seen.append(Live(values=values, setting=now))
-        raise _Reached
+        raise _PartReached
 
     vars(target)[method] = stop  # before the class's own, which is found later
     answers = Answers(device, setting, autocast)
@@ -76,7 +80,7 @@ def values_at(
             warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
             with autocast.watching(), answers.watching():
                 target(*args, **kwargs)
-    except _Reached:
+    except _PartReached:
         pass
     except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or [""])[0][:200]

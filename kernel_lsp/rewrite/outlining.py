@@ -4,7 +4,8 @@ untouched.
 `outline(text, entry, part) -> Outlined` puts one call in the place of the statements and a method
 with these very lines behind ``forward``: its parameters are the locals that they read, its results
 the locals that are read after them. The program computes what it did. `runs(text, entry, lines)`
-lists the runs between lines that cannot be in one, `readers` the lines that read a name.
+lists the runs between lines that cannot be in one, `halves` those of one run, `readers` the lines
+that read a name.
 
 What a method could not do for its caller is refused with a reason: names that may be unbound, a
 variable that a closure shares, ``return`` in the middle, ``del``, ``global``, ``nonlocal``,
@@ -24,6 +25,8 @@ from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Part
 
 NAME = "_forward_part"
+NO_GRAD = ("torch.no_grad()", "torch.inference_mode()")
+"""Decorators that a rewritten ``forward`` keeps."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
 """Their bodies run later, or see names otherwise: what they use of the function they share with
 it."""
@@ -45,11 +48,20 @@ class Outlined:
 
 def outline(text: str, entry: str, part: Part) -> Outlined:
     """Raises CaptureError with the reason why these statements cannot be moved."""
-    forward = _Forward(text, entry)
+    forward = _OutlinedForward(text, entry)
     run = [s for s in forward.body if part.first <= _first_line(s) and _last_line(s) <= part.last]
     if not run:
         raise CaptureError(f"{entry}.forward has no statement on these lines", "optimize it again")
     return forward.outlined(run)
+
+
+def decorators_of(text: str, entry: str) -> list[str]:
+    """Of the class's own ``forward``, as they are written; none where it inherits it."""
+    owner = _class_of(parsing.parse(text), entry)
+    named = [
+        one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "forward"
+    ]
+    return [ast.unparse(one) for one in named[-1].decorator_list] if named else []
 
 
 def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
@@ -58,7 +70,7 @@ def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
 
     Raises CaptureError when the function cannot be taken apart at all.
     """
-    forward = _Forward(text, entry)
+    forward = _OutlinedForward(text, entry)
     found: list[list[ast.stmt]] = [[]]
     for statement in forward.body:
         if forward.separates(statement) or any(
@@ -73,19 +85,32 @@ def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
 
 def statement_lines(text: str, entry: str, line: int) -> tuple[int, int] | None:
     """First and last line of ``forward``'s own statement that holds a line; None: it is in none."""
-    for statement in _Forward(text, entry).body:
+    for statement in _OutlinedForward(text, entry).body:
         if _first_line(statement) <= line <= _last_line(statement):
             return _first_line(statement), _last_line(statement)
     return None
 
 
+def halves(text: str, entry: str, part: Part) -> list[Part]:
+    """The first and the second half of a run, by statements; nothing of a single one."""
+    run = [
+        s for s in _OutlinedForward(text, entry).body if part.first <= _first_line(s) <= part.last
+    ]
+    middle = len(run) // 2
+    pair = (run[:middle], run[middle:]) if middle else ()
+    computing = [one for one in pair if any(map(_computes, one))]
+    return [Part(first=_first_line(one[0]), last=_last_line(one[-1])) for one in computing]
+
+
 def readers(text: str, entry: str, part: Part, names: Collection[str]) -> list[int]:
     """Lines on which statements of a run begin that read one of these names."""
-    run = [s for s in _Forward(text, entry).body if part.first <= _first_line(s) <= part.last]
+    run = [
+        s for s in _OutlinedForward(text, entry).body if part.first <= _first_line(s) <= part.last
+    ]
     return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded_names(s, frozenset()))]
 
 
-class _Forward:
+class _OutlinedForward:
     """The ``forward`` of one class of a program."""
 
     def __init__(self, text: str, entry: str) -> None:
@@ -94,7 +119,9 @@ class _Forward:
         self.lines = text.split("\n")
         self.owner = _class_of(parsing.parse(text), entry)
         named = [
-            n for n in self.owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward"
+            n
+            for n in self.owner.body
+            if isinstance(n, ast.FunctionDef) and n.name == "forward" and not _is_overload(n)
         ]
         if len(named) != 1:
             raise CaptureError(
@@ -490,6 +517,12 @@ def _collect_stored(node: ast.AST, found: dict[str, None]) -> None:
         return
     for child in ast.iter_child_nodes(node):
         _collect_stored(child, found)
+
+
+def _is_overload(function: ast.FunctionDef) -> bool:
+    """A signature for type checkers alone."""
+    names = (ast.unparse(one).rpartition(".")[2] for one in function.decorator_list)
+    return "overload" in names
 
 
 def _computes(statement: ast.stmt) -> bool:

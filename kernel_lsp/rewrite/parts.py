@@ -32,9 +32,9 @@ from kernel_lsp.rewrite.capture.answers import is_program
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.client import FoundPart, Surveyed
 from kernel_lsp.rewrite.live import numbers_that_vary, open_with_memory
-from kernel_lsp.rewrite.outlining import outline, readers, runs, statement_lines
+from kernel_lsp.rewrite.outlining import halves, outline, readers, runs, statement_lines
 
-MAX_TRIALS = 12
+MAX_TRIALS = 24
 """Runs of statements that are captured for one module."""
 MIN_OPERATIONS = 2
 """Of a part: one operation alone leaves nothing to fuse."""
@@ -80,7 +80,7 @@ def survey(program: Program, workload: Workload, device: str) -> Surveyed:
     }
     for one in _kept_state(program):
         breaks.setdefault((one.place, one.line, one.code), (one, one.line))
-    trial = _Trial(program, workload, device, path, {one.code for one, _ in breaks.values()})
+    trial = _CaptureTrial(program, workload, device, path, {one.code for one, _ in breaks.values()})
     lines = {at for _, at in breaks.values() if at is not None}
     parts = trial.parts(lines)
     found = [one for one, _ in breaks.values()] + trial.breaks
@@ -97,7 +97,7 @@ def _unique(breaks: list[Break]) -> list[Break]:
     return sorted(found.values(), key=lambda one: (one.line is None, one.line or 0))
 
 
-class _Trial:
+class _CaptureTrial:
     """Captures runs of statements until those that are left are graphs."""
 
     def __init__(
@@ -108,6 +108,7 @@ class _Trial:
         self._known = known
         """Code of lines that are known to break."""
         self._left = MAX_TRIALS
+        self._tried: set[Part] = set()
 
     def parts(self, lines: set[int]) -> list[FoundPart]:
         todo = runs(self.program.source, self.program.entry, lines)
@@ -115,6 +116,8 @@ class _Trial:
         while todo and self._left > 0:
             self._left -= 1
             part = todo.pop(0)
+            self._tried.add(part)
+            known = len(lines)
             try:
                 count = len(
                     capture(replace(self.program, part=part), self.workload, self.device).nodes
@@ -122,6 +125,8 @@ class _Trial:
                 varying = numbers_that_vary(self.program, part, self.workload.setting, self.device)
             except CaptureError as error:
                 todo = [*self._split(part, lines, error), *todo]
+                if len(lines) > known:  # what was halved around this statement may be whole
+                    todo = self._whole_again(found, lines)
                 continue
             if varying:  # each value would need another graph
                 reading = readers(self.program.source, self.program.entry, part, varying)
@@ -132,11 +137,26 @@ class _Trial:
                 found.append(FoundPart(part=part, operations=count))
         return found
 
+    def _whole_again(self, found: list[FoundPart], lines: set[int]) -> list[Part]:
+        """The runs between what is known to break that were not tried. What was found inside of
+        one of them is left out of ``found``."""
+        wanted = runs(self.program.source, self.program.entry, lines)
+        todo = [one for one in wanted if one not in self._tried]
+        found[:] = [
+            one
+            for one in found
+            if not any(r.first <= one.part.first and one.part.last <= r.last for r in todo)
+        ]
+        return todo
+
     def _split(self, part: Part, lines: set[int], error: CaptureError) -> list[Part]:
-        """What is left of a run around the line that broke; nothing where no line is known."""
+        """What is left of a run around the line that broke; its halves where no line is known."""
         line = self._line_of(error, part)
         if line is None:
-            return []
+            smaller = halves(self.program.source, self.program.entry, part)
+            if not smaller:
+                lines.add(part.first)
+            return smaller
         around = statement_lines(self.program.source, self.program.entry, line)
         if around is None or around[0] in lines:
             return []

@@ -64,11 +64,6 @@ class SqliteArchive(MemoryArchive):
             database.close()
             raise _UnusableArchive("damaged", f"is damaged ({type(error).__name__})") from error
 
-    @property
-    def seed(self) -> int:
-        """Of all randomness in this search."""
-        return self._seed
-
     @staticmethod
     def open(path: Path, identity: Json, *, fresh: bool = False) -> SqliteArchive:
         """The archive in this file, begun if there is none.
@@ -232,8 +227,8 @@ def _prepare(database: sqlite3.Connection, path: Path, identity: Json) -> None:
     if state != "ok":
         raise _UnusableArchive("damaged", f"is damaged ({state})")
     ((known,),) = database.execute("SELECT value FROM meta WHERE name = 'identity'").fetchall()
-    if known != (told := _text(identity)):
-        before, now = json.loads(known), json.loads(told)
+    if known != (wanted := _text(identity)):
+        before, now = json.loads(known), json.loads(wanted)
         names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
         remedy = "--fresh begins anew and keeps it beside, --archive names another file"
         raise ArchiveError(f"{path} belongs to another search: {', '.join(names)} changed", remedy)

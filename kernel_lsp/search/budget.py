@@ -37,6 +37,10 @@ class SpentBudget:
         checks = (
             (StopReason.ROOFLINE, at_the_roof(attempts)),
             (StopReason.CANDIDATES, count_judged(attempts) >= limits.candidates),
+            (
+                StopReason.CANDIDATES,
+                limits.attempts is not None and count_attempts(attempts) >= limits.attempts,
+            ),
             (StopReason.STAGNATION, stagnant(attempts, self.begun) >= limits.stagnation),
             (StopReason.STAGNATION, count_wasted(attempts, self.begun) >= WASTED),
             (StopReason.SECONDS, limits.seconds is not None and archive.seconds >= limits.seconds),
@@ -58,6 +62,11 @@ class SpentBudget:
 def count_judged(attempts: Sequence[Attempt]) -> int:
     """Candidates that this search has judged."""
     return sum(1 for attempt in attempts if was_judged(attempt))
+
+
+def count_attempts(attempts: Sequence[Attempt]) -> int:
+    """Of this search, whatever became of them."""
+    return sum(1 for attempt in attempts if attempt.move is not Move.SEED)
 
 
 def was_judged(attempt: Attempt) -> bool:

@@ -10,7 +10,7 @@ import math
 
 from kernel_lsp.records import ArchiveCell, Candidate
 
-CHARACTERS, MOST = 200, 9
+CHARACTERS, MAX_COMPLEXITY = 200, 9
 """Bin 0 ends at 200 characters, every further one at twice as many."""
 OUTERMOST = {"torch.compile(": "compile", "CUDAGraph(": "graph"}
 """What goes around everything else decides first: it removes what the kernels inside differ in."""
@@ -20,7 +20,7 @@ KERNEL, DOT = "@triton.jit", "tl.dot("
 def cell(candidate: Candidate) -> ArchiveCell:
     """Of the edit; of the whole program where there is none."""
     text = _text(candidate)
-    complexity = min(MOST, int(math.log2(1 + len(text) / CHARACTERS)))
+    complexity = min(MAX_COMPLEXITY, int(math.log2(1 + len(text) / CHARACTERS)))
     return ArchiveCell(complexity=complexity, strategy=_strategy(text))
 
 

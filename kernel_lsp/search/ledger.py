@@ -16,8 +16,10 @@ Clock = Callable[[], float]
 class MemoryArchive:
     """An `Archive` that forgets everything when it goes: for replays, and below the one on disk."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic, seed: int | None = None) -> None:
+        """``seed``: of all randomness in this search; None: drawn."""
         self._id = secrets.token_hex(6)
+        self._seed = secrets.randbits(32) if seed is None else seed
         self._done: dict[int, Attempt] = {}
         self._begun: dict[int, tuple[Attempt, Candidate]] = {}
         self._numbers: dict[str, int] = {}
@@ -31,6 +33,11 @@ class MemoryArchive:
     @property
     def id(self) -> str:
         return self._id
+
+    @property
+    def seed(self) -> int:
+        """Of all randomness in this search."""
+        return self._seed
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -57,6 +64,11 @@ class MemoryArchive:
 
     def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]:
         return islands.elites(islands.population(self.attempts, island))
+
+    @property
+    def upcoming(self) -> int:
+        """The number that `reserve` would give."""
+        return self._next
 
     def reserve(self) -> int:
         self._next += 1

@@ -43,9 +43,9 @@ from kernel_lsp.search.workers import SearchWorkers, Signal
 
 RETRY_S = (2.0, 10.0, 30.0)
 """After these waits a proposer that failed is asked again; then it is out for this search."""
-MOST_DRAWS = 16
+MAX_DRAWS = 16
 """Starting points that quick proposers are asked about before they count as having nothing more."""
-MOST_LOST = 3
+MAX_LOST = 3
 """Judgements in a row that may fail (lost processes, a device that stays busy) once others have
 not."""
 AT_ONCE = (StopReason.SECONDS, StopReason.GPU_SECONDS)
@@ -230,7 +230,12 @@ class SearchLoop:
                 self._notify()
 
     def _chosen(self, *, slow: bool) -> Context | None:
-        return self.strategy.choose(self.archive, self.archive.reserve(), slow=slow)
+        """Only what is chosen takes a number: models are told these, and how often nothing was to be
+        chosen depends on the clock."""
+        context = self.strategy.choose(self.archive, self.archive.upcoming, slow=slow)
+        if context is not None:
+            self.archive.reserve()
+        return context
 
     async def _asked(
         self, proposer: Proposer, context: Context, health: _Health
@@ -268,7 +273,7 @@ class SearchLoop:
     async def _quick(self) -> Job | None:
         """A candidate without a language model; None: nobody has one now."""
         async with self._drafting:
-            for _ in range(MOST_DRAWS if self.moves else 0):
+            for _ in range(MAX_DRAWS if self.moves else 0):
                 if not self._going() or (context := self._chosen(slow=False)) is None:
                     return None
                 if (made := await self._moved(context)) and (job := self._noted(*made)):
@@ -326,7 +331,7 @@ class SearchLoop:
         except EvaluationError as error:
             self._lost += 1
             known = {one.number: one for one in self.archive.attempts}
-            if self._lost > MOST_LOST or not any(one.proposal for one in known.values()):
+            if self._lost > MAX_LOST or not any(one.proposal for one in known.values()):
                 raise
             self._queue.append((known.get(attempt.number, attempt), candidate))
             self._say(f"a judgement failed and is repeated: {error}")

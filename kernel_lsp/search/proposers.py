@@ -17,7 +17,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Archive, Context, ProposedDraft, SearchTask, Site, Step, Workshop
 from kernel_lsp.rewrite.choices import free_parameters
 from kernel_lsp.search.space import (
-    MOST_LISTED,
+    MAX_LISTED,
     Point,
     SearchAxis,
     SearchSpace,
@@ -25,9 +25,9 @@ from kernel_lsp.search.space import (
     promises,
 )
 
-MOST_REFUSED = 12
+MAX_REFUSED = 12
 """Combinations that the engine may refuse before a proposer gives up on this starting point."""
-MOST_SITES = 6
+MAX_SITES = 6
 """Sites that are tried as a further step, the most promising first."""
 
 Order = Callable[[Sequence[str]], list[str]]
@@ -55,7 +55,7 @@ class Mutate:
         if space is None or center is None:
             return None
         draw = random.Random(context.seed)
-        for point in self._promising(space, center, draw)[:MOST_REFUSED]:
+        for point in self._promising(space, center, draw)[:MAX_REFUSED]:
             steps = space.at(point)
             self._asked.add(wire.dumps(steps))
             try:
@@ -80,7 +80,7 @@ class Mutate:
     def _promising(self, space: SearchSpace, center: Point, draw: random.Random) -> list[Point]:
         """Untried combinations, near ones before far ones, the most promising first."""
         known = judged_speeds(space, self._archive.attempts)
-        for points in (space.near(center, 2), space.all() if space.size <= MOST_LISTED else ()):
+        for points in (space.near(center, 2), space.all() if space.size <= MAX_LISTED else ()):
             fresh = [
                 p for p in points if p not in known and wire.dumps(space.at(p)) not in self._asked
             ]
@@ -117,7 +117,7 @@ class ChainProposer:
             (place + 1) * draw.random() for place in range(len(options))
         ]  # the first more often
         for _, chain in sorted(zip(keys, options, strict=True), key=lambda pair: pair[0])[
-            :MOST_REFUSED
+            :MAX_REFUSED
         ]:
             self._asked.add(wire.dumps(chain))
             try:
@@ -151,7 +151,7 @@ class ChainProposer:
         found = [site for site in found if site.plain or task.triton]
         names = list(dict.fromkeys(site.skill for site in found))
         order = self._order(names)
-        return sorted(found, key=lambda site: order.index(site.skill))[:MOST_SITES]
+        return sorted(found, key=lambda site: order.index(site.skill))[:MAX_SITES]
 
 
 def _once(chain: Sequence[Step]) -> bool:

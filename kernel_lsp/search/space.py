@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kernel_lsp.records import Attempt, Step
 from kernel_lsp.search.fitness import speed
 
-MOST_LISTED = 20_000
+MAX_LISTED = 20_000
 """Combinations of a whole chain. Of a larger space only what is near a parent is looked at."""
 ALONE, TOGETHER, NOISE = 1.0, 0.3, 0.01
 """Variances: of what the parameters do each by itself, of their interplay, of a measurement; in

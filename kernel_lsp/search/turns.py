@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from kernel_lsp.records import Archive, Attempt, Context, EvalStatus, Move, SearchPlan
 from kernel_lsp.search.fitness import LOOKS_BETTER, speed
 
-MOST_TURNS = 4
-"""Of one rollout: daVinci-kernel trains with 3 turns and evaluates with 5 (arXiv 2606.16497)."""
 PATIENCE = 2
 """Turns of a rollout in a row without a new best of its own, after which it is finished."""
 SPREAD = 0.5
@@ -26,7 +24,7 @@ times."""
 
 def is_single(plan: SearchPlan) -> bool:
     """Whether it is one rollout, whose turns follow each other: one prompt at a time."""
-    return plan.budget.candidates <= MOST_TURNS
+    return plan.budget.candidates <= plan.turns
 
 
 class TurnsStrategy:
@@ -34,7 +32,7 @@ class TurnsStrategy:
     judged."""
 
     def __init__(self, plan: SearchPlan, seed: int) -> None:
-        self._seed, self._single = seed, is_single(plan)
+        self._seed, self._single, self._turns = seed, is_single(plan), plan.turns
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
         if not slow:
@@ -50,7 +48,9 @@ class TurnsStrategy:
                 else _fresh(number, draw)
             )
         idle = [
-            turns for name, turns in rollouts.items() if name not in busy and not is_finished(turns)
+            turns
+            for name, turns in rollouts.items()
+            if name not in busy and not is_finished(turns, self._turns)
         ]
         if idle and _refine(archive.attempts, draw):
             return self._going_on(idle, number, draw)
@@ -88,10 +88,10 @@ def _is_right(turn: Attempt) -> bool:
     return turn.proposal is not None and turn.proposal.evaluation.status is EvalStatus.PASSED
 
 
-def is_finished(turns: Sequence[Attempt]) -> bool:
+def is_finished(turns: Sequence[Attempt], limit: int) -> bool:
     """It has had its turns, or the last ones brought nothing. The first is what others are
     compared with."""
-    if len(turns) >= MOST_TURNS:
+    if len(turns) >= limit:
         return True
     best, since = speed(turns[0]), 0
     for turn in turns[1:]:

@@ -20,7 +20,7 @@ class SearchWorkers:
 
     def __init__(self, *, judges: int = 1, samples: int = 1, apart: bool = False) -> None:
         self.judges, self.samples = judges, samples
-        self._room = _Room(max(samples, judges)) if apart else None
+        self._room = _OneKindAtATime(max(samples, judges)) if apart else None
 
     @property
     def most(self) -> int:
@@ -58,7 +58,7 @@ class Signal:
             await self._event.wait()
 
 
-class _Room:
+class _OneKindAtATime:
     """Any number of one kind, never two kinds. While the other waits, a ``batch`` may come in at
     most."""
 

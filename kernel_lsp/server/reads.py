@@ -12,7 +12,7 @@ from lsprotocol import types
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.positions import Positions
-from kernel_lsp.presenter import lsp, misses
+from kernel_lsp.presenter import lsp, near_misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
 from kernel_lsp.server.app import KernelServer, count_time
@@ -245,7 +245,7 @@ def _measure(ls: KernelServer, target: Target, arguments: Json) -> list[types.Co
     items = []
     if outcome is not None and outcome.note and ls.abilities.disabled:
         refused = types.CodeAction(title=f"Rewrite {target.qualname}", kind=lsp.REWRITE)
-        refused.disabled = types.CodeActionDisabled(reason=misses.briefly(outcome))
+        refused.disabled = types.CodeActionDisabled(reason=near_misses.briefly(outcome))
         items.append(refused)
     return [*items, lsp.command_action(title, "kernel-lsp.optimize", arguments)]
 

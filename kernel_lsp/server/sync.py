@@ -87,7 +87,7 @@ def on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> No
     text = ls.session.documents[uri].snapshot.text
     changes = [_change(change) for change in params.content_changes]
     text = positions.apply_edits(text, ls.position_encoding, changes)
-    if not documents.is_wanted(uri, text):
+    if documents.is_too_long(text):
         _forget(ls, uri)
         return
     ls.session.change(Snapshot(uri=uri, text=text, version=params.text_document.version))

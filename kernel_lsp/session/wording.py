@@ -12,7 +12,7 @@ from kernel_lsp.presenter.items import Action, Hint
 from kernel_lsp.records import Break, Finding, Progress, Proposal, Span, Target
 from kernel_lsp.workloads import RECORD_A_RUN
 
-LEAST = 0.005
+MIN_SHOWN_SHARE = 0.005
 """Of the shares that are told in numbers."""
 NO_WORKLOAD = "KL000"
 """Rule id of the hint that a target cannot be measured because nobody said what it is called
@@ -99,7 +99,9 @@ def shares(known: Mapping[str, float], target: Target) -> tuple[str, ...]:
     if share is None:
         return ()
     return (
-        f"{share:.0%} of the recorded time" if share >= LEAST else "below 1% of the recorded time",
+        f"{share:.0%} of the recorded time"
+        if share >= MIN_SHOWN_SHARE
+        else "below 1% of the recorded time",
     )
 
 

@@ -290,26 +290,26 @@ def _are_parameters(data: Any) -> bool:
 def as_data(asked: Requirements | None, steps: Sequence[RecipeStep]) -> Json:
     """The two fields as they stand in the front matter, without empty parts."""
     found: Json = {}
-    if asked is not None and (told := _requirements_json(asked)):
-        found["requires"] = told
+    if asked is not None and (required := _requirements_json(asked)):
+        found["requires"] = required
     if steps:
         found["recipe"] = [_step(step) for step in steps]
     return found
 
 
 def _requirements_json(asked: Requirements) -> Json:
-    told: Json = {"device": asked.device} if asked.device else {}
-    told |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
+    record: Json = {"device": asked.device} if asked.device else {}
+    record |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
     ends = {name: getattr(asked, name) for name in _BOUNDS if getattr(asked, name) is not None}
-    told |= {name: {"least": bounds.least, "most": bounds.most} for name, bounds in ends.items()}
-    told |= {"multiple": asked.multiple} if asked.multiple else {}
-    told |= {name: list(getattr(asked, name)) for name in _SKILLS if getattr(asked, name)}
-    return told | {name: getattr(asked, name) for name in _VERSIONS if getattr(asked, name)}
+    record |= {name: {"least": bounds.least, "most": bounds.most} for name, bounds in ends.items()}
+    record |= {"multiple": asked.multiple} if asked.multiple else {}
+    record |= {name: list(getattr(asked, name)) for name in _SKILLS if getattr(asked, name)}
+    return record | {name: getattr(asked, name) for name in _VERSIONS if getattr(asked, name)}
 
 
 def _step(step: RecipeStep) -> Json:
-    told: Json = {"skill": step.skill}
-    told |= {"covers": list(step.covers)} if step.covers else {}
-    told |= {"parameters": dict(step.parameters)} if step.parameters else {}
-    told |= {"every": True} if step.every else {}
-    return told | ({"planned": True} if step.planned else {})
+    record: Json = {"skill": step.skill}
+    record |= {"covers": list(step.covers)} if step.covers else {}
+    record |= {"parameters": dict(step.parameters)} if step.parameters else {}
+    record |= {"every": True} if step.every else {}
+    return record | ({"planned": True} if step.planned else {})

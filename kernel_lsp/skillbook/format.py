@@ -147,7 +147,7 @@ def _text(path: Path, wrong: Wrong) -> str | None:
     return None
 
 
-class _Loader(yaml.SafeLoader):
+class _FrontMatterLoader(yaml.SafeLoader):
     """Plain YAML without aliases (eight lines of them can stand for gigabytes) or repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -166,7 +166,7 @@ class _Loader(yaml.SafeLoader):
 
 @functools.lru_cache(maxsize=512)  # a library is read anew for each job, and seldom another one
 def _yaml(text: str) -> Any:
-    return yaml.load(text, _Loader)
+    return yaml.load(text, _FrontMatterLoader)
 
 
 def _front_matter(text: str, wrong: Wrong) -> dict[str, Any] | None:

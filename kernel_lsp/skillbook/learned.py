@@ -48,7 +48,7 @@ def text_of(draft: SkillDraft, version: int = 1) -> str:
     metadata = {"scope": draft.scope, "tags": list(draft.tags), "version": version}
     metadata |= conditions.as_data(draft.requires, draft.recipe)
     front = {"name": draft.name, "description": draft.description, "metadata": metadata}
-    told = yaml.safe_dump(
+    text = yaml.safe_dump(
         front, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
-    return f"---\n{told}---\n\n{draft.content.strip()}\n"
+    return f"---\n{text}---\n\n{draft.content.strip()}\n"

@@ -74,7 +74,7 @@ class OpenedCall:
     _state: dict[int, torch.Tensor]
     _places: tuple[int, ...]
     _maker: TensorMaker
-    _script: _Script
+    _script: _OpenedScript
 
     def bind(self, tensors: Sequence[torch.Tensor]) -> Arguments:
         """Positional and named arguments of one call, around these tensors."""
@@ -95,8 +95,8 @@ def open_call(home: Home, source: str, maker: TensorMaker) -> OpenedCall:
     meanwhile."""
     contents = _read(home)
     _enter(home, source)
-    tensors = _Tensors(contents, maker)
-    program = _Script(home, source, contents, tensors)
+    tensors = _OpenedTensors(contents, maker)
+    program = _OpenedScript(home, source, contents, tensors)
     namespace = _namespace(home, program)
     unpickler = _Unpickler(contents.parts["target"], tensors.get, maker, program)
     target = _load(unpickler, "the object that is called")
@@ -167,7 +167,7 @@ def _load_cloudpickle(path: str) -> None:
     spec.loader.exec_module(module)
 
 
-def _namespace(home: Home, program: _Script) -> dict[str, Any]:
+def _namespace(home: Home, program: _OpenedScript) -> dict[str, Any]:
     """Globals of the file of the target: of a module, or of the program's script."""
     if home.module == "__main__":
         return program.namespace()
@@ -194,12 +194,12 @@ def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-class _Script:
+class _OpenedScript:
     """The program's script as a module: its definitions, and what it had assigned when the call
     was kept."""
 
     def __init__(
-        self, home: Home, source: str, contents: format.Contents, tensors: _Tensors
+        self, home: Home, source: str, contents: format.Contents, tensors: _OpenedTensors
     ) -> None:
         self._path: str | None = contents.header.get("script")
         self._source = {**dict(home.others), home.path: source}.get(self._path or "")
@@ -269,7 +269,7 @@ class _Script:
 # --- tensors and other things that are made anew -----------------------------------------
 
 
-class _Tensors:
+class _OpenedTensors:
     """The tensors of a snapshot, each made when it is first asked for."""
 
     def __init__(self, contents: format.Contents, maker: TensorMaker) -> None:
@@ -365,7 +365,7 @@ class _Named:
         pickled: bytes,
         tensor: Callable[[int], torch.Tensor],
         maker: TensorMaker,
-        program: _Script,
+        program: _OpenedScript,
     ) -> None:
         super().__init__(io.BytesIO(pickled))  # type: ignore[call-arg]
         self._tensor, self._maker, self._script = tensor, maker, program

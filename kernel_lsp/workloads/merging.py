@@ -22,7 +22,7 @@ SHORT_NAMES = {full: short for short, full in SHORT_DTYPES.items()}
 
 
 @dataclass(slots=True, kw_only=True)
-class Merged:
+class MergedRecording:
     """A whole recording. Tables are ordered by share, the largest first."""
 
     processes: int
@@ -34,15 +34,17 @@ class Merged:
     """target, kind, calls, share, mean_us: one per target."""
     ways: list[Table]
     """The same with the arguments: one per way of calling a target."""
+    steps: Table = field(default_factory=dict)
+    """What its steps may be (recorder/limit.py), of the process that has most of them."""
 
 
-def merge(parts: Sequence[Table], program: str) -> Merged:
+def merge(parts: Sequence[Table], program: str) -> MergedRecording:
     elapsed = sum(float(part["elapsed_s"]) for part in parts)
-    targets: dict[tuple[str, str], _Target] = {}
+    targets: dict[tuple[str, str], _MergedTarget] = {}
     for part in parts:
         for site in part["sites"]:
             key = (site["kind"], site["target"])
-            targets.setdefault(key, _Target()).add(site)
+            targets.setdefault(key, _MergedTarget()).add(site)
     ways = [
         _number_way(
             {"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed
@@ -50,7 +52,7 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
         for (kind, target), found in targets.items()
         for way in found.ways.values()
     ]
-    return Merged(
+    return MergedRecording(
         processes=len(parts),
         elapsed_s=elapsed,
         devices=tuple(dict.fromkeys(part["device"] for part in parts if part.get("device"))),
@@ -60,11 +62,17 @@ def merge(parts: Sequence[Table], program: str) -> Merged:
             (_seen_table(key, found, elapsed) for key, found in targets.items()), key=_rank
         ),
         ways=sorted(ways, key=_rank),
+        steps=max((part.get("steps") or {} for part in parts), key=_count_steps, default={}),
     )
 
 
+def _count_steps(steps: Table) -> tuple[int, int, int]:
+    trained = sum(int(one["steps"]) for one in steps.get("optimizers", ()))
+    return int(steps.get("marked", 0)), trained, int(steps.get("batches", 0))
+
+
 @dataclass(slots=True)
-class _Target:
+class _MergedTarget:
     calls: int = 0
     ways: dict[str, Table] = field(default_factory=dict)
 
@@ -127,11 +135,11 @@ def _seconds(way: Table) -> float | None:
 
 def _number_way(entry: Table, way: Table, elapsed_s: float) -> Table:
     seconds = _seconds(way)
-    told = {name: value for name, value in entry.items() if name not in NUMBERS}
-    return told | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
+    record = {name: value for name, value in entry.items() if name not in NUMBERS}
+    return record | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
 
 
-def _seen_table(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
+def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) -> Table:
     times = [
         (way["calls"], seconds)
         for way in found.ways.values()
@@ -149,12 +157,12 @@ def _seen_table(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table
 
 
 def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
-    told: Table = {"calls": shown}
+    record: Table = {"calls": shown}
     if seconds is not None and calls:
-        told["mean_us"] = _round_digits(1e6 * seconds / calls)
+        record["mean_us"] = _round_digits(1e6 * seconds / calls)
         if elapsed_s > 0:
-            told["share"] = min(1.0, _round_digits(seconds / elapsed_s))
-    return told
+            record["share"] = min(1.0, _round_digits(seconds / elapsed_s))
+    return record
 
 
 def _round_digits(number: float) -> float:

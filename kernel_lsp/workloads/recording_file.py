@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.files import replace_file
-from kernel_lsp.workloads.merging import Merged, Table
+from kernel_lsp.workloads.merging import MergedRecording, Table
 from kernel_lsp.workloads.tables import FORMAT
 
 MAX_BYTES = 256 * 1024
@@ -31,7 +31,7 @@ PRIVATE = ("snapshot", "not_kept", "setting", "module", "class")
 """What only the index of the snapshots says (snapshots/store.py)."""
 
 
-def write(path: Path, merged: Merged, program: str, created: str) -> int:
+def write(path: Path, merged: MergedRecording, program: str, created: str) -> int:
     """Replace the file in one step; how many ways of calling were left out. Raises WorkloadError.
 
     Targets of installed packages are left out: their paths say where on this machine they lie.
@@ -75,7 +75,7 @@ def _few(ways: list[Table]) -> list[Table]:
     return kept
 
 
-def _text(merged: Merged, ways: list[Table], program: str, created: str) -> str:
+def _text(merged: MergedRecording, ways: list[Table], program: str, created: str) -> str:
     about: Table = {
         "format": FORMAT,
         "program": program,

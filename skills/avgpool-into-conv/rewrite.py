@@ -14,7 +14,7 @@ parameters: dict[str, list[object]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merged:
+class MergedAxis:
     """The convolution along one axis: output j meets input ``j * stride - padding + tap``."""
 
     kernel: int
@@ -99,7 +99,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     made: conv.Convolution = match.data["convolution"]
-    axes: list[Merged] = match.data["axes"]
+    axes: list[MergedAxis] = match.data["axes"]
     here = match.nodes[1]
     weight = _average_weight(graph, made, axes, here)
     value, padding = _pad_input(graph, made.input, axes, here)
@@ -114,7 +114,9 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph.replace(here, result)
 
 
-def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool) -> Merged | None:
+def _merge_axis(
+    axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool
+) -> MergedAxis | None:
     """None when strides and dilations do not fit.
 
     A transposed convolution meets output o with ``i * stride - padding + k = o``, and output j of
@@ -141,7 +143,7 @@ def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool
     reach = stride * (pool.out - 1) + kernel
     missing = max(0, reach - axis.size - 2 * padding)
     extra = (axis.size + 2 * padding - kernel) // stride + 1 - pool.out if not missing else 0
-    return Merged(
+    return MergedAxis(
         kernel=kernel,
         stride=stride,
         padding=padding,
@@ -153,7 +155,9 @@ def _merge_axis(axis: conv.ConvolutionDim, pool: pools.PoolDim, transposed: bool
     )
 
 
-def _average_weight(graph: Graph, made: conv.Convolution, axes: list[Merged], here: Node) -> Node:
+def _average_weight(
+    graph: Graph, made: conv.Convolution, axes: list[MergedAxis], here: Node
+) -> Node:
     """The merged weight (out, in / groups, *kernel)."""
     weight = made.weight
     if made.transposed:
@@ -179,7 +183,9 @@ def _average_weight(graph: Graph, made: conv.Convolution, axes: list[Merged], he
     return weight
 
 
-def _pad_input(graph: Graph, value: Node, axes: list[Merged], here: Node) -> tuple[Node, list[int]]:
+def _pad_input(
+    graph: Graph, value: Node, axes: list[MergedAxis], here: Node
+) -> tuple[Node, list[int]]:
     """(input, padding): the input is padded by itself only where one side needs more than the
     other."""
     if not any(axis.missing for axis in axes):

@@ -16,7 +16,7 @@ CONVOLUTIONS = {
 NORMS = ("group_norm", "layer_norm")
 """Norms whose kernels add on the way; what batch norm and instance norm cancel is other skills' to
 drop."""
-LEAST_BYTES = 1 << 20
+MIN_BYTES = 1 << 20
 """A smaller result is added to in the time of a launch."""
 ALONE = 1e-3
 """What the step saves by itself is nothing: the kernels that can take the addition count it."""
@@ -33,7 +33,7 @@ def match(graph: Graph) -> list[Match]:
         if not is_op(node, *CONVOLUTIONS) or argument(node, "bias") is None:
             continue
         value = graph.val(node)
-        large = value.numel() * value.element_size() >= LEAST_BYTES and value.dtype in FLOATS
+        large = value.numel() * value.element_size() >= MIN_BYTES and value.dtype in FLOATS
         takers = [reader for reader in graph.users(node) if _takes(reader, node)]
         found.append(
             Match(

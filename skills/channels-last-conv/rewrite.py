@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.skill import (
     proof,
 )
 
-LEAST_CHANNELS = 16  # below, the direct kernels for contiguous inputs win
+MIN_CHANNELS = 16  # below, the direct kernels for contiguous inputs win
 CONVERSION_S = (
     2.5e-6  # of a weight, on each call: a densely connected block lost 40 % to them on an H200
 )
@@ -32,7 +32,7 @@ def match(graph: Graph) -> list[Match]:
         return []
     # Of few input channels cuDNN may compute the sum exactly as they lie, and in TF32 in
     # channels_last.
-    convolutions = [n for n in convolutions if graph.fact(n.args[0]).shape[1] >= LEAST_CHANNELS]
+    convolutions = [n for n in convolutions if graph.fact(n.args[0]).shape[1] >= MIN_CHANNELS]
     if not convolutions:
         return []
     gain = 0.2 * sum(layout.seconds(graph, n) for n in convolutions)
@@ -59,7 +59,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     groups = [argument(n, "groups", 1) for n in match.nodes]
     return [
         proof(
-            "channels fill a vector", min(channels) >= LEAST_CHANNELS, f"output channels {channels}"
+            "channels fill a vector", min(channels) >= MIN_CHANNELS, f"output channels {channels}"
         ),
         proof("no depthwise convolution", all(g == 1 for g in groups), f"groups {groups}"),
         proof(

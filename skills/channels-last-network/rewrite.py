@@ -6,12 +6,12 @@ from __future__ import annotations
 from kernel_lsp.rewrite import layout
 from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, cost, proof
 
-LEAST_CHANNELS = 16
+MIN_CHANNELS = 16
 SPARED = 0.25
 """Share of a convolution's time that its transposes take in NCHW, with that many channels on both
 sides: assumed. With fewer, nothing."""
 SMALL_KERNEL_S = 2.5e-6
-LEAST_GAIN = 0.05
+MIN_GAIN = 0.05
 """Share of the target's time below which the estimate is not trusted."""
 parameters: dict[str, list[object]] = {}
 
@@ -23,7 +23,7 @@ def match(graph: Graph) -> list[Match]:
     gain = sum(
         SPARED * layout.seconds(graph, node)
         for node in found
-        if _channels(graph, node) >= LEAST_CHANNELS
+        if _channels(graph, node) >= MIN_CHANNELS
     )
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied_values(graph))
     spent = moved / cost.rates(graph).bytes_per_s + sum(_weight_seconds(node) for node in found)
@@ -33,7 +33,7 @@ def match(graph: Graph) -> list[Match]:
             nodes=tuple(found),
             label=graph.label(found[0], found[-1]) if len(found) > 1 else graph.label(found[0]),
             summary=f"run {len(found)} convolutions and what follows them in channels-last memory",
-            benefit=share if share >= LEAST_GAIN else 0.0,
+            benefit=share if share >= MIN_GAIN else 0.0,
         )
     ]
 

@@ -35,7 +35,7 @@ HEAVY_SHARE = 0.6
 SEARCHED = (torch.float16, torch.bfloat16)
 """In float32 the compiler's kernels for products lose against cuBLAS, and searching takes
 minutes."""
-MOST_OPERATIONS = 200
+MAX_OPERATIONS = 200
 """An unrolled loop of 128 steps compiles for minutes."""
 handles_loops = True
 parameters: dict[str, list[object]] = {}
@@ -76,7 +76,7 @@ def match(graph: Graph) -> list[Match]:
     if (
         not graph_replay.fits(graph)
         or not graph.is_pristine
-        or len(graph.nodes) > MOST_OPERATIONS
+        or len(graph.nodes) > MAX_OPERATIONS
         or module is None
     ):
         return made

@@ -22,10 +22,10 @@ from kernel_lsp.rewrite.skill import (
 )
 
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
-MOST_WASTE = 2.5
+MAX_WASTE = 2.5
 """Zero taps where the stride does not divide the kernel: 64 / 27 for kernel 3, stride 2 in 3-D
 still pays."""
-LEAST_OUTPUT = 1 << 20
+MIN_OUTPUT = 1 << 20
 """Elements of an output for which five launches instead of two are nothing."""
 
 
@@ -137,7 +137,7 @@ def _saved_seconds(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...])
         return 0.0
     waste = math.prod(phases.taps(a) * a.stride / a.kernel for a in made.axes)
     out = cost.moved_bytes_of(graph, made.node)
-    if waste > MOST_WASTE or graph.fact(made.node).numel < LEAST_OUTPUT:
+    if waste > MAX_WASTE or graph.fact(made.node).numel < MIN_OUTPUT:
         return 0.0
     passes = (
         4 * waste + 1

@@ -27,7 +27,7 @@ parameters: dict[str, list[object]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class AffineLayer:
     node: Node
     channel: int
     """Dimension of the output that the bias runs along."""
@@ -41,7 +41,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class AffineStep:
     node: Node
     kind: str
     other: Any
@@ -77,8 +77,8 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    layer: Layer = match.data["layer"]
-    chain: list[Step] = match.data["chain"]
+    layer: AffineLayer = match.data["layer"]
+    chain: list[AffineStep] = match.data["chain"]
     before = match.nodes[:-1]
     alone = all(len(graph.users(node)) == 1 and not graph.is_output(node) for node in before)
     dtypes = {
@@ -103,9 +103,9 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    layer: Layer = match.data["layer"]
-    chain: list[Step] = match.data["chain"]
-    first: Step | None = match.data["first"]
+    layer: AffineLayer = match.data["layer"]
+    chain: list[AffineStep] = match.data["chain"]
+    first: AffineStep | None = match.data["first"]
     here = match.nodes[-1]
     value = layer.node.args[0] if first is None else _base(first)
     weight, bias = layer.weight, argument(layer.node, "bias")
@@ -146,19 +146,19 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
 # --- what is matched ---------------------------------------------------------------------
 
 
-def _layer(graph: Graph, node: Node) -> Layer | None:
+def _layer(graph: Graph, node: Node) -> AffineLayer | None:
     if is_op(node, aten.linear):
         rank = len(graph.fact(node).shape)
         channels = graph.fact(node).shape[-1] if rank > 1 else 0
         return (
-            Layer(node=node, channel=rank - 1, channels=channels, groups=1, transposed=False)
+            AffineLayer(node=node, channel=rank - 1, channels=channels, groups=1, transposed=False)
             if channels
             else None
         )
     made = conv.read(node)
     if made is None or "bias" in node.kwargs:
         return None
-    return Layer(
+    return AffineLayer(
         node=node,
         channel=1,
         channels=made.out_channels,
@@ -167,7 +167,7 @@ def _layer(graph: Graph, node: Node) -> Layer | None:
     )
 
 
-def _scaled_input(graph: Graph, layer: Layer) -> Step | None:
+def _scaled_input(graph: Graph, layer: AffineLayer) -> AffineStep | None:
     """A number that multiplies what the layer reads: padding with zeros does not see it."""
     node = layer.node.args[0]
     step = monotone.affine(node)
@@ -178,35 +178,35 @@ def _scaled_input(graph: Graph, layer: Layer) -> Step | None:
         or step.other == 0
     ):
         return None
-    found = Step(node=node, kind=step.kind, other=step.other)
+    found = AffineStep(node=node, kind=step.kind, other=step.other)
     alone = graph.only_user(node) is layer.node
     return found if alone and 2**-30 <= abs(_factor(found)) <= 2**30 else None
 
 
-def _factor(step: Step) -> float:
+def _factor(step: AffineStep) -> float:
     return float(step.other) if step.kind == "mul" else 1.0 / step.other
 
 
-def _base(step: Step) -> Node:
+def _base(step: AffineStep) -> Node:
     found = monotone.affine(step.node)
     assert found is not None, "matched as affine"
     return found.value
 
 
-def _chain(graph: Graph, layer: Layer) -> list[Step]:
+def _chain(graph: Graph, layer: AffineLayer) -> list[AffineStep]:
     """Affine steps that follow the layer, each read by the next one alone."""
-    found: list[Step] = []
+    found: list[AffineStep] = []
     node = layer.node
     while (reader := graph.only_user(node)) is not None:
         step = monotone.affine(reader)
         if step is None or step.value is not node or not _fits(graph, layer, reader, step):
             break
-        found.append(Step(node=reader, kind=step.kind, other=step.other))
+        found.append(AffineStep(node=reader, kind=step.kind, other=step.other))
         node = reader
     return found if _stays_finite(found) else []
 
 
-def _fits(graph: Graph, layer: Layer, reader: Node, step: monotone.Affine) -> bool:
+def _fits(graph: Graph, layer: AffineLayer, reader: Node, step: monotone.Affine) -> bool:
     if is_number(step.other):
         return step.kind in ("add", "sub") or step.other != 0
     shape = graph.fact(step.other).shape
@@ -221,12 +221,12 @@ def _fits(graph: Graph, layer: Layer, reader: Node, step: monotone.Affine) -> bo
     )
 
 
-def _early(graph: Graph, layer: Layer, other: Node) -> bool:
+def _early(graph: Graph, layer: AffineLayer, other: Node) -> bool:
     """A parameter, not something computed from the data on the way."""
     return other in graph.state
 
 
-def _stays_finite(chain: list[Step]) -> bool:
+def _stays_finite(chain: list[AffineStep]) -> bool:
     """No product on the way is far from those at both ends, where it alone overflows or
     vanishes."""
     product, most, least = 1.0, 1.0, 1.0
@@ -243,7 +243,7 @@ def _stays_finite(chain: list[Step]) -> bool:
     )
 
 
-def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:
+def _tensors(graph: Graph, layer: AffineLayer, chain: list[AffineStep]) -> list[Node]:
     bias = argument(layer.node, "bias")
     others = [step.other for step in chain if isinstance(step.other, Node)]
     return [*others, bias] if bias is not None else others
@@ -252,7 +252,7 @@ def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:
 # --- what is written ---------------------------------------------------------------------
 
 
-def _first_bias(graph: Graph, layer: Layer, kind: str, other: Any, here: Node) -> Node:
+def _first_bias(graph: Graph, layer: AffineLayer, kind: str, other: Any, here: Node) -> Node:
     """The layer had none: a number fills it, a tensor of one value is spread."""
     if is_number(other):
         like = graph.fact(layer.node)
@@ -264,5 +264,5 @@ def _first_bias(graph: Graph, layer: Layer, kind: str, other: Any, here: Node) -
     return graph.call(aten.neg.default, (other,), before=here) if kind == "sub" else other
 
 
-def _words(chain: list[Step]) -> str:
+def _words(chain: list[AffineStep]) -> str:
     return ", ".join(dict.fromkeys(step.kind for step in chain))

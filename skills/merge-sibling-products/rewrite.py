@@ -27,7 +27,7 @@ parameters: dict[str, list[object]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class SiblingLayer:
     """A linear layer and the operations on its result alone that all of its siblings share."""
 
     product: Node
@@ -66,7 +66,7 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    layers: list[Layer] = match.data["layers"]
+    layers: list[SiblingLayer] = match.data["layers"]
     one = len({layer.product.args[0] for layer in layers}) == 1
     first = layers[0]
     dtypes = {graph.fact(node).dtype for layer in layers for node in (layer.product, layer.weight)}
@@ -84,7 +84,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    layers: list[Layer] = match.data["layers"]
+    layers: list[SiblingLayer] = match.data["layers"]
     first, here = layers[0], layers[0].product
     weight = graph.call(
         aten.cat.default, ([layer.weight for layer in layers],), before=here, name="joined_weight"
@@ -112,16 +112,16 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
 # --- what is matched ---------------------------------------------------------------------
 
 
-def _families(graph: Graph) -> Iterator[list[Layer]]:
+def _families(graph: Graph) -> Iterator[list[SiblingLayer]]:
     """Layers of one input: those with the same operations behind them, or all of them without
     any."""
-    families: dict[Any, list[Layer]] = {}
+    families: dict[Any, list[SiblingLayer]] = {}
     for node in graph.nodes:
         if is_op(node, aten.linear) and _is_plain(graph, node):
-            layer = Layer(product=node, tail=_tail(graph, node))
+            layer = SiblingLayer(product=node, tail=_tail(graph, node))
             families.setdefault((node.args[0], layer.bias is None), []).append(layer)
     for layers in families.values():
-        alike: dict[Any, list[Layer]] = {}
+        alike: dict[Any, list[SiblingLayer]] = {}
         for layer in layers:
             alike.setdefault(_signature(layer), []).append(layer)
         several = [group for group in alike.values() if len(group) > 1]
@@ -151,7 +151,7 @@ def _tail(graph: Graph, node: Node) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _signature(layer: Layer) -> tuple[Any, ...]:
+def _signature(layer: SiblingLayer) -> tuple[Any, ...]:
     """Equal for the same operations with the same numbers."""
 
     def word(value: Any) -> str:
@@ -188,7 +188,7 @@ def _takes_strides(graph: Graph, user: Node, node: Node) -> bool:
     return True
 
 
-def _saved_seconds(graph: Graph, layers: Sequence[Layer]) -> float:
+def _saved_seconds(graph: Graph, layers: Sequence[SiblingLayer]) -> float:
     """Launches, and the input's way to the multiprocessors (twice more where it is split on it),
     less the joining of the weights."""
     rates, fewer = cost.rates(graph), len(layers) - 1

@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.skill import (
 
 PRODUCT_FLOPS = 150e12
 """cuDNN in TF32 on a 1 x 1 filter in channels_last: assumed, half of what its products reach."""
-LEAST_GAIN = 0.1
+MIN_GAIN = 0.1
 """Share of the convolution's time below which the estimate is not trusted."""
 parameters: dict[str, list[object]] = {}
 
@@ -122,7 +122,7 @@ def _benefit(graph: Graph, facts: Conv) -> float:
     ours = (copies + x + out + bias) / rates.bytes_per_s + 2 * rates.overhead_s
     ours += conv_cost.flops(facts) / PRODUCT_FLOPS
     if (
-        ours > eager * (1.0 - LEAST_GAIN) or math.prod(facts.out) == 1
+        ours > eager * (1.0 - MIN_GAIN) or math.prod(facts.out) == 1
     ):  # one window: a plain product already
         return 0.0
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node is not facts.node)

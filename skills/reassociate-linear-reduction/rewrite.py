@@ -26,7 +26,7 @@ parameters: dict[str, list[object]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class ProductChain:
     """product -> a vector added -> numbers multiplied or divided -> reduction."""
 
     product: Node
@@ -79,7 +79,7 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    chain: Chain = match.data["chain"]
+    chain: ProductChain = match.data["chain"]
     dtype = graph.fact(chain.product).dtype
     alone = all(graph.only_user(node) is not None for node in (chain.product, *chain.steps))
     return [
@@ -98,7 +98,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
-    chain: Chain = match.data["chain"]
+    chain: ProductChain = match.data["chain"]
     made = _features(graph, chain) if match.data["axis"] == "features" else _rows(graph, chain)
     for node in chain.scales:
         _, kind, number = scale_of(node)
@@ -107,7 +107,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     graph.replace(chain.reduction, made)
 
 
-def _chain(graph: Graph, reduction: Node) -> Chain | None:
+def _chain(graph: Graph, reduction: Node) -> ProductChain | None:
     if not is_op(reduction, aten.sum, aten.mean) or argument(reduction, "dtype") is not None:
         return None
     scales, node = [], reduction.args[0]
@@ -117,7 +117,9 @@ def _chain(graph: Graph, reduction: Node) -> Chain | None:
     shift, product = _find_shift(graph, node)
     if not is_op(product, *PRODUCTS) or graph.only_user(product) is None:
         return None
-    return Chain(product=product, shift=shift, scales=tuple(reversed(scales)), reduction=reduction)
+    return ProductChain(
+        product=product, shift=shift, scales=tuple(reversed(scales)), reduction=reduction
+    )
 
 
 def _find_shift(graph: Graph, node: Node) -> tuple[Node | None, Node]:
@@ -132,7 +134,7 @@ def _find_shift(graph: Graph, node: Node) -> tuple[Node | None, Node]:
     return (node, step.value) if bare and fits else (None, node)
 
 
-def _axis(graph: Graph, chain: Chain) -> str | None:
+def _axis(graph: Graph, chain: ProductChain) -> str | None:
     """``features``: the last dimension is reduced, perhaps with others; ``rows``: one before it
     that only the input has."""
     rank = len(graph.fact(chain.product).shape)
@@ -147,13 +149,13 @@ def _axis(graph: Graph, chain: Chain) -> str | None:
     return "rows" if is_op(chain.product, aten.linear) or dims[0] == rank - 2 else None
 
 
-def _dims(graph: Graph, chain: Chain) -> tuple[int, ...]:
+def _dims(graph: Graph, chain: ProductChain) -> tuple[int, ...]:
     """What is reduced, all dimensions if none is named."""
     dims = dims_of(chain.reduction)
     return tuple(range(len(graph.fact(chain.product).shape))) if dims is None else dims
 
 
-def _saved_seconds(graph: Graph, chain: Chain, axis: str) -> float:
+def _saved_seconds(graph: Graph, chain: ProductChain, axis: str) -> float:
     """Seconds: what goes, less one pass over the operand that is reduced and one over the other."""
     gone = sum(cost.seconds(graph, node) for node in (chain.product, *chain.steps, chain.reduction))
     rates = cost.rates(graph)
@@ -168,7 +170,7 @@ def _saved_seconds(graph: Graph, chain: Chain, axis: str) -> float:
     return gone - max(moved / rates.bytes_per_s, work) - 3 * rates.overhead_s
 
 
-def _features(graph: Graph, chain: Chain) -> Node:
+def _features(graph: Graph, chain: ProductChain) -> Node:
     here, fold = chain.reduction, aten.mean.dim if chain.mean else aten.sum.dim_IntList
     made = _fold_product(graph, chain)
     if chain.bias is not None:
@@ -181,7 +183,7 @@ def _features(graph: Graph, chain: Chain) -> Node:
     return graph.call(fold, (made, rest, chain.keepdim), before=here) if rest else made
 
 
-def _fold_product(graph: Graph, chain: Chain) -> Node:
+def _fold_product(graph: Graph, chain: ProductChain) -> Node:
     """The product with the other factor's columns summed: the last dimension is gone."""
     left, right = chain.product.args[:2]
     here, fold = chain.reduction, aten.mean.dim if chain.mean else aten.sum.dim_IntList
@@ -200,7 +202,7 @@ def _fold_product(graph: Graph, chain: Chain) -> Node:
     return graph.call(aten.squeeze.dim, (made, -1), before=here) if keep else made
 
 
-def _rows(graph: Graph, chain: Chain) -> Node:
+def _rows(graph: Graph, chain: ProductChain) -> Node:
     left, right = chain.product.args[:2]
     here, fold = chain.reduction, aten.mean.dim if chain.mean else aten.sum.dim_IntList
     word = "mean" if chain.mean else "sum"

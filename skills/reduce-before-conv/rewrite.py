@@ -25,7 +25,7 @@ from kernel_lsp.rewrite.skill import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class ConvolutionChain:
     """convolution -> numbers multiplied or divided -> reduction."""
 
     convolution: conv.Convolution
@@ -76,7 +76,7 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    chain: Chain = match.data["chain"]
+    chain: ConvolutionChain = match.data["chain"]
     made = chain.convolution
     alone = all(graph.only_user(node) is not None for node in (made.node, *chain.scales))
     dtypes = {graph.fact(node).dtype for node in (made.input, made.weight, chain.reduction)}
@@ -103,7 +103,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    chain: Chain = match.data["chain"]
+    chain: ConvolutionChain = match.data["chain"]
     here = chain.reduction
     kernel = _has_kernel(graph, chain) and parameters.get("form", "kernel") == "kernel"
     sums, weight = _kernel_sums(graph, chain) if kernel else _plain_sums(graph, chain)
@@ -120,7 +120,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
 # --- what is matched ---------------------------------------------------------------------
 
 
-def _chain(graph: Graph, reduction: Node) -> Chain | None:
+def _chain(graph: Graph, reduction: Node) -> ConvolutionChain | None:
     found = _reduction(reduction)
     if found is None:
         return None
@@ -136,7 +136,7 @@ def _chain(graph: Graph, reduction: Node) -> Chain | None:
     reduced = tuple(d - 2 for d in dims if d >= 2)
     if not reduced:
         return None
-    return Chain(
+    return ConvolutionChain(
         convolution=made,
         scales=tuple(reversed(scales)),
         reduction=reduction,
@@ -172,7 +172,7 @@ def _reduction(node: Node) -> tuple[tuple[int, ...], bool, bool] | None:
     return (tuple(range(2, rank)), True, True) if set(out[2:]) == {1} else None
 
 
-def _has_kernel(graph: Graph, chain: Chain) -> bool:
+def _has_kernel(graph: Graph, chain: ConvolutionChain) -> bool:
     """Worth a kernel when some tap misses some input; otherwise one library sum does it."""
     made = chain.convolution
     edges = not all(_uniform(made, axis) for axis in chain.reduced)
@@ -191,7 +191,7 @@ def _words(taps: tuple[range, ...]) -> str:
     ) + (", …" if len(taps) > 3 else "")
 
 
-def _saved_seconds(graph: Graph, chain: Chain) -> float:
+def _saved_seconds(graph: Graph, chain: ConvolutionChain) -> float:
     """Seconds: what goes, less one pass over input and weight (one a tap without the kernel)."""
     made, rates = chain.convolution, cost.rates(graph)
     gone = conv.library_seconds(graph, made)
@@ -214,7 +214,7 @@ def _saved_seconds(graph: Graph, chain: Chain) -> float:
 # --- sums of the input -------------------------------------------------------------------
 
 
-def _kernel_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
+def _kernel_sums(graph: Graph, chain: ConvolutionChain) -> tuple[Node, Node]:
     """(sums (N, C, *kernel), weight as it is)."""
     made = chain.convolution
     generated = tap_sums.kernel(graph, made, chain.outputs if chain.mean else None)
@@ -228,7 +228,7 @@ def _kernel_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
     return sums, made.weight
 
 
-def _plain_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
+def _plain_sums(graph: Graph, chain: ConvolutionChain) -> tuple[Node, Node]:
     """(sums by tap of the reduced axes, weight with those taps added up that meet the same
     inputs)."""
     made, here = chain.convolution, chain.reduction
@@ -288,7 +288,7 @@ def _span(graph: Graph, value: Node, dim: int, met: range, here: Node) -> Node:
     return graph.call(aten.sum.dim_IntList, (value, [dim], True), before=here)
 
 
-def _explain(graph: Graph, chain: Chain, sums: Node) -> None:
+def _explain(graph: Graph, chain: ConvolutionChain, sums: Node) -> None:
     done = "mean" if chain.mean else "sum"
     graph.note(
         sums,
@@ -302,7 +302,7 @@ def _explain(graph: Graph, chain: Chain, sums: Node) -> None:
 # --- sums times weight -------------------------------------------------------------------
 
 
-def _product(graph: Graph, chain: Chain, sums: Node, weight: Node) -> Node:
+def _product(graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node) -> Node:
     """(N, out) when no spatial axis is left, else a convolution over those that are."""
     made, here = chain.convolution, chain.reduction
     bias = made.bias
@@ -319,7 +319,9 @@ def _product(graph: Graph, chain: Chain, sums: Node, weight: Node) -> Node:
     return _group_sums(graph, chain, sums, weight, bias)
 
 
-def _group_sums(graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None) -> Node:
+def _group_sums(
+    graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node, bias: Node | None
+) -> Node:
     made, here, groups = chain.convolution, chain.reduction, chain.convolution.groups
     inside, outside = made.in_channels // groups, made.out_channels // groups
     sums = graph.call(
@@ -338,7 +340,7 @@ def _taps(graph: Graph, sums: Node) -> int:
 
 
 def _smaller_convolution(
-    graph: Graph, chain: Chain, sums: Node, weight: Node, bias: Node | None
+    graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node, bias: Node | None
 ) -> Node:
     """Taps of the reduced axes become input channels of a convolution over the kept ones."""
     made, here = chain.convolution, chain.reduction
@@ -365,7 +367,7 @@ def _smaller_convolution(
     return graph.call(op, (sums, weight, bias, *rest), before=here)
 
 
-def _restore_shape(graph: Graph, chain: Chain, value: Node) -> Node:
+def _restore_shape(graph: Graph, chain: ConvolutionChain, value: Node) -> Node:
     """Reduce batch or channels as well, and keep dimensions of size 1 where the program did."""
     here = chain.reduction
     if chain.others:

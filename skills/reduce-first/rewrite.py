@@ -28,7 +28,7 @@ parameters: dict[str, list[object]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reduction:
+class MovedReduction:
     node: Node
     result: Node
     """The node itself, or the values of ``max(dim)``."""
@@ -85,7 +85,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     chain: list[Node] = match.data["chain"]
-    reduction: Reduction = match.data["reduction"]
+    reduction: MovedReduction = match.data["reduction"]
     here = reduction.result
     made = _again(graph, reduction, _operand(chain[0]), here)
     graph.note(made, _reason(chain, reduction))
@@ -113,10 +113,10 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
 # --- what is matched ---------------------------------------------------------------------
 
 
-def _reduction(graph: Graph, node: Node) -> Reduction | None:
+def _reduction(graph: Graph, node: Node) -> MovedReduction | None:
     if (pool := pools.maximum(node)) is not None:
         dims = tuple(range(2, 2 + len(pool.axes)))
-        return Reduction(
+        return MovedReduction(
             node=node, result=node, kind="extreme", dims=dims, keepdim=True, padded=False
         )
     if (pool := pools.average(node)) is not None:
@@ -124,7 +124,7 @@ def _reduction(graph: Graph, node: Node) -> Reduction | None:
             a.padding == 0 and (a.out - 1) * a.stride + a.kernel <= a.size for a in pool.axes
         )
         dims = tuple(range(2, 2 + len(pool.axes)))
-        return Reduction(
+        return MovedReduction(
             node=node, result=node, kind="mean", dims=dims, keepdim=True, padded=not inside
         )
     if not is_op(node, *EXTREMES, aten.mean) or (dims_ := dims_of(node)) is None:
@@ -139,10 +139,12 @@ def _reduction(graph: Graph, node: Node) -> Reduction | None:
         result = users[0]
     kind = "mean" if is_op(node, aten.mean) else "extreme"
     keepdim = bool(argument(node, "keepdim"))
-    return Reduction(node=node, result=result, kind=kind, dims=dims_, keepdim=keepdim, padded=False)
+    return MovedReduction(
+        node=node, result=result, kind=kind, dims=dims_, keepdim=keepdim, padded=False
+    )
 
 
-def _chain(graph: Graph, reduction: Reduction) -> list[Node]:
+def _chain(graph: Graph, reduction: MovedReduction) -> list[Node]:
     """The steps right before the reduction that may follow it, in order."""
     found: list[Node] = []
     value: Any = reduction.node.args[0]
@@ -157,7 +159,7 @@ def _chain(graph: Graph, reduction: Reduction) -> list[Node]:
     return found
 
 
-def _may_follow(graph: Graph, node: Node, reduction: Reduction) -> bool:
+def _may_follow(graph: Graph, node: Node, reduction: MovedReduction) -> bool:
     step = monotone.affine(node)
     if step is None:
         return reduction.kind == "extreme" and monotone.rising(graph, node)
@@ -178,7 +180,7 @@ def _keeps_nan(graph: Graph, step: monotone.Affine) -> bool:
     return step.other in graph.state or not all(graph.fact(tensor).may_be_inf for tensor in tensors)
 
 
-def _same_for_all(graph: Graph, node: Node, other: Node, reduction: Reduction) -> bool:
+def _same_for_all(graph: Graph, node: Node, other: Node, reduction: MovedReduction) -> bool:
     """The operand does not vary along what is reduced."""
     rank = len(graph.fact(node).shape)
     shape = (1,) * (rank - len(graph.fact(other).shape)) + graph.fact(other).shape
@@ -197,11 +199,11 @@ def _moving(graph: Graph, node: Node) -> float:
 # --- what is written ---------------------------------------------------------------------
 
 
-def _is_squeezed(reduction: Reduction) -> bool:
+def _is_squeezed(reduction: MovedReduction) -> bool:
     return not reduction.keepdim
 
 
-def _again(graph: Graph, reduction: Reduction, value: Node, here: Node) -> Node:
+def _again(graph: Graph, reduction: MovedReduction, value: Node, here: Node) -> Node:
     """The reduction of an earlier value, with the reduced dimensions kept so that operands still
     fit."""
     node = reduction.node
@@ -217,7 +219,7 @@ def _again(graph: Graph, reduction: Reduction, value: Node, here: Node) -> Node:
     return graph.call(node.target, (value, *node.args[1:]), node.kwargs, before=here, name="pooled")
 
 
-def _reason(chain: list[Node], reduction: Reduction) -> str:
+def _reason(chain: list[Node], reduction: MovedReduction) -> str:
     words = ", ".join(dict.fromkeys(item.target._opname for item in chain))
     if reduction.kind == "extreme":
         return (

@@ -21,9 +21,9 @@ from kernel_lsp.rewrite.skill import (
     proof,
 )
 
-MOST = 8
+MAX_OPERATIONS = 8
 """Operations between a softmax and the total; a kernel with more of them spills registers."""
-LEAST_LOGARITHM = {torch.float32: -104.0, torch.float64: -746.0}
+MIN_LOGARITHM = {torch.float32: -104.0, torch.float64: -746.0}
 """No number above 0 has a smaller one."""
 parameters: dict[str, list[object]] = {}
 
@@ -91,7 +91,7 @@ def _divergence(graph: Graph, node: Node, sources: Sequence[Node]) -> Node:
 
 def _entropy(graph: Graph, node: Node, target: Node) -> Node:
     """target * log(target), and 0 where the target is 0."""
-    least = LEAST_LOGARITHM.get(graph.fact(target).dtype)
+    least = MIN_LOGARITHM.get(graph.fact(target).dtype)
     if not is_op(target, aten.softmax) or argument(target, "dtype") is not None or least is None:
         return graph.call(aten.xlogy.Tensor, (target, target), before=node, name="entropy")
     logarithm = graph.call(aten.log_softmax.int, target.args[:2], before=node, name="logarithm")
@@ -119,7 +119,7 @@ def _sources(graph: Graph, node: Node) -> tuple[Node, ...] | None:
 def _softmaxes(graph: Graph, node: Node, sources: Iterable[Node]) -> list[Node]:
     """Softmaxes over the last dimension that only the total needs."""
     found, seen, todo = list[Node](), {node}, list(sources)
-    while todo and len(seen) <= MOST:
+    while todo and len(seen) <= MAX_OPERATIONS:
         at = todo.pop()
         if at in seen or any(user not in seen for user in graph.users(at)) or graph.is_output(at):
             continue

@@ -5,20 +5,20 @@ from __future__ import annotations
 from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.blocks import BlockParameter, adjustable
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LARGEST_TILE = 256
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = [b for b in adjustable(kernel) if (b.places or b.decided) and len(b.choices()) > 1]
     if not found:
         return []
     names = ", ".join(block.name for block in found)
-    return [Match(names, f"other block sizes: {names}", 0.15, data=tuple(found))]
+    return [KernelMatch(names, f"other block sizes: {names}", 0.15, data=tuple(found))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         one
         for block in match.data
@@ -36,7 +36,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     """The first guess: tiles of 128 by 128 by 32 for products, else twice of what there is."""
     multiplies = bool(find_calls(kernel.function, "dot"))
     found = {b.name: b.choices(_tile(b) if multiplies else 2 * b.value) for b in match.data}
@@ -57,7 +57,7 @@ def _tile(block: BlockParameter) -> int:
     return 128 if block.of_grid else 32
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for block in match.data:
         if parameters[block.name] != block.value:
             for place in block.places:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels import descriptor_text, effects, launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.descriptors import DescribedTile, describe_tile
 from kernel_lsp.rewrite.kernels.harness import WRITES
-from kernel_lsp.rewrite.kernels.lanes import escape
+from kernel_lsp.rewrite.kernels.lane_escapes import escape
 from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import find_calls, sources
-from kernel_lsp.rewrite.kernels.terms import Reader
+from kernel_lsp.rewrite.kernels.terms import TermReader
 from kernel_lsp.rewrite.kernels.tiles import Tiles, accesses
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 MODULE = "triton.tools.tensor_descriptor"
 IMPORTS = ("import torch", f"from {MODULE} import TensorDescriptor")
@@ -31,12 +31,12 @@ loads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DescribedTiles:
     loads: list[DescribedTile]
     stores: list[DescribedTile]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if not _may_change(kernel):
         return []
     tiles = Tiles(kernel)
@@ -51,11 +51,11 @@ def match(kernel: Kernel) -> list[Match]:
     if not names:
         return []
     summary = f"tiles of {', '.join(names)} by tensor descriptors (TMA)"
-    return [Match(", ".join(names), summary, BENEFIT, data=Found(loads, stores))]
+    return [KernelMatch(", ".join(names), summary, BENEFIT, data=DescribedTiles(loads, stores))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    found: Found = match.data
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    found: DescribedTiles = match.data
     written = ", ".join(sorted(_written_pointers(kernel)))
     return [
         *(_is_tile(kernel, one) for one in (*found.loads, *found.stores)),
@@ -84,15 +84,15 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     """In a product the shared memory that stores by descriptor pass through is that of a stage."""
     if not match.data.loads or not match.data.stores:
         return {}
     return {"stores": [False, True] if find_calls(kernel.function, "dot") else [True, False]}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    found: Found = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    found: DescribedTiles = match.data
     made: dict[str, DescribedTile] = {}
     for one in (*found.loads, *(found.stores if parameters.get("stores", True) else [])):
         name = next((n for n, d in made.items() if d.descriptor == one.descriptor), None)
@@ -125,7 +125,7 @@ def _may_change(kernel: Kernel) -> bool:
     ):
         return False
     others = ("make_tensor_descriptor", "make_block_ptr", "inline_asm_elementwise", "pointer_type")
-    launcher = Reader(kernel.launcher)
+    launcher = TermReader(kernel.launcher)
     return (
         all(k.arg for k in kernel.source.launches()[0].call.keywords)
         and importlib.util.find_spec(MODULE) is not None

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = [call for call in find_calls(kernel.function, "dot") if _exact(call) is not None]
     if not found:
         return []
     summary = "float32 products on tensor cores, each as three (tf32x3)"
-    return [Match(f"{len(found)} of tl.dot", summary, 0.5, data=tuple(found))]
+    return [KernelMatch(f"{len(found)} of tl.dot", summary, 0.5, data=tuple(found))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     floats = {
         name: p.dtype
         for name, p in kernel.pointers().items()
@@ -31,11 +31,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {"precision": ["tf32x3"]}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for call in match.data:
         said = _exact(call)
         assert said is not None

@@ -10,8 +10,8 @@ import ast
 from dataclasses import replace
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, key
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms, add_terms, key
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 AGAIN, ONCE = "again", "once"
 POLICIES = {AGAIN: "evict_last", ONCE: "evict_first"}
@@ -19,7 +19,7 @@ TAKEN = ("eviction_policy", "cache_modifier", "volatile")
 """Somebody has thought about this load already."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if find_calls(kernel.function, "dot") or not kernel.launched:
         return []
     found = _uses(kernel)
@@ -27,10 +27,10 @@ def match(kernel: Kernel) -> list[Match]:
     if not again:
         return []
     summary = f"what is read again stays in the caches ({again} of {len(found)} loads)"
-    return [Match(f"{len(found)} loads", summary, 0.03, data=found)]
+    return [KernelMatch(f"{len(found)} loads", summary, 0.03, data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             "results stay what they are",
@@ -40,13 +40,13 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     """An empty policy leaves these loads as they are."""
     uses = set(match.data.values())
     return {use: [policy, ""] for use, policy in POLICIES.items() if use in uses}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for load, use in match.data.items():
         if policy := parameters[use]:
             last = [*load.args, *(k.value for k in load.keywords)][-1]
@@ -56,7 +56,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 def _uses(kernel: Kernel) -> dict[ast.Call, str]:
     """Load -> whether its address is read again, by another program, another pass or another
     round."""
-    reader = Reader(kernel.function)
+    reader = TermReader(kernel.function)
     axes = _axes(kernel)
     found: dict[ast.Call, str] = {}
     passed: dict[str, ast.Call] = {}
@@ -95,7 +95,8 @@ def _in_any_loop(address: Terms) -> str:
 def _axes(kernel: Kernel) -> set[str]:
     """Axes of the grid along which programs differ."""
     asked = (
-        Reader(kernel.function).terms(call) for call in find_calls(kernel.function, "program_id")
+        TermReader(kernel.function).terms(call)
+        for call in find_calls(kernel.function, "program_id")
     )
     return {one.key for terms in asked for product in terms for one in product}
 
@@ -105,7 +106,7 @@ def _is_free(load: ast.Call) -> bool:
     return bool(load.args) and not inner and not any(k.arg in TAKEN for k in load.keywords)
 
 
-def _rounds(reader: Reader, node: ast.AST) -> set[Atom]:
+def _rounds(reader: TermReader, node: ast.AST) -> set[Atom]:
     """Variables of the loops around a node."""
     found: set[Atom] = set()
     while node is not reader.function:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.rewrite.kernels.places import ahead
 from kernel_lsp.rewrite.kernels.source import Function, find_calls
 from kernel_lsp.rewrite.kernels.terms import only_shapes
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LOG2_E = "1.4426950408889634"
 
@@ -28,16 +28,16 @@ class Scores:
     """Nodes of names that were met where the factor does no harm."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = _exponents(kernel.function)
     scores = _scores(kernel, [side for call in found for side in _sides(call)])
     if not found or scores is None:
         return []
     summary = "exp2 instead of exp: log2(e) goes into the scale"
-    return [Match(f"{len(found)} of tl.exp", summary, 0.05, data=(found, scores.scales))]
+    return [KernelMatch(f"{len(found)} of tl.exp", summary, 0.05, data=(found, scores.scales))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             "exp(a - b) is exp2(a * log2(e) - b * log2(e))",
@@ -53,11 +53,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     exponents, scales = match.data
     for call in exponents:
         kernel.replace(call.func, f"{kernel.text(call.func.value)}.exp2")

@@ -11,7 +11,7 @@ from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.launch_pair import Side, side_of
 from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 BENEFIT = 0.3
 ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
@@ -19,7 +19,7 @@ TYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NeighboringLaunches:
     first: Side
     second: Side
     statements: tuple[ast.stmt, ast.stmt]
@@ -30,7 +30,7 @@ class Found:
     """The first kernel's statement."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or places.language(kernel) is None:
         return []
     found = _neighbors(kernel)
@@ -38,11 +38,13 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     names = f"{found.first.kernel.name} and {found.second.kernel.name}"
     summary = f"{names} in one launch, without {found.tensor} in between"
-    return [Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
+    return [
+        KernelMatch(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)
+    ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    found: Found = match.data
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    found: NeighboringLaunches = match.data
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
     grids = [launchers.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
@@ -98,12 +100,12 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    found: Found = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    found: NeighboringLaunches = match.data
     first, second = found.first, found.second
     mine, stays = first.parameter(found.tensor), _is_needed(kernel.launcher, found)
     inherited, added = _shared_parameters(found)
@@ -112,7 +114,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         lines = [*places.with_comments(kernel, found.store), *lines]
     kernel.replace(found.store, places.indent_lines(lines, found.store))
     heir = None  # the parameter of the second that takes the place of the tensor's
-    in_place = found.tensor in {second.told(n) for n in second.tensors(second.stores())}
+    in_place = found.tensor in {second.passed_text(n) for n in second.tensors(second.stores())}
     if not stays and not in_place:
         heir = next(n for n in second.passed if n in added and n in second.tensors(second.stores()))
         node = next(a for a in first.kernel.args.args if a.arg == mine)
@@ -121,7 +123,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _launch(
-    kernel: Kernel, found: Found, mine: str, heir: str | None, added: dict[str, str]
+    kernel: Kernel, found: NeighboringLaunches, mine: str, heir: str | None, added: dict[str, str]
 ) -> None:
     second = found.second
     changed: dict[ast.expr, str] = {}
@@ -148,23 +150,27 @@ def _launch(
 # --- the second kernel's text in the first --------------------------------------------------------
 
 
-def _shared_parameters(found: Found) -> tuple[dict[str, str], dict[str, str]]:
+def _shared_parameters(found: NeighboringLaunches) -> tuple[dict[str, str], dict[str, str]]:
     """(second's parameters that the first has, too, second's parameters that it gets): their names
     there."""
     first, second = found.first, found.second
-    known = {(first.told(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
+    known = {(first.passed_text(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
     reads = second.tensors(second.loads()) - second.tensors(second.stores())
     inherited, added = {}, {}
     for name in second.passed:
-        told = (second.told(name), _is_constexpr(second.kernel, name))
-        if told in known:
-            inherited[name] = known[told]
-        elif not (name in reads and told[0] == found.tensor) and name in _used_names(second.kernel):
+        parts = (second.passed_text(name), _is_constexpr(second.kernel, name))
+        if parts in known:
+            inherited[name] = known[parts]
+        elif not (name in reads and parts[0] == found.tensor) and name in _used_names(
+            second.kernel
+        ):
             added[name] = places.fresh(first.kernel, name)
     return inherited, added
 
 
-def _following_statements(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
+def _following_statements(
+    kernel: Kernel, found: NeighboringLaunches, names: dict[str, str]
+) -> list[str]:
     """The second's statements with the first's names."""
     first, second = found.first, found.second
     store = found.store.value
@@ -215,7 +221,7 @@ class _Follows(ast.NodeTransformer):
 # --- what is recognized ---------------------------------------------------------------------------
 
 
-def _neighbors(kernel: Kernel) -> Found | None:
+def _neighbors(kernel: Kernel) -> NeighboringLaunches | None:
     kernels = {
         n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)
     }
@@ -242,7 +248,9 @@ def _neighbors(kernel: Kernel) -> Found | None:
                     return None
                 found = _tensor_of(sides[0], sides[1])
                 between = tuple(block[at + 1 : place])
-                return found and Found(sides[0], sides[1], (here, block[place]), between, *found)
+                return found and NeighboringLaunches(
+                    sides[0], sides[1], (here, block[place]), between, *found
+                )
         if not isinstance(block[place], ast.Assign):
             return None
     return None
@@ -259,7 +267,7 @@ def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
     for statement in first.kernel.body:
         if isinstance(statement, ast.Expr) and statement.value in first.stores():
             assert isinstance(statement.value, ast.Call)
-            reads = {second.told(n) for n in second.tensors(second.loads())}
+            reads = {second.passed_text(n) for n in second.tensors(second.loads())}
             given = [first.passed[n] for n in first.tensors([statement.value])]
             found = [e.id for e in given if isinstance(e, ast.Name) and e.id in reads]
             if len(found) == 1:
@@ -313,7 +321,7 @@ def _harmless(statement: ast.stmt) -> bool:
     return False
 
 
-def _is_settled(launcher: Function, found: Found) -> bool:
+def _is_settled(launcher: Function, found: NeighboringLaunches) -> bool:
     """No name that the launches pass is set again, and neither kernel changes a parameter."""
     for side in (found.first, found.second):
         if any(
@@ -328,7 +336,7 @@ def _names(function: Function) -> list[ast.Name]:
     return [n for n in ast.walk(function) if isinstance(n, ast.Name)]
 
 
-def _plain_store(kernel: Kernel, found: Found) -> bool:
+def _plain_store(kernel: Kernel, found: NeighboringLaunches) -> bool:
     first, store = found.first, found.store.value
     assert isinstance(store, ast.Call)
     nodes = [*ast.walk(first.kernel)]
@@ -357,11 +365,11 @@ def _plain_store(kernel: Kernel, found: Found) -> bool:
     return len(leaves) == 1 == times and not unknown and operand(store, 1, "value") is not None
 
 
-def _apart(launcher: Function, found: Found, pointer: str) -> bool:
+def _apart(launcher: Function, found: NeighboringLaunches, pointer: str) -> bool:
     first, second = found.first, found.second
     if not launchers.allocates(launcher, found.tensor):
         return False
-    stored = {n: second.told(n) for n in second.tensors(second.stores())}
+    stored = {n: second.passed_text(n) for n in second.tensors(second.stores())}
     for name, tensor in stored.items():
         if tensor == found.tensor:  # in place: where it was read
             calls = [c for c in second.stores() if name in second.tensors([c])]
@@ -372,14 +380,14 @@ def _apart(launcher: Function, found: Found, pointer: str) -> bool:
             for n in first.tensors([*first.loads(), *first.stores()])
         ):
             return False
-    read = {n for n in second.tensors(second.loads()) if second.told(n) != found.tensor}
+    read = {n for n in second.tensors(second.loads()) if second.passed_text(n) != found.tensor}
     written = first.tensors(first.stores())
     return all(
         launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written
     )
 
 
-def _is_needed(launcher: Function, found: Found) -> bool:
+def _is_needed(launcher: Function, found: NeighboringLaunches) -> bool:
     """Something but the two launches reads the tensor's values."""
     inside = {id(n) for side in (found.first, found.second) for n in ast.walk(side.call)}
     return any(id(n) not in inside for n in _values_of(launcher, found.tensor))
@@ -402,7 +410,7 @@ def _values_of(launcher: Function, name: str) -> list[ast.Name]:
     return [n for n in found if isinstance(n.ctx, ast.Load) and id(n) not in about]
 
 
-def _is_mentioned(launcher: Function, found: Found, added: Mapping[str, str]) -> bool:
+def _is_mentioned(launcher: Function, found: NeighboringLaunches, added: Mapping[str, str]) -> bool:
     """Its size or dtype is asked for in what stays of the launcher."""
     gone = [e for name, e in found.second.passed.items() if name not in added]
     out = {id(n) for e in gone for n in ast.walk(e)} | {
@@ -416,7 +424,7 @@ def _makes(statement: ast.Assign, name: str) -> bool:
     return isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == name
 
 
-def _dtype(kernel: Kernel, found: Found) -> str | None:
+def _dtype(kernel: Kernel, found: NeighboringLaunches) -> str | None:
     """The tensor's, as an expression of the first kernel."""
     value = only_value(kernel.launcher, found.tensor)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):

@@ -9,12 +9,12 @@ import ast
 
 from kernel_lsp.rewrite.kernels import effects
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 GROUPS = (8, 4, 16)
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = _programs(kernel)
     if (
         found is None
@@ -23,13 +23,13 @@ def match(kernel: Kernel) -> list[Match]:
     ):
         return []
     return [
-        Match(
+        KernelMatch(
             "programs", "neighboring programs share what they load (grouped order)", 0.1, data=found
         )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     atomics = [
         n
         for n in ast.walk(kernel.function)
@@ -60,11 +60,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {"group": list(GROUPS)}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     rows, columns, later = match.data
     language = _language(later)
     indent = " " * later.col_offset
@@ -101,8 +101,8 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
     later = max((found[0][1], found[1][1]), key=lambda s: s.lineno)
     between = kernel.function.body[: kernel.function.body.index(later)]
     names = {found[0][0], found[1][0]}
-    told = [found[0][1], found[1][1]]
-    if any(names & names_in(s) for s in between if s not in told):
+    entries = [found[0][1], found[1][1]]
+    if any(names & names_in(s) for s in between if s not in entries):
         return None  # one is used before the other is known
     return found[0][0], found[1][0], later
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from kernel_lsp.rewrite.kernels import launch_constants
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms, add_terms, bounds
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms, add_terms, bounds
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 KNOWN = 16
 """Triton compiles a variant of its own for multiples of it."""
@@ -26,7 +26,7 @@ BENEFIT = 0.08
 written."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if not launch_constants.fits(kernel):
         return []
     found = _multiples(kernel)
@@ -35,10 +35,12 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     said = ", ".join(f"{name} of {found[name]}" for name in names)
     summary = f"wider loads: the compiler learns of multiples ({said})"
-    return [Match(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})]
+    return [
+        KernelMatch(", ".join(names), summary, BENEFIT, data={name: found[name] for name in names})
+    ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             f"{name} // {_constant(name)} * {_constant(name)} is {name}",
@@ -50,11 +52,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     body = kernel.function.body
     first = body[1] if ast.get_docstring(kernel.function) is not None and len(body) > 1 else body[0]
     indent = " " * first.col_offset
@@ -98,7 +100,7 @@ def _multiples(kernel: Kernel) -> dict[str, int]:
 
 def _wanted_hints(kernel: Kernel, multiples: dict[str, int]) -> list[str]:
     """Parameters without which some load or store stays narrow."""
-    reader, found = Reader(kernel.function), set[str]()
+    reader, found = TermReader(kernel.function), set[str]()
     for access in (*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")):
         numbers = list(_steps(kernel, reader, access))
         if not numbers:
@@ -112,7 +114,7 @@ def _wanted_hints(kernel: Kernel, multiples: dict[str, int]) -> list[str]:
 
 
 def _steps(
-    kernel: Kernel, reader: Reader, access: ast.Call
+    kernel: Kernel, reader: TermReader, access: ast.Call
 ) -> Iterator[tuple[tuple[Atom, ...], int]]:
     """What is added to neighboring lanes' addresses, and to their index where a mask or a modulo
     ends.
@@ -142,7 +144,7 @@ def _steps(
                 yield product, count
 
 
-def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
+def _address(kernel: Kernel, reader: TermReader, access: ast.Call) -> Terms:
     """Without factors that are 1 in this workload; of a pointer that moves, all that is added to
     it."""
     if not access.args:
@@ -159,7 +161,7 @@ def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
     return found
 
 
-def _moves(reader: Reader, node: ast.expr) -> list[ast.expr]:
+def _moves(reader: TermReader, node: ast.expr) -> list[ast.expr]:
     """What a name is given, or what is added to it, anywhere: only to see how wide its loads may
     become."""
     if not isinstance(node, ast.Name):
@@ -174,7 +176,7 @@ def _moves(reader: Reader, node: ast.expr) -> list[ast.expr]:
     return found
 
 
-def _reached_nodes(reader: Reader, access: ast.Call) -> Iterator[ast.AST]:
+def _reached_nodes(reader: TermReader, access: ast.Call) -> Iterator[ast.AST]:
     """Nodes of the mask, through names."""
     waiting = [k.value for k in access.keywords if k.arg == "mask"]
     waiting += access.args[1:] if ast.unparse(access.func).endswith("load") else access.args[2:]
@@ -205,13 +207,13 @@ def _seen_multiple(kernel: Kernel, one: Atom, multiples: dict[str, int]) -> int:
         value = launched.arguments[one.key]
         return KNOWN if type(value) is int and value % KNOWN == 0 else multiples.get(one.key, 1)
     if one.kind == "loop" and (ends := bounds(one.node)) is not None and ends[2] is not None:
-        steps = Reader(kernel.function).terms(ends[2])
+        steps = TermReader(kernel.function).terms(ends[2])
         return math.gcd(*(_power(kernel, item, multiples) for item in steps.items()))
     tuned = any(one.key in config for config in launched.configs)
     return KNOWN if tuned else 1
 
 
-def _widest(kernel: Kernel, reader: Reader, access: ast.Call) -> int:
+def _widest(kernel: Kernel, reader: TermReader, access: ast.Call) -> int:
     """Elements of the widest vector of the tensor."""
     address = _address(kernel, reader, access)
     names = {one.key for product in address for one in product} & kernel.pointers().keys()

@@ -14,8 +14,8 @@ from kernel_lsp.rewrite.kernels.effects import REDUCTIONS, is_quiet
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, operand, stored_names
-from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.terms import TermReader, bounds, is_pure
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 WAITS = (
     *REDUCTIONS,
@@ -46,7 +46,7 @@ VIEWS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class HoistedLoads:
     """Statements that are one load each, in order, and the statement that they go in front of."""
 
     loads: tuple[ast.Assign, ...]
@@ -56,7 +56,7 @@ class Move:
     """Loads are made only where this holds: the loop has a first round."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = []
     if kernel.launched:
         products = [
@@ -71,16 +71,16 @@ def match(kernel: Kernel) -> list[Match]:
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return list(match.data.proofs)
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    move: Move = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    move: HoistedLoads = match.data
     indent = " " * move.to.col_offset
     kernel.replace(
         ahead(move.to),
@@ -90,15 +90,15 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         kernel.replace(_with_comments(kernel, load), "")
 
 
-def _match(kernel: Kernel, move: Move, where: str) -> Match:
+def _match(kernel: Kernel, move: HoistedLoads, where: str) -> KernelMatch:
     names = ", ".join(kernel.text(load.targets[0]) for load in move.loads)
-    return Match(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
+    return KernelMatch(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
 
 
 # --- ahead of a reduction ----------------------------------------------------------------------
 
 
-def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
+def _early(block: Sequence[ast.stmt]) -> Iterator[HoistedLoads]:
     """Loads of one block that can stand in front of its first statement that waits."""
     waiting = next((s for s in block if _waits(s)), None)
     if waiting is None:
@@ -126,7 +126,7 @@ def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
                 "only arithmetic, reductions and loads lie there",
             ),
         )
-        yield Move(tuple(loads), waiting, claims)
+        yield HoistedLoads(tuple(loads), waiting, claims)
 
 
 def _waits(statement: ast.stmt) -> bool:
@@ -143,7 +143,7 @@ def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
 # --- out of a loop -----------------------------------------------------------------------------
 
 
-def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
+def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[HoistedLoads]:
     ends = bounds(loop)
     stores = [n for name in WRITES for n in find_calls(loop, name)]
     if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
@@ -167,7 +167,7 @@ def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
         *(_apart(kernel, load, stores) for load in loads),
     ]
     guard = f"{end} > {kernel.text(first) if first is not None else 0}"
-    yield Move(tuple(loads), loop, tuple(claims), guard)
+    yield HoistedLoads(tuple(loads), loop, tuple(claims), guard)
 
 
 def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
@@ -197,7 +197,7 @@ def _goes_up(kernel: Kernel, step: ast.expr | None) -> bool:
 def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
     """What the loop writes into is memory that the launcher makes, and what is loaded lies
     elsewhere."""
-    reader, launcher = Reader(kernel.function), Reader(kernel.launcher)
+    reader, launcher = TermReader(kernel.function), TermReader(kernel.launcher)
     source = _bases(kernel, reader, find_calls(load, "load")[0])
     written = set[str]().union(*(_bases(kernel, reader, store) for store in stores))
     made = bool(written) and all(_is_made(kernel, name) for name in written)
@@ -215,7 +215,7 @@ def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proo
     )
 
 
-def _bases(kernel: Kernel, reader: Reader, access: ast.Call) -> set[str]:
+def _bases(kernel: Kernel, reader: TermReader, access: ast.Call) -> set[str]:
     """Parameters that an address starts from; none where it is not understood."""
     atoms = (
         {one for product in reader.terms(access.args[0]) for one in product}
@@ -228,7 +228,7 @@ def _bases(kernel: Kernel, reader: Reader, access: ast.Call) -> set[str]:
 def _is_made(kernel: Kernel, name: str) -> bool:
     """The launch passes a name that one statement of the launcher sets, to memory that nobody else
     has."""
-    given, reader = argument(kernel, name), Reader(kernel.launcher)
+    given, reader = argument(kernel, name), TermReader(kernel.launcher)
     found = reader.definition(given.id, given) if isinstance(given, ast.Name) else None
     fresh = isinstance(found, ast.Assign) and _makes(found.value)
     return fresh and kernel.pointers()[name].argument is None
@@ -242,7 +242,7 @@ def _makes(value: ast.expr) -> bool:
     return value.func.attr in (FRESH if of_torch else FRESH_METHODS)
 
 
-def _is_other(reader: Reader, node: ast.expr | None) -> bool:
+def _is_other(reader: TermReader, node: ast.expr | None) -> bool:
     """An argument of the launcher or a view or copy of one, so no view of what that makes."""
     if (
         isinstance(node, ast.Call)
@@ -303,7 +303,7 @@ def _with_comments(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
     )
 
 
-def _moved_text(kernel: Kernel, load: ast.Assign, move: Move) -> str:
+def _moved_text(kernel: Kernel, load: ast.Assign, move: HoistedLoads) -> str:
     """Its text with its comments, and with one more condition in its mask where the move has a
     guard."""
     whole = _with_comments(kernel, load)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 OPTIONS = ("num_warps", "num_stages")
 WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)
-MOST_GUESSED = 16
+MAX_GUESSED = 16
 """Of warps: 32 leave each thread 64 registers, which only a measurement can favor."""
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 """Triton's own, where a launch says nothing."""
-NUMBERS_A_THREAD, NUMBERS_OF_A_TILE, MOST_NUMBERS = 8, 64, 128
+NUMBERS_A_THREAD, NUMBERS_OF_A_TILE, MAX_NUMBERS = 8, 64, 128
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.launched[0].configs:
         return []
     summary = "launch with the warps and stages that measured best"
-    return [Match(f"launch of {kernel.source.kernel}", summary, 0.1)]
+    return [KernelMatch(f"launch of {kernel.source.kernel}", summary, 0.1)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     launch, settled = kernel.source.launches()[0], heuristics.decided_names(kernel)
     spread = any(k.arg is None for k in launch.call.keywords)
     named = launch.keyword("num_warps") is not None
@@ -63,7 +63,7 @@ def _prove_unread(kernel: Kernel) -> Proof:
     )
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     options = kernel.launched[0].options
     warps = options.get("num_warps", DEFAULT_WARPS)
     guess = _guess(kernel)
@@ -79,7 +79,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return found
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     now, settled = kernel.launched[0].options, heuristics.decided_names(kernel)
     numbers = {n: value for n, value in parameters.items() if n in settled and value != now.get(n)}
     heuristics.settle(kernel, numbers)
@@ -102,13 +102,13 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 def _guess(kernel: Kernel) -> int:
     """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile
     64."""
-    return max((w for w in WARPS if w <= min(_wanted_warps(kernel), MOST_GUESSED)), default=1)
+    return max((w for w in WARPS if w <= min(_wanted_warps(kernel), MAX_GUESSED)), default=1)
 
 
 def _few(kernel: Kernel) -> list[int]:
     """Without those whose threads would hold more than 128 numbers: they spill, and compile for
     minutes."""
-    fewest = _wanted_warps(kernel) * _numbers(kernel) // MOST_NUMBERS
+    fewest = _wanted_warps(kernel) * _numbers(kernel) // MAX_NUMBERS
     return [w for w in WARPS if w >= fewest]
 
 

@@ -12,22 +12,22 @@ from kernel_lsp.rewrite.kernels.effects import is_quiet
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import bounds
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 STAGES = (3, 2, 4, 6)
 OFF = 1
 """One stage: each round's loads begin with the round."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and _fits(kernel, n)]
     if not loops or language(kernel) is None:
         return []
     count = f"{len(loops)} loop{'s' if len(loops) > 1 else ''}"
-    return [Match(count, f"loads begin some rounds ahead ({count})", 0.03, data=tuple(loops))]
+    return [KernelMatch(count, f"loads begin some rounds ahead ({count})", 0.03, data=tuple(loops))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         proof(
             "a load may begin before earlier rounds have ended",
@@ -37,11 +37,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {"num_stages": [*STAGES, OFF]}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     if parameters["num_stages"] == OFF:
         return
     for loop in match.data:

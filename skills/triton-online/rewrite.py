@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.kernels.row_loops import (
 )
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.values import KernelValues
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 BENEFIT = 0.1
 KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"
@@ -29,7 +29,7 @@ KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LoopPair:
     """Two neighboring loops over one row."""
 
     found: Looped
@@ -52,7 +52,7 @@ class Pair:
         return places.across(*self.loops)
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = find_loop(kernel)
     if found is None or places.language(kernel) is None:
         return []
@@ -60,19 +60,19 @@ def match(kernel: Kernel) -> list[Match]:
         _pair(kernel, found, *loops) for loops in zip(found.loops, found.loops[1:], strict=False)
     ]
     return [
-        Match(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
+        KernelMatch(f"{p.first.name}+{p.second.name}", _summary(p), BENEFIT, data=p)
         for p in pairs
         if p is not None
     ]
 
 
-def _summary(pair: Pair) -> str:
+def _summary(pair: LoopPair) -> str:
     what = "mean and variance" if pair.function is None else "maximum and sum of exponentials"
     return f"find {what} in one pass ({pair.first.name}, {pair.second.name})"
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    pair: Pair = match.data
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    pair: LoopPair = match.data
     region = [*pair.loops, *pair.between]
     stores = [call for statement in region for call in find_calls(statement, "store")]
     starts = [ast.unparse(init.value) for init in pair.inits]
@@ -109,7 +109,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def _begins(pair: Pair) -> bool:
+def _begins(pair: LoopPair) -> bool:
     first, second = (pair.values.of(init.value) for init in pair.inits)
     wide = all(
         isinstance(one.value, ast.Constant | ast.UnaryOp)
@@ -126,12 +126,12 @@ def _begins(pair: Pair) -> bool:
     )
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    pair: Pair = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    pair: LoopPair = match.data
     if pair.function is None:
         _variance(kernel, pair)
     else:
@@ -141,7 +141,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 # --- what is written -----------------------------------------------------------------------------
 
 
-def _softmax(kernel: Kernel, pair: Pair) -> None:
+def _softmax(kernel: Kernel, pair: LoopPair) -> None:
     language = places.language(kernel)
     largest, total, exp = pair.first.name, pair.second.name, pair.function
     larger, shift = places.fresh(kernel.function, "larger"), places.fresh(kernel.function, "origin")
@@ -168,7 +168,7 @@ def _softmax(kernel: Kernel, pair: Pair) -> None:
     _replace_loops(kernel, pair, moved, lines, end)
 
 
-def _variance(kernel: Kernel, pair: Pair) -> None:
+def _variance(kernel: Kernel, pair: LoopPair) -> None:
     language, block, extent = places.language(kernel), pair.found.block, pair.found.extent
     names = [
         places.fresh(kernel.function, n)
@@ -204,7 +204,7 @@ def _variance(kernel: Kernel, pair: Pair) -> None:
     _replace_loops(kernel, pair, moved, lines, end, {pair.middle: middle})
 
 
-def _current(kernel: Kernel, pair: Pair) -> tuple[str, list[str]]:
+def _current(kernel: Kernel, pair: LoopPair) -> tuple[str, list[str]]:
     """(name of what a turn of the first loop reduces, the lines up to there)."""
     lines = [
         line
@@ -220,7 +220,7 @@ def _current(kernel: Kernel, pair: Pair) -> tuple[str, list[str]]:
 
 def _replace_loops(
     kernel: Kernel,
-    pair: Pair,
+    pair: LoopPair,
     moved: Sequence[ast.stmt],
     lines: Sequence[str],
     end: Sequence[str],
@@ -247,7 +247,7 @@ def _replace_loops(
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | None:
+def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> LoopPair | None:
     sums = [accumulations(found, loop) for loop in (one, two)]
     if any(s is None or len(s) != 1 for s in sums):
         return None
@@ -267,7 +267,7 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | N
         return None
     starts = (inits[0], inits[1])
     assert starts[0] is not None and starts[1] is not None
-    return Pair(
+    return LoopPair(
         found,
         (one, two),
         first,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, names_in, sources
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
-LEAST_TURNS = 2
+MIN_TURNS = 2
 """Tiles for each program of the smallest grid; with fewer nothing is saved."""
 PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)
 """Programs for each multiprocessor, a guess first."""
@@ -31,7 +31,7 @@ one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PersistentGrid:
     grid: tuple[str, ...]
     """The extents of the launch's grid, as expressions of the launcher; axis 0 runs fastest."""
     hoisted: tuple[ast.stmt, ...]
@@ -39,7 +39,7 @@ class Found:
     rest: tuple[ast.stmt, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if (
         len(kernel.source.launches()) != 1
         or not kernel.launched
@@ -58,10 +58,10 @@ def match(kernel: Kernel) -> list[Match]:
         return []  # a program more costs less than a turn of a loop
     what = f"rows, and load {loads} tensors once" if loads else "tiles"
     summary = f"as many programs as run at a time, which loop over {what}"
-    return [Match("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
+    return [KernelMatch("grid", summary, BENEFIT, data=PersistentGrid(grid, tuple(hoisted), rest))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     nodes = [*ast.walk(kernel.function)]
     waits = [
         n.attr
@@ -112,13 +112,13 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         ),
         proof(
             "there are more tiles than a device runs at a time",
-            bool(tiles) and min(tiles) >= LEAST_TURNS * PROCESSORS * min(_residents(kernel)),
+            bool(tiles) and min(tiles) >= MIN_TURNS * PROCESSORS * min(_residents(kernel)),
             f"{', '.join(map(str, tiles))} of them",
         ),
     ]  # fmt: skip
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"programs_per_processor": [*_residents(kernel), NONE]}
     if find_calls(kernel.function, "dot"):
         loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For)]
@@ -130,8 +130,8 @@ def _residents(kernel: Kernel) -> tuple[int, ...]:
     return PRODUCTS if find_calls(kernel.function, "dot") else ROWS
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    found: Found = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    found: PersistentGrid = match.data
     if parameters["programs_per_processor"] == NONE:
         return
     language = places.language(kernel)
@@ -163,7 +163,9 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     _launch(kernel, found, count, across, parameters["programs_per_processor"])
 
 
-def _launch(kernel: Kernel, found: Found, count: str, across: str | None, resident: object) -> None:
+def _launch(
+    kernel: Kernel, found: PersistentGrid, count: str, across: str | None, resident: object
+) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
     tiles = places.fresh(kernel.launcher, "tiles")

@@ -17,13 +17,13 @@ from kernel_lsp.rewrite.kernels.source import (
     operand,
     stored_names,
 )
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 PROCESSORS = REFERENCE.processors
 """Of the device that launches were measured on. Any number is right."""
 WAVES = 2
 """Programs for each of them, at most."""
-LEAST_BLOCKS = 4
+MIN_BLOCKS = 4
 """Turns of the loop that each program should have."""
 BENEFIT = 0.12
 """Less than that of other block sizes: how many shares are needed follows from them."""
@@ -31,7 +31,7 @@ SPLITS = (2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SplittableProduct:
     loop: ast.For
     extent: str
     block: str
@@ -46,18 +46,18 @@ class Found:
     grid: tuple[str, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or places.language(kernel) is None:
         return []
     found = _find_product(kernel)
     if found is None or not _choices(kernel, found):
         return []
     summary = f"cut the sum over {found.extent} into shares of several programs (split-K)"
-    return [Match(found.total, summary, BENEFIT, data=found)]
+    return [KernelMatch(found.total, summary, BENEFIT, data=found)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    found: Found = match.data
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    found: SplittableProduct = match.data
     nodes = [*ast.walk(kernel.function)]
     others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
     atomic = [
@@ -113,12 +113,12 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {"splits": list(reversed(_choices(kernel, match.data)))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    found: Found = match.data
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    found: SplittableProduct = match.data
     language, function = places.language(kernel), kernel.function
     split, share, count, size = (
         places.fresh(function, n) for n in ("split", "share", "n_splits", "n_elements")
@@ -148,7 +148,9 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     _launch(kernel, found, count, size, parameters["splits"])
 
 
-def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object) -> None:
+def _launch(
+    kernel: Kernel, found: SplittableProduct, count: str, size: str, splits: object
+) -> None:
     statement, result = places.launch_statement(kernel), places.argument(kernel, found.pointer)
     assert statement is not None and isinstance(result, ast.Name)
     shares, partial = (places.fresh(kernel.launcher, n) for n in ("shares", "partial"))
@@ -177,7 +179,7 @@ def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object)
 # --- what is recognized --------------------------------------------------------------------------
 
 
-def _find_product(kernel: Kernel) -> Found | None:
+def _find_product(kernel: Kernel) -> SplittableProduct | None:
     body = kernel.function.body
     loops = [s for s in body if isinstance(s, ast.For)]
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
@@ -208,7 +210,9 @@ def _find_product(kernel: Kernel) -> Found | None:
     casts = tuple(
         s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype)
     )
-    return Found(loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, base.id, grid)
+    return SplittableProduct(
+        loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, base.id, grid
+    )
 
 
 def _base(store: ast.Call) -> ast.Name | None:
@@ -249,7 +253,7 @@ def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
     return False
 
 
-def _carried_names(kernel: Kernel, found: Found) -> set[str]:
+def _carried_names(kernel: Kernel, found: SplittableProduct) -> set[str]:
     """Names besides the sum that a turn may take from the one before, or that the loop leaves
     behind."""
     changed = {name for s in found.loop.body for name in stored_names(s)}
@@ -273,7 +277,7 @@ def _carried_names(kernel: Kernel, found: Found) -> set[str]:
     ) - {found.total}
 
 
-def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
+def _begins_at_zero(kernel: Kernel, found: SplittableProduct) -> bool:
     body = kernel.function.body
     said = [
         s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total
@@ -292,7 +296,7 @@ def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
     return ahead and zeros and len(sets) == 2 and "float32" in ast.unparse(said[0].value)
 
 
-def _only_sum(kernel: Kernel, found: Found) -> bool:
+def _only_sum(kernel: Kernel, found: SplittableProduct) -> bool:
     value = operand(found.store, 1, "value")
     names = {
         s.targets[0].id
@@ -319,7 +323,7 @@ def _only_sum(kernel: Kernel, found: Found) -> bool:
     )
 
 
-def _fresh(kernel: Kernel, found: Found) -> bool:
+def _fresh(kernel: Kernel, found: SplittableProduct) -> bool:
     """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is
     whole."""
     given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
@@ -352,7 +356,7 @@ def _fresh(kernel: Kernel, found: Found) -> bool:
     )
 
 
-def _choices(kernel: Kernel, found: Found) -> list[int]:
+def _choices(kernel: Kernel, found: SplittableProduct) -> list[int]:
     """Numbers of shares that keep the device busy and have some turns of the loop each."""
     tiles = [math.prod(one.grid) for one in kernel.launched if one.grid is not None]
     given = [(o.arguments.get(found.extent), o.constants.get(found.block)) for o in kernel.launched]
@@ -364,4 +368,4 @@ def _choices(kernel: Kernel, found: Found) -> list[int]:
     if not tiles or len(known) < len(given):
         return []
     turns = min(known)
-    return [s for s in SPLITS if s * max(tiles) <= WAVES * PROCESSORS and turns >= s * LEAST_BLOCKS]
+    return [s for s in SPLITS if s * max(tiles) <= WAVES * PROCESSORS and turns >= s * MIN_BLOCKS]

@@ -8,24 +8,26 @@ from typing import Any
 
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LARGEST_TILE = 256
 """Of a product, along one axis."""
 OPTIONS = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     configs = kernel.source.configs()
     if configs is None or not kernel.launched or not kernel.launched[0].configs:
         return []
     count = len(kernel.launched[0].configs)
     return [
-        Match("autotune", f"a configuration beside the {count} that autotune chooses from", 0.1)
+        KernelMatch(
+            "autotune", f"a configuration beside the {count} that autotune chooses from", 0.1
+        )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     keys = {tuple(sorted(config)) for config in kernel.launched[0].configs}
     return [
         proof(
@@ -41,7 +43,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     configs = kernel.launched[0].configs
     blocks = {block.name: block for block in adjustable(kernel)}
     multiplies = bool(find_calls(kernel.function, "dot"))
@@ -75,7 +77,7 @@ def _new_first(
     return found
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, Any]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, Any]) -> None:
     constants = {name: value for name, value in parameters.items() if name not in OPTIONS}
     options = "".join(f", {name}={parameters[name]}" for name in OPTIONS if name in parameters)
     made = f"{_config(kernel)}({constants!r}{options})".replace("'", '"')

@@ -13,8 +13,8 @@ from kernel_lsp.rewrite.kernels import launch_constants, terms
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
-from kernel_lsp.rewrite.kernels.terms import Reader, Terms
-from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.terms import TermReader, Terms
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Launched, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
 
@@ -40,7 +40,7 @@ class Fact:
         return f"{self.extent} {self.needs} {self.block}"
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if kernel.source.configs() is not None or not launch_constants.fits(kernel):
         return []
     found = [fact for fact in _facts(kernel) if _is_of_use(kernel, fact)]
@@ -49,11 +49,13 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     names = ", ".join(dict.fromkeys(fact.extent for fact in found))
     return [
-        Match(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))
+        KernelMatch(
+            f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found)
+        )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [
         *(
             proof(
@@ -72,11 +74,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for fact in match.data:
         kernel.replace(fact.compare, f"({kernel.text(fact.compare)}) | {fact.name}")
     facts = {fact.name: fact for fact in match.data}
@@ -100,13 +102,13 @@ def _all_said(facts: list[Fact]) -> str:
 
 
 def _facts(kernel: Kernel) -> Iterator[Fact]:
-    reader = Reader(kernel.function)
+    reader = TermReader(kernel.function)
     for node in ast.walk(kernel.function):
         if isinstance(node, ast.Compare) and (below := terms.below_zero(reader, node)) is not None:
             yield from _fact(kernel, reader, node, below)
 
 
-def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
+def _fact(kernel: Kernel, reader: TermReader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
     """Of ``start + arange(0, block) - extent``."""
     lanes = [product for product in below if any(a.kind == "arange" for a in product)]
     if len(lanes) != 1 or below[lanes[0]] != 1 or len(lanes[0]) != 1:
@@ -135,7 +137,7 @@ def _block_name(kernel: Kernel, block: Terms) -> str | None:
 
 
 def _starts_blocks(
-    kernel: Kernel, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
+    kernel: Kernel, reader: TermReader, start: Terms, extent: Terms, block: Terms, name: str
 ) -> str | None:
     """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
     for one in {a for product in start for a in product}:
@@ -172,7 +174,7 @@ def _is_step(step: Terms | None, block: Terms) -> bool:
     )
 
 
-def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
+def _is_cdiv(reader: TermReader, end: Terms, extent: Terms, block: Terms) -> bool:
     one = terms.atom(end)
     return (
         one is not None
@@ -186,7 +188,7 @@ def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
 
 def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
-    launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
+    launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), TermReader(kernel.launcher)
     values = {
         name: plain.terms(e)
         for name in kernel.source.constexprs()
@@ -194,7 +196,7 @@ def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
     }
     reader, at = plain, None
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
-        reader = Reader(kernel.launcher, values, grid.args.args[0].arg)
+        reader = TermReader(kernel.launcher, values, grid.args.args[0].arg)
         grid, at = grid.body, launch.call
     (one,) = (a for product in extent for a in product)
     size = passed_value(kernel, one.key)

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.kernels.grids import OF_LOOP
 from kernel_lsp.rewrite.kernels.row_loops import Looped, accumulations, find_loop, once, values_of
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LONGEST = 16384
 """Numbers of a row that one program holds: 32 a thread with 16 warps."""
@@ -24,7 +24,7 @@ DEFAULT_WARPS = 4
 """Triton's own, where a launch says nothing."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = find_loop(kernel)
     if found is None or not kernel.launched or len(kernel.source.launches()) != 1:
         return []
@@ -38,10 +38,10 @@ def match(kernel: Kernel) -> list[Match]:
     accesses = len(values.accesses)
     names = ", ".join(sorted({one.base for one in repeated}))
     summary = f"read a row of {names} once and keep it in registers"
-    return [Match("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
+    return [KernelMatch("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     found, values, inside = match.data
     blocks = {b.name: b for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
     extents = [one.arguments.get(found.extent) for one in kernel.launched]
@@ -105,7 +105,7 @@ def _list_numbers(numbers: list[object]) -> str:
     return ", ".join(map(str, dict.fromkeys(numbers)))
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     found = match.data[0]
     longest = max(int(one.arguments[found.extent]) for one in kernel.launched)
     padded = 1 << (longest - 1).bit_length()
@@ -116,7 +116,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     return {"num_warps": list(dict.fromkeys([guess, *few]))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     found, values, _ = match.data
     first, last = found.loops[0], found.loops[-1]
     flag = places.fresh(kernel.function, "WHOLE_ROW")

@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.engine import EngineSession
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
 GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
-MOST_STEPS = 12
+MAX_STEPS = 12
 INVENTED = re.compile(
     r"(?:tmp|temp|var|buf|arg|val|acc|t|v)_?\d+(?:_\d+)*"  # as a code generator counts
     r"|(?:add|sub|mul|div|linear|view|permute|expand|unsqueeze|clone|getitem|to|relu|exp|sum|mean)_\d+"
@@ -49,7 +49,7 @@ def rewritten(name: str) -> str:
         session = EngineSession(prepared.program, prepared.workload, "cuda", [skill(name)])
     left, steps, candidate = session.capture().sites, list[Step](), None
     assert left, f"{name} applies nowhere in {path.name}: {session.notes}"
-    while left and len(steps) < MOST_STEPS:
+    while left and len(steps) < MAX_STEPS:
         steps.append(Step(skill=name, site=left[0].site))
         proposed = session.propose(steps)
         candidate, left = proposed.candidate, proposed.sites_left

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp.records import Form, KernelView, Step
-from trainer.launches import Launches, MeasuredLaunchPlan
+from trainer.launches import KernelPlans, MeasuredLaunchPlan
 
 MATRIX = Form(dtype="float32", shape=(4096, 4096))
 VIEW = KernelView(
@@ -37,11 +37,11 @@ def plan(count: int, speedup: float | None, *, rule: bool = False) -> MeasuredLa
 
 def kernel(
     name: str, *plans: MeasuredLaunchPlan, first: int | None = 0, family: str = "a"
-) -> Launches:
-    return Launches(name=name, family=family, before=VIEW, first=first, plans=plans)
+) -> KernelPlans:
+    return KernelPlans(name=name, family=family, before=VIEW, first=first, plans=plans)
 
 
-def measured(name: str, speedups: Sequence[float | None], family: str = "a") -> Launches:
+def measured(name: str, speedups: Sequence[float | None], family: str = "a") -> KernelPlans:
     """With 1, 2, 4 … warps; the first is the rule's."""
     plans = (plan(2**place, speedup, rule=place == 0) for place, speedup in enumerate(speedups))
     return kernel(name, *plans, family=family)

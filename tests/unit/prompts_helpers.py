@@ -12,7 +12,7 @@ from typing import Any
 from agents_helpers import SITES
 
 from kernel_lsp.agents import prompts, sizing
-from kernel_lsp.agents.sizing import Room
+from kernel_lsp.agents.sizing import ExchangeLimits
 from kernel_lsp.records import (
     ArgSpec,
     ArmStats,
@@ -136,7 +136,7 @@ def outcome(one: Attempt) -> str:
     )
 
 
-def room(context_tokens: int | None = 32_768) -> Room:
+def room(context_tokens: int | None = 32_768) -> ExchangeLimits:
     return sizing.room(ModelInfo(backbone="openai", model="m", context_tokens=context_tokens))
 
 

@@ -239,8 +239,8 @@ def test_whatever_a_candidate_writes_the_digest_stays_small(
     )
     shown = [trial(n, ok, variation, detail=text) for n, (text, variation, ok) in enumerate(trials)]
     found = feedback.digest(judged(evaluation, *shown))
-    assert len(json.dumps(found, ensure_ascii=False).encode()) <= feedback.MOST_BYTES
+    assert len(json.dumps(found, ensure_ascii=False).encode()) <= feedback.MAX_BYTES
     assert found["status"] == "wrong_result"
     assert ("smallest_failing_trial" in found) == any(not ok for _, _, ok in trials)
     line = feedback.line(replace(attempt(1, None), complaint=detail, feedback=found))
-    assert "\n" not in line and len(line) <= feedback.MOST_LINE
+    assert "\n" not in line and len(line) <= feedback.MAX_LINE

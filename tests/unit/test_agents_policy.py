@@ -19,7 +19,7 @@ from kernel_lsp.agents import backbones, policy, selection, sizing
 from kernel_lsp.agents.backbones import transport
 from kernel_lsp.agents.backbones.plan import PlanBackbone
 from kernel_lsp.agents.plan import MAX_CHAIN
-from kernel_lsp.agents.policy import LOST_AFTER, MOST_READS, PolicyAgent, chain_steps
+from kernel_lsp.agents.policy import LOST_AFTER, MAX_READS, PolicyAgent, chain_steps
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
@@ -270,7 +270,7 @@ async def test_skills_are_read_twice_at_most() -> None:
     ]
     async with ScriptedModel(picked([*read, APPLY])) as server, agent(server) as proposer:
         draft = await proposed(proposer)
-    assert MOST_READS == 2
+    assert MAX_READS == 2
     offered = [{tool["function"]["name"] for tool in chat["tools"]} for chat in server.chats[1:]]
     assert [("read_skill" in names) for names in offered] == [True, True, False]
     assert "Why fused-pointwise." in said(server, 2) and "Why fused-pointwise." not in said(
@@ -424,7 +424,7 @@ async def test_the_deterministic_backbone_proposes_until_nothing_is_left() -> No
 def test_too_many_sites_are_cut_by_what_they_save_and_by_what_has_paid() -> None:
     many = [
         replace(TANH, skill=f"s{n}", site=f"n{n}", benefit=1 - n / 100)
-        for n in range(sizing.MOST_SITES + 20)
+        for n in range(sizing.MAX_SITES + 20)
     ]
     last = many[-1].skill
 
@@ -434,8 +434,8 @@ def test_too_many_sites_are_cut_by_what_they_save_and_by_what_has_paid() -> None
     info = sizing.ModelInfo(backbone="openai", model="m")
     cut = PolicyAgent(PlanBackbone(), Bench(), info=info, order=paid)._cut(many)
     assert (
-        len(cut) == sizing.MOST_SITES
-        and cut[: sizing.MOST_SITES // 2] == many[: sizing.MOST_SITES // 2]
+        len(cut) == sizing.MAX_SITES
+        and cut[: sizing.MAX_SITES // 2] == many[: sizing.MAX_SITES // 2]
     )
     assert many[-1] in cut
 

@@ -28,7 +28,7 @@ from prompts_helpers import (
 
 from kernel_lsp.agents import prompts, sizing, tools, wording
 from kernel_lsp.agents.backbones import chat
-from kernel_lsp.agents.sizing import PromptPart, Room
+from kernel_lsp.agents.sizing import ExchangeLimits, PromptPart
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
     Context,
@@ -49,7 +49,7 @@ LARGE = room()
 
 
 def policy(
-    context: Context = FIRST, room: Room = LARGE, source: str = MARKED, **changes: Any
+    context: Context = FIRST, room: ExchangeLimits = LARGE, source: str = MARKED, **changes: Any
 ) -> Prompt:
     chosen = changes.pop("chosen", ("fused-pointwise",))
     sites = changes.pop("sites", SITES)
@@ -205,7 +205,7 @@ def test_by_hand_every_short_text_comes_before_a_whole_one() -> None:
 
 
 def test_the_room_of_a_model() -> None:
-    assert room(32_768) == Room(
+    assert room(32_768) == ExchangeLimits(
         prompt_bytes=int((32_768 - 8192 - 64) * 2.5), reply_tokens=8192, model="m"
     )
     assert room(4096).reply_tokens == 1365
@@ -236,7 +236,9 @@ def test_every_bounded_tool_that_is_offered_fits_into_its_reply() -> None:
 
 @pytest.mark.parametrize(("reply_tokens", "most"), [(2000, 3), (700, 2), (400, 1)])
 def test_a_short_reply_is_asked_for_fewer_skills(reply_tokens: int, most: int) -> None:
-    prompt = prompts.selection(task(), Room(prompt_bytes=20_000, reply_tokens=reply_tokens))
+    prompt = prompts.selection(
+        task(), ExchangeLimits(prompt_bytes=20_000, reply_tokens=reply_tokens)
+    )
     assert prompt.tools[0].parameters["properties"]["selected_skills"]["maxItems"] == most
     assert f"more than {most}." in prompt.messages[0].text
     assert (tools.longest_chars(tools.envelope(prompt.tools)) or 0) <= reply_tokens

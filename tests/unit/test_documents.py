@@ -66,7 +66,11 @@ def test_paths_of_uris(uri: str, path: Path | None) -> None:
     assert documents.path_of(uri) == path
 
 
-def test_installed_and_huge_files_are_not_wanted() -> None:
+def test_installed_and_huge_files_are_not_wanted(tmp_path: Path) -> None:
+    library = tmp_path / "env" / "site-packages" / "library"
+    library.mkdir(parents=True)
+    (tmp_path / "vendored").symlink_to(library)
+    assert not documents.is_wanted((tmp_path / "vendored" / "model.py").as_uri(), "x = 1")
     assert documents.is_wanted("file:///p/a.py", "x = 1")
     assert not documents.is_wanted(
         "file:///p/.venv/lib/python3.11/site-packages/torch/a.py", "x = 1"

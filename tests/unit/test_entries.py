@@ -196,9 +196,9 @@ def test_every_bound_is_told(
 
 def test_no_more_than_a_person_can_choose_from(tmp_path: Path) -> None:
     found = entries.find_entries(
-        workspace(tmp_path, **{f"t{number}": MAIN for number in range(entries.MOST + 5)})
+        workspace(tmp_path, **{f"t{number}": MAIN for number in range(entries.MAX_ENTRIES + 5)})
     )
-    assert len(found.points) == entries.MOST and not found.complete
+    assert len(found.points) == entries.MAX_ENTRIES and not found.complete
 
 
 DEBUG: dict[str, Any] = {

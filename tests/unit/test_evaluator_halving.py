@@ -46,7 +46,7 @@ def test_every_stage_shrinks_the_field_until_one_is_left(count: int) -> None:
     for most, rounds in successive_halving.stages(count):
         assert (
             most < left
-            and successive_halving.FIRST_ROUNDS <= rounds <= successive_halving.MOST_ROUNDS
+            and successive_halving.FIRST_ROUNDS <= rounds <= successive_halving.MAX_ROUNDS
         )
         left = most
     assert left == min(count, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kernel_lsp.evaluator.judging.noise import NoiseRecording, Telling, Untold
+from kernel_lsp.evaluator.judging.noise import NoiseRecording, NoiseReplay, UnmatchedNoise
 
 pytestmark = pytest.mark.torch
 Call = Callable[[torch.Tensor], torch.Tensor]
@@ -40,7 +40,7 @@ def in_both(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     values = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
     with NoiseRecording("cpu") as recording:
         narrow = called(call, values, 1)
-    with Telling(recording.draws) as telling:
+    with NoiseReplay(recording.draws) as telling:
         wide = called(call, values.double(), 2)
     telling.end()
     assert torch.equal(narrow, called(call, values, 1)), "recording changes nothing"
@@ -87,7 +87,7 @@ def test_layers_in_training_and_their_gradients(layer: nn.Module) -> None:
     ids=["rrelu", "gamma", "normal around a result"],
 )
 def test_what_is_drawn_within_is_not_told(call: Call) -> None:
-    with pytest.raises(Untold, match="draws within"):
+    with pytest.raises(UnmatchedNoise, match="draws within"):
         in_both(call)
 
 
@@ -95,18 +95,21 @@ def test_another_order_or_number_of_draws_is_not_told() -> None:
     with NoiseRecording("cpu") as recording:
         torch.rand(3), torch.randn(3)
     with (
-        pytest.raises(Untold, match="randn is asked for where rand was drawn"),
-        Telling(recording.draws),
+        pytest.raises(UnmatchedNoise, match="randn is asked for where rand was drawn"),
+        NoiseReplay(recording.draws),
     ):
         torch.randn(3)
     with (
-        pytest.raises(Untold, match="rand is asked for where rand was drawn"),
-        Telling(recording.draws),
+        pytest.raises(UnmatchedNoise, match="rand is asked for where rand was drawn"),
+        NoiseReplay(recording.draws),
     ):
         torch.rand(4)
-    with pytest.raises(Untold, match="rand is asked for where nothing was drawn"), Telling(()):
+    with (
+        pytest.raises(UnmatchedNoise, match="rand is asked for where nothing was drawn"),
+        NoiseReplay(()),
+    ):
         torch.rand(3)
-    with Telling(recording.draws) as telling:
+    with NoiseReplay(recording.draws) as telling:
         torch.rand(3)
-    with pytest.raises(Untold, match="1 draws were not asked for"):
+    with pytest.raises(UnmatchedNoise, match="1 draws were not asked for"):
         telling.end()

@@ -2,12 +2,14 @@
 says."""
 
 import math
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kernel_lsp import files
 from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, targets, whole
@@ -256,6 +258,29 @@ def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     )
 
 
+def drawn(middle: float, scatter: float, seed: int) -> list[StepRun]:
+    """First steps of five runs: two tensors whose products scatter around a middle."""
+    draw = random.Random(seed)
+    rows = [
+        [[1.0, *(draw.gauss(middle * sign, scatter) for sign in (1, -1, 1, 1))] for _ in range(2)]
+        for _ in range(measuring.DRAWS)
+    ]
+    return [StepRun(way=AS_IS, digests=(row,)) for row in rows]
+
+
+def test_what_draws_otherwise_is_told_by_its_distribution() -> None:
+    original = drawn(1.0, 0.1, 1)
+    found = measuring.alike_by_distribution(original, drawn(1.0, 0.1, 2))
+    assert found.right and "would have been seen" in found.detail, found.detail
+    assert not measuring.alike_by_distribution(original, drawn(1.5, 0.1, 2)).right, "its mean"
+    assert not measuring.alike_by_distribution(original, drawn(1.0, 0.9, 2)).right, "its scatter"
+    blind = measuring.alike_by_distribution(drawn(1.0, 3.0, 1), drawn(1.0, 3.0, 2))
+    assert not blind.right and "scatter too much to tell" in blind.detail
+    assert not measuring.alike_by_distribution(original, original[:1]).right
+    claims = [measuring.alike_by_distribution(original, drawn(1.0, 0.1, n)) for n in range(2, 202)]
+    assert sum(not one.right for one in claims) <= 6, "the same program is called another one"
+
+
 # --- copies and resuming --------------------------------------------------------------------------
 
 
@@ -263,6 +288,27 @@ def test_files_of_an_environment_within_the_workspace_are_not_its_own(tmp_path: 
     assert is_own(tmp_path / "model.py", tmp_path)
     assert not is_own(tmp_path / "env/lib/python3.12/site-packages/x/model.py", tmp_path)
     assert not is_own(Path("/usr/lib/x.py"), tmp_path)
+    script = tmp_path / "env" / "bin" / "x.py"
+    script.parent.mkdir(parents=True)
+    assert is_own(script, tmp_path), "a folder of that name is no environment yet"
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert not is_own(script, tmp_path) and is_own(tmp_path / "env" / "train.py", tmp_path)
+
+
+def test_a_link_to_an_installed_file_is_that_file(tmp_path: Path) -> None:
+    """Written through the link, the library itself would change, for every project."""
+    library = tmp_path / "env" / "site-packages" / "library.py"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    link = tmp_path / "vendored.py"
+    link.symlink_to(library)
+    assert not is_own(link, tmp_path) and files.installed_file(link) == library
+    store = tmp_path / "cache" / "library.py"
+    store.parent.mkdir()
+    library.rename(store)
+    library.symlink_to(store)
+    assert files.installed_file(library) == library, "as its package's folder has it"
+    assert files.installed_file(tmp_path / "model.py") is None
 
 
 def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:

@@ -552,7 +552,7 @@ def test_a_kernel_with_the_identity_of_one_that_is_gone_is_another(tmp_path: Pat
     made: dict[str, Any] = {}
     exec(compile((tmp_path / "kernels.py").read_text(), str(tmp_path / "kernels.py"), "exec"), made)
     recording = ProcessRecording(str(tmp_path), str(tmp_path))
-    seen = launching._Launches(type("Kind", (Kernel,), {}), recording)
+    seen = launching._LaunchObserver(type("Kind", (Kernel,), {}), recording)
     seen.install()
     kernel, broken, gone = seen.kind(made["scale"]), seen.kind(None), seen.kind(None)
     seen.sites[id(kernel)] = weakref.ref(gone), None

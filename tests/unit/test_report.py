@@ -177,7 +177,7 @@ def test_days_without_anything_are_there_and_a_long_journal_is_cut() -> None:
         "2026-11-06": {"offered": 1},
     }
     long_ago = replace(events[0], time="1999-01-01T00:00:00+00:00")
-    assert len(report._per_day([long_ago, events[1]])) == report.MOST_DAYS
+    assert len(report._per_day([long_ago, events[1]])) == report.MAX_DAYS
 
 
 @pytest.mark.parametrize("values", [{"a": 0}, {"a": 1, "b" * 80: 3}])

@@ -21,7 +21,7 @@ from kernel_lsp.records import Skill, Snapshot, Step  # noqa: E402
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 CASES = sorted((Path(__file__).resolve().parents[1] / "cases" / "bad_targets").glob("*.py"))
-MOST_SITES = 3
+MAX_SITES = 3
 
 
 def expected(path: Path) -> str:
@@ -65,7 +65,7 @@ RUNNABLE = [p for p in CASES if expected(p) == "rewritten" and 'device="cuda"' n
 @pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: path.stem)
 def test_what_is_rewritten_computes_the_same(path: Path, skills, interpreter) -> None:
     opened = session(path, skills, "cpu")
-    for site in opened.capture().sites[:MOST_SITES]:
+    for site in opened.capture().sites[:MAX_SITES]:
         after = opened.propose([Step(skill=site.skill, site=site.site)]).candidate.program
         found = interpreter.ask(before=opened.program.source, after=after)
         assert all(found["same_kind"]), site

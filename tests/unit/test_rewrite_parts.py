@@ -203,3 +203,69 @@ class Cast(nn.Module):
     )
     assert session.graph.gradients is False
     assert outline(program.source, "Cast", Part(first=at, last=at)).outputs == ("x",)
+
+
+CACHED = """\
+import functools
+from typing import overload
+
+
+class Layer:
+    def __init__(self):
+        self.keys = None
+
+
+class Cache:
+    def __init__(self):
+        self.layers = [Layer()]
+
+    def update(self, k):
+        known = self.layers[0].keys
+        self.layers[0].keys = k if known is None else torch.cat([known, k], 1)
+        return self.layers[0].keys
+
+
+def attend(q, k):
+    return torch.softmax(q @ k.mT * 0.5, -1) @ k
+
+
+def plainly(forward):
+    @functools.wraps(forward)
+    def wrapper(self, *args, **kwargs):
+        return forward(self, *args, **kwargs)
+    return wrapper
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q = nn.Linear(width, width)
+        self.k = nn.Linear(width, width)
+
+    @overload
+    def forward(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    @plainly
+    def forward(self, x, cache):
+        q = F.silu(self.q(x)) + 1
+        k = F.silu(self.k(x)) + 1
+        k = cache.update(k)
+        function = attend
+        y = function(q, k)
+        return y.exp() + x
+"""
+
+
+def test_parts_lie_around_a_cache_that_grows_in_a_decorated_forward(tmp_path: Path) -> None:
+    """Where no line says what a tracer stumbled over, the halves are tried."""
+    scope: dict[str, object] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional}
+    exec(CACHED, scope)
+    cache = scope["Cache"]()  # type: ignore[operator]
+    program, workload = recorded(tmp_path, CACHED, "Net", (8,), torch.randn(2, 4, 8), cache)
+    with pytest.raises(CaptureError, match="decorated with @plainly"):
+        EngineSession(program, workload, "cpu", [])
+    found = survey(program, workload, "cpu")
+    spans = {(one.part.first, one.part.last) for one in found.parts}
+    first = line(program, "        q = F.silu(self.q(x)) + 1")
+    last = line(program, "        return y.exp() + x")
+    assert spans == {(first, first + 1), (last - 2, last)}

@@ -85,9 +85,94 @@ def test_fields_of_an_object_on_self_may_change() -> None:
     agree(before, after, X)
 
 
+CONFIG = (
+    "class Config:\n    def __init__(self, scale):\n        self.scale = scale\n\n\nclass Model"
+)
+
+
+@pytest.mark.parametrize(
+    "read, init, change",
+    [
+        ("self.configs[1].scale", "self.configs = {1: Config(2.0), 2: Config(4.0)}",
+         lambda m: setattr(m.configs[1], "scale", 3.0)),
+        ("self.configs[1].scale", "self.configs = {1: Config(2.0)}",
+         lambda m: m.configs.update({1: type(m.configs[1])(3.0)})),
+        ("self.pair[0][0].scale", "self.pair = [[Config(2.0), None]]",
+         lambda m: setattr(m.pair[0][0], "scale", 3.0)),
+        ("(self.a.scale + self.b.scale)", "self.a = self.b = Config(2.0)",
+         lambda m: setattr(m, "b", type(m.a)(3.0))),
+        ("len([c for c in self.some if c.scale > 0])", "self.some = [Config(2.0)]",
+         lambda m: m.some.append(type(m.some[0])(3.0))),
+        ("float(self.array[1])", "import numpy\nself.array = numpy.array([1, 2])",
+         lambda m: m.array.__setitem__(1, 5)),
+    ],
+)  # fmt: skip
+def test_objects_within_containers_and_arrays_may_change(read, init, change) -> None:
+    source = module(RANGE.format(read), init).replace("class Model", CONFIG)
+    before, after = pair(source, "value-range-collapse")
+    agree(before, after, X)
+    assert after._forward_eager is not None
+    both(change, before, after)
+    agree(before, after, X)
+
+
+def test_objects_with_slots_are_compared() -> None:
+    slotted = CONFIG.replace("    def", "    __slots__ = ('scale',)\n\n    def", 1)
+    source = module(RANGE.format("self.cfg.scale"), "self.cfg = Config(2.0)")
+    before, after = pair(source.replace("class Model", slotted), "value-range-collapse")
+    agree(before, after, X)
+    before.cfg.scale = after.cfg.scale = 5.0
+    agree(before, after, X)
+
+
 def test_an_object_that_no_guard_can_compare_is_refused() -> None:
     with pytest.raises(CaptureError, match=r"self\.seen"):
         graph_of(module("return x * len(self.seen)", "self.seen = {1, 2}"))
+
+
+OUTPUT = """import dataclasses
+from collections import OrderedDict
+
+
+@dataclasses.dataclass
+class Part:
+    value: torch.Tensor
+
+
+@dataclasses.dataclass(slots=True)
+class Output:
+    first: Part
+    second: torch.Tensor | None = None
+    name: str = "a"
+    rest: tuple = ()
+
+
+class Model"""
+
+
+def test_dataclasses_among_the_results_are_made_again() -> None:
+    made = "Output(Part(F.relu(y)), name='b', rest=(y, 2))"
+    source = module(f"y = torch.sigmoid(x)\nreturn {made}").replace("class Model", OUTPUT)
+    before, after = pair(source, "value-range-collapse")
+    expected, got = before(X), after(X)
+    assert type(got).__name__ == "Output" and type(got.first).__name__ == "Part"
+    assert (got.second, got.name, got.rest[1]) == (None, "b", 2)
+    torch.testing.assert_close(got.first.value, expected.first.value)
+    torch.testing.assert_close(got.rest[0], expected.rest[0])
+
+
+@pytest.mark.parametrize(
+    "head, made",
+    [
+        ("    seen = 0\n\n    def __post_init__(self):\n        self.id = object()", "Part(x * 2)"),
+        ("", "(lambda p: (setattr(p, 'more', 1), p)[1])(Part(x * 2))"),
+        ("", "Part({1, 2})"),
+    ],
+)
+def test_an_object_that_its_fields_do_not_make_is_refused(head, made) -> None:
+    text = OUTPUT.replace("    value: torch.Tensor\n", f"    value: torch.Tensor\n{head}\n", 1)
+    with pytest.raises(CaptureError, match="returns a"):
+        graph_of(module(f"return {made}").replace("class Model", text))
 
 
 def test_a_tensor_in_the_place_of_a_number_keeps_its_gradient() -> None:
@@ -479,3 +564,109 @@ def test_classes_that_the_file_does_not_name_are_compared_by_their_names() -> No
         called = called_code(member, getattr(act, member), act, Act)
         assert called is not None
         assert conditions("self.act", called, {}) == [expected]
+
+
+LAYERED = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.fc(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {body}
+        return F.relu(torch.sigmoid(x))
+
+
+def get_inputs():
+    return [torch.randn(6, 8)]
+"""
+BLOCKS = "self.blocks = nn.ModuleList([Block(8), Block(8), Block(8)])"
+LINEARS = "self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])"
+EACH = "for block in self.blocks: x = block(x)"
+SEQUENCE = "self.blocks = nn.Sequential(Block(8), nn.Tanh())"
+NAMED = "self.blocks = nn.ModuleDict({'p': Block(8), 'q': nn.Linear(8, 8)})"
+MAYBE = "x = x if self.fc is None else self.fc(x)"
+
+
+def another_linear() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Linear(8, 8)
+
+
+def append(m: torch.nn.Module) -> None:
+    m.blocks.append(another_linear())
+
+
+def drop_last(m: torch.nn.Module) -> None:
+    del m.blocks[-1]
+
+
+def rename(m: torch.nn.Module) -> None:
+    m.blocks.pop("q")
+    m.blocks.update({"r": another_linear()})
+
+
+def hook_blocks(m: torch.nn.Module) -> None:
+    m.blocks.register_forward_hook(lambda _m, _i, result: result * 2)
+
+
+@pytest.mark.parametrize(
+    "init, body, change",
+    [
+        (BLOCKS, EACH, append),
+        (BLOCKS, EACH, drop_last),
+        (LINEARS, EACH, append),
+        (LINEARS, EACH, drop_last),
+        (SEQUENCE, "x = self.blocks(x)", append),
+        (SEQUENCE, "x = self.blocks(x)", drop_last),
+        (SEQUENCE, "x = self.blocks(x)", hook_blocks),
+        ("self.blocks = nn.ModuleList([])", "x = x if len(self.blocks) else x * 2", append),
+        (BLOCKS, "for block in self.blocks[:2]: x = block(x)\n        x = x * len(self.blocks)",
+         append),
+        (NAMED, "for block in self.blocks.values(): x = block(x)", rename),
+        (NAMED, "for key in self.blocks: x = self.blocks[key](x)",
+         lambda m: m.blocks.update({"r": another_linear()})),
+        ("self.blocks = nn.ParameterList([torch.ones(8) * 2])", "for p in self.blocks: x = x * p",
+         lambda m: m.blocks.append(torch.ones(8) * 5)),
+        ("self.blocks = nn.ParameterDict({'a': torch.ones(8) * 2})",
+         "for p in self.blocks.values(): x = x * p",
+         lambda m: m.blocks.update({"b": torch.ones(8) * 5})),
+        ("self.fc = nn.Linear(8, 8)", "for layer in self.children(): x = layer(x)",
+         lambda m: m.add_module("z", another_linear())),
+        ("self.fc = nn.Linear(8, 8)", MAYBE, lambda m: setattr(m, "fc", None)),
+        ("self.fc = Block(8)", MAYBE, lambda m: setattr(m, "fc", None)),
+        ("self.fc = None", MAYBE, lambda m: (delattr(m, "fc"), setattr(m, "fc", another_linear()))),
+        ("self.fc = nn.Linear(8, 8)", "x = self.fc(x) if isinstance(self.fc, nn.Linear) else x",
+         lambda m: setattr(m, "fc", torch.nn.Tanh())),
+        ("self.register_buffer('s', torch.ones(8) * 2)", "x = x if self.s is None else x * self.s",
+         lambda m: setattr(m, "s", None)),
+        ("self.fc = nn.Linear(8, 8)", "x = self.fc(x) * self.fc.in_features",
+         lambda m: setattr(m.fc, "in_features", 3)),
+    ],
+)  # fmt: skip
+def test_another_instance_may_have_other_layers(init: str, body: str, change) -> None:
+    before, after = pair(LAYERED.format(init=init, body=body), "value-range-collapse")
+    agree(before, after, X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
+def test_the_layers_are_asked_for_where_torch_compile_follows() -> None:
+    before, after = pair(LAYERED.format(init=BLOCKS, body=EACH), "value-range-collapse")
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(append, before, after)
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)

@@ -13,7 +13,6 @@ from search_helpers import CREATED, attempt, candidate
 from kernel_lsp.records import Attempt, Move, SearchBudget, SearchPlan
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.turns import (
-    MOST_TURNS,
     TurnsStrategy,
     count_improvements,
     is_finished,
@@ -107,7 +106,8 @@ def test_where_nothing_is_right_the_last_candidate_is_mended() -> None:
     ],
 )
 def test_when_a_rollout_is_finished(speeds: list[float | None], over: bool) -> None:
-    assert is_finished([turn(n, speed) for n, speed in enumerate(speeds)]) is over
+    made = [turn(n, speed) for n, speed in enumerate(speeds)]
+    assert is_finished(made, SearchPlan().turns) is over
 
 
 def test_a_finished_rollout_is_not_gone_on_with() -> None:
@@ -179,4 +179,4 @@ def test_a_budget_of_a_few_candidates_is_one_rollout() -> None:
     after = turn(0, None, move=Move.RESTART), turn(1, None), turn(2, None)
     found = choices(archive(*after), 50, strategy)
     assert {(c.move, c.rollout) for c in found} == {(Move.REFINE, 0)}
-    assert SearchBudget(candidates=3).candidates <= MOST_TURNS
+    assert SearchBudget(candidates=3).candidates <= SearchPlan().turns

@@ -161,6 +161,22 @@ def test_acceptance_is_seen_in_the_text_and_nowhere_else() -> None:
     assert kinds(edited(session, TEXT)) == ["reverted"]
 
 
+@pytest.mark.parametrize(("keep", "train"), [(True, True), (True, False), (False, True)])
+def test_what_a_person_changed_is_told_where_they_allow_it(keep: bool, train: bool) -> None:
+    """The target alone, and nothing of it without both consents."""
+    session = learned(opened(keep_source=keep, training=train))
+    (hint,) = verified(session)
+    session.offered(URI, session.actions(URI, EVERYWHERE))
+    session.chosen(URI, str(hint.proposal))
+    after = apply_edit(TEXT, target_of(TEXT, "Model").span, proposal().candidate.edit)  # type: ignore[arg-type]
+    edited(session, after)
+    (event,) = edited(session, after.replace("x.sum(1)", "x.sum(0)", 1))
+    assert event.kind.value == "modified" and ("changed" in event.data) == (keep and train)
+    if keep and train:
+        told = event.data["changed"]
+        assert told.startswith("class Model") and "x.sum(0)" in told and "Other" not in told
+
+
 def test_a_text_that_does_not_parse_changes_nothing() -> None:
     session = learned(opened())
     before = session.hints(URI), session.lenses(URI)

@@ -51,10 +51,60 @@ def test_what_is_left_out_has_a_default() -> None:
         ({"hardware": {"fsdp": True}}, "hardware.fsdp needs several GPUs"),
         ({"hardware": {"fsdp": True, "gpus": 8}}, "cannot sample from divided weights"),
         ({"world": {}}, "none of world.tables, shown and synthetic"),
+        ({"rl": {"reward": "dr_kernel"}}, "needs the share of time in own kernels"),
+        ({"rl": {"reward": "milestone"}}, "needs the time of torch.compile"),
+        ({"rl": {"profiling": True}}, "rl.profiling needs the share of time"),
+        ({"rl": {"paper": "davinci"}}, "needs the share of time in own kernels"),
+        ({"rl": {"paper": "kevin2"}}, "rl.paper is 'kevin2' and should be one of none, dr_kernel"),
+        ({"rl": {"parents": ["p.jsonl"]}}, "groups of samples of one turn"),
+        ({"rollouts": {"engine": "vllm", "top_p": 0.9}}, "set it to 1"),
     ],
 )
 def test_complaints_name_key_value_and_what_is_possible(data: dict[str, object], said: str) -> None:
     assert said in complaints(**{**GOOD, **data})
+
+
+LIVE = {"world": {"tables": ["t.json"]}, "judging": {"pool": "local", "tasks": "tasks"}}
+
+
+@pytest.mark.parametrize(
+    ("paper", "rl", "others"),
+    [
+        (
+            "kevin",
+            {"advantage": "kevin", "gamma": 0.4, "rollouts": 16, "turns": 4, "tasks": 8}
+            | {"updates": 2, "clip_high": 0.28, "aggregate": "constant_length"},
+            (0.9, 2e-6, 0.05),
+        ),
+        (
+            "dr_kernel",
+            {"reward": "dr_kernel", "advantage": "trloo", "gamma": 1.0, "rollouts": 16}
+            | {"turns": 3, "band": 0.001, "veto": 1e-4, "profiling": True, "scaled": False},
+            (1.0, 1e-6, 1.0),
+        ),
+        (
+            "davinci",
+            {"reward": "davinci", "schemes": 3, "null": True, "rollouts": 4, "turns": 3}
+            | {"scaled": True, "summaries": 2, "band": 0.001},
+            (1.0, 1e-6, 1.0),
+        ),
+        (
+            "kernel_smith",
+            {"reward": "parent_relative", "advantage": "grpo", "rollouts": 8, "turns": 1},
+            (1.0, 1e-6, 1.0),
+        ),
+    ],
+)
+def test_a_paper_gives_what_the_file_leaves_out(
+    paper: str, rl: dict[str, object], others: tuple[float, float, float]
+) -> None:
+    recipe = config.read({**LIVE, "rl": {"paper": paper}}, Path("r.toml"))
+    assert recipe.rl is not None
+    assert {name: getattr(recipe.rl, name) for name in rl} == rl
+    optimizer = recipe.optimizer
+    assert (recipe.rollouts.temperature, optimizer.rate, optimizer.clip) == others
+    said = config.read({**LIVE, "rl": {"paper": paper, "rollouts": 5}}, Path("r.toml"))
+    assert said.rl is not None and said.rl.rollouts == 5 and said.rl.turns == recipe.rl.turns
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -86,7 +86,9 @@ def test_a_logged_chain_becomes_one_trajectory_with_what_its_user_did(path: Path
         (["accepted", "kept", "reverted"], Human.REVERTED),
         (["reverted", "accepted"], Human.ACCEPTED),
         (["offered", "dismissed"], Human.DISMISSED),
-        (["accepted", "kept", "modified"], Human.ACCEPTED),
+        (["accepted", "kept", "modified"], Human.CHANGED),
+        (["accepted", "modified", "deleted"], Human.ACCEPTED),
+        (["accepted", "modified", "kept"], Human.KEPT),
         (["accepted", "kept", "dismissed"], Human.KEPT),
     ],
 )

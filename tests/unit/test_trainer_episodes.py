@@ -5,6 +5,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,23 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from trainer import earned, episodes, evaluate, judging, rewards, rows, spaces
+from trainer import (
+    config,
+    episodes,
+    evaluate,
+    judging,
+    parents,
+    rewards,
+    rollout_credit,
+    rows,
+    spaces,
+)
 from trainer.config import Rl
 from trainer.generation import Ask, Sampled
 from trainer.judge import Case
+from trainer.parents import StoredParent
 from trainer.reading import outcome_of
-from trainer.records import Agent, Tally, TurnStatus
+from trainer.records import Agent, Tally, TurnOutcome, TurnStatus
 from trainer.spaces import RecordedAxis, RecordedSpace
 from trainer.worlds import TableWorld
 
@@ -101,7 +113,7 @@ def picks(*wanted: str) -> Callable[[Ask, int], str]:
 
 def rolled(
     sampler: Scripted, rl: Rl, *some: RecordedSpace
-) -> tuple[episodes.Episodes, earned.Learned, Tally]:
+) -> tuple[episodes.Episodes, rollout_credit.Learned, Tally]:
     world = TableWorld(some or (space(),))
     tally = Tally()
     pool = judging.Table(world.spaces)
@@ -178,7 +190,7 @@ def test_what_does_not_run_fails_and_what_was_never_recorded_is_no_row() -> None
         | {"times": {(0, 0): 1.0}}
     )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, unknown)
-    assert tally.count(earned.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
+    assert tally.count(rollout_credit.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
 
 
 def test_a_summary_is_measured_on_other_tasks_than_its_source() -> None:
@@ -209,12 +221,82 @@ def test_every_reward_goes_with_every_advantage(scheme: str, reward: str) -> Non
     )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[place % 2]), rl)
     assert all(math.isfinite(one.advantage) for one in learned.examples)
-    asks_for_more = reward in (
-        "davinci",
-        "dr_kernel",
-        "milestone",
-    )  # coverage, torch.compile: not in a table
-    assert bool(tally.count(earned.UNKNOWN)) == asks_for_more
+    # Coverage and torch.compile are in no table, so a recipe that asks for them is refused.
+    recipe = {"rl": {"reward": reward}, "world": {"synthetic": 8}}
+    refused = "no recorded table has" in _complaints(recipe)
+    assert bool(tally.count(rollout_credit.UNKNOWN)) == refused
+
+
+def _complaints(recipe: dict[str, Any]) -> str:
+    try:
+        config.read(recipe, Path("r.toml"))
+    except ConfigError as error:
+        return error.cause
+    return ""
+
+
+@pytest.mark.parametrize("reward", ["davinci", "dr_kernel"])
+def test_a_judge_that_profiles_pays_every_right_turn(reward: str) -> None:
+    """Where the verdict has a coverage no right turn is unknown, and lazy ones earn less."""
+
+    class Profiling(judging.Table):
+        async def judge(self, cases: Any) -> list[TurnOutcome]:
+            found = await super().judge(cases)
+            return [replace(one, coverage=0.8 if one.correct else None) for one in found]
+
+    world, tally = TableWorld((space(),)), Tally()
+    sampler = Scripted(lambda ask, place: (ask.choices or ("",))[place % 2])
+    rl = Rl(schemes=0, null=True, rollouts=2, turns=2, summaries=0, reward=reward)
+    pool = Profiling(world.spaces)
+    found = asyncio.run(episodes.roll(world, world.names, sampler, pool, rl, seed=1))
+    learned = rows.make_examples(found, rl, tally)
+    assert tally.count(rollout_credit.UNKNOWN) == 0 and tally.kept == 4
+    assert learned.metrics["terms/coverage"] == pytest.approx(
+        0.8 * (0.5 if reward == "davinci" else 1.0)
+    )
+    assert {one.coverage for one in learned.examples} == {0.8}
+
+
+def test_grpo_samples_anew_from_a_stored_parent() -> None:
+    """Kernel-Smith: 2x parent, samples of 2x, 2.5x and 4x: rewards 1, 1.25 and 2, z-scored."""
+    world, tally = TableWorld((space(),)), Tally()
+    steps = world.spaces["t/linear_relu"].at((0, 1))
+    start = world.spaces["t/linear_relu"].speedup((0, 1))
+    assert start is not None
+    parent = StoredParent(task="t/linear_relu", steps=steps, speedup=start)
+    lost = replace(parent, task="elsewhere")
+    sampler = Scripted(lambda ask, place: (ask.choices or ("",))[place % len(ask.choices or "x")])
+    rl = Rl(schemes=0, rollouts=3, turns=1, summaries=0, reward="parent_relative", advantage="grpo")
+    pool = judging.Table(world.spaces)
+    told = episodes.roll_parents(world, [parent, lost], sampler, pool, rl, 1)
+    found = asyncio.run(told)
+    assert len(found.rollouts) == 3 and "now M 32 W 4" in sampler.asked[0].messages[1].text
+    learned = rows.make_examples(found, rl, tally)
+    reached = [episodes.speedup(one.turns[0]) for one in found.rollouts]
+    expected = [(one or 0.0) / start for one in reached]
+    mean = sum(expected) / 3
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in expected) / 2)
+    assert [one.advantage for one in learned.examples] == pytest.approx(
+        [(one - mean) / deviation for one in expected], abs=1e-4
+    )
+
+
+def test_stored_parents_are_where_best_steps_began(tmp_path: Path) -> None:
+    world = TableWorld((space(),))
+    sampler = Scripted(lambda ask, place: (ask.choices or ("",))[-1])
+    rl = Rl(schemes=0, null=True, rollouts=2, turns=2, summaries=0)
+    pool = judging.Table(world.spaces)
+    found = asyncio.run(episodes.roll(world, world.names, sampler, pool, rl, seed=1))
+    tally = Tally()
+    made = [*parents.of_trajectories(episodes.trajectories(found, world, "m"), tally)]
+    path = tmp_path / "parents.jsonl"
+    parents.write(made, path)
+    path.write_text(path.read_text() + "{}\n")
+    again = parents.read(["parents.jsonl"], tmp_path, tally)
+    assert again == made and tally.count(parents.BROKEN) == 1
+    assert all(one.speedup >= 1.0 and one.steps for one in made)
+    with pytest.raises(ConfigError, match="finds no file"):
+        parents.read(["none.jsonl"], tmp_path, tally)
 
 
 def test_rollouts_become_records_with_permission() -> None:

@@ -12,13 +12,13 @@ from kernel_lsp.errors import ConfigError
 from tests.unit.test_trainer_plans import proposed, task  # noqa: F401
 from trainer import batches, exact, imitation, models, packed, weighing
 from trainer.packed import QUESTIONS, SKIPPED, TALKS
-from trainer.shown import Shown
+from trainer.plan_data import TaskPlans
 
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
-def tasks(task: Shown) -> list[Shown]:  # noqa: F811
+def tasks(task: TaskPlans) -> list[TaskPlans]:  # noqa: F811
     """Six tasks of three families; they differ in how fast their plans are."""
     made = []
     for number in range(6):
@@ -42,7 +42,7 @@ def tasks(task: Shown) -> list[Shown]:  # noqa: F811
     return made
 
 
-def test_rows_say_what_the_talks_and_questions_say(tasks: list[Shown], tmp_path: Path) -> None:
+def test_rows_say_what_the_talks_and_questions_say(tasks: list[TaskPlans], tmp_path: Path) -> None:
     rows = packed.rows_of(packed.encode_plans(tasks[:2], 1))
     about = packed.tasks_of(tasks[:2], *found_by(tasks[:2]))
     packed.save(about, rows, tmp_path / "rows.npz")
@@ -66,7 +66,7 @@ def test_rows_say_what_the_talks_and_questions_say(tasks: list[Shown], tmp_path:
     assert exact.batch(rows, np.array([row]), 0).input_ids[0].tolist()[:-1] == asked
 
 
-def found_by(tasks: list[Shown]) -> tuple[Any, Any]:
+def found_by(tasks: list[TaskPlans]) -> tuple[Any, Any]:
     """(table, earlier results): the first family was held out."""
     table = {
         one.name: {
@@ -79,7 +79,7 @@ def found_by(tasks: list[Shown]) -> tuple[Any, Any]:
     return {"tasks": table}, {"arms": {"rl": {"each": held_out}}}
 
 
-def test_rows_of_several_lengths_are_padded_as_batches_are(tasks: list[Shown]) -> None:
+def test_rows_of_several_lengths_are_padded_as_batches_are(tasks: list[TaskPlans]) -> None:
     examples = [imitation.example(tasks[0], plan) for plan in tasks[0].plans]
     rows = packed.rows_of((one, 0, place, TALKS, 0) for place, one in enumerate(examples))
     chosen = np.arange(len(examples))[::-1].copy()
@@ -109,7 +109,7 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
 
 
 def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(
-    tasks: list[Shown],
+    tasks: list[TaskPlans],
 ) -> None:
     known = lesson(tasks, "talk", 2)
     told = exact.Schedule(form="talk", rl_steps=5, tasks=3)
@@ -123,14 +123,14 @@ def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(
             )
 
 
-def lesson(tasks: list[Shown], form: str, orders: int = 0) -> exact.FormLesson:
+def lesson(tasks: list[TaskPlans], form: str, orders: int = 0) -> exact.FormLesson:
     about = packed.tasks_of(tasks, *found_by(tasks))
     pad = int(models.compact_tokenizer().pad_token_id)
     return exact.lesson(form, about, packed.rows_of(packed.encode_plans(tasks, orders)), pad, "cpu")
 
 
 @pytest.mark.parametrize("form", ["weigh", "talk"])
-def test_what_pays_becomes_likelier(tasks: list[Shown], form: str) -> None:
+def test_what_pays_becomes_likelier(tasks: list[TaskPlans], form: str) -> None:
     known = lesson(tasks[:1], form)
     told = exact.Schedule(form=form, steps=1, rl_steps=40, rl_rate=1e-2, warmup=1, imitation=0.0)
     learner = exact.Learner(model(), known, told, 0)
@@ -150,9 +150,9 @@ def attainable(known: exact.FormLesson) -> float:
     return max(sum(own) / len(own) for own in alike.values())
 
 
-def test_a_schedule_of_courses_learns_of_the_rules_plans_alone(tasks: list[Shown]) -> None:
+def test_a_schedule_of_courses_learns_of_the_rules_plans_alone(tasks: list[TaskPlans]) -> None:
     known = lesson(tasks, "weigh")
-    told = exact.Schedule(form="weigh", steps=3, rl_steps=3, tasks=2, courses=True)
+    told = exact.Schedule(form="weigh", steps=3, rl_steps=3, tasks=2, ranked_plans=True)
     for steps in (exact.supervised_batches, exact.reinforced_batches):
         for chosen in steps(known, told, range(6), 0):
             pairs = zip(known.rows.tasks[chosen], known.rows.plans[chosen], strict=True)
@@ -174,7 +174,7 @@ def model() -> Any:
     )
 
 
-def test_a_weighing_scores_as_the_product_reads_it(tasks: list[Shown]) -> None:
+def test_a_weighing_scores_as_the_product_reads_it(tasks: list[TaskPlans]) -> None:
     known, mine = lesson(tasks[:2], "weigh"), model()
     found = exact.scores(mine, known, [0, 1])
     rows = weighing.rows(tasks[:2], 1)
@@ -184,7 +184,7 @@ def test_a_weighing_scores_as_the_product_reads_it(tasks: list[Shown]) -> None:
 
 
 def test_what_fails_is_half_as_fast_as_the_slowest_and_no_more_than_e_times_worse_counts(
-    tasks: list[Shown],
+    tasks: list[TaskPlans],
 ) -> None:
     known = lesson(tasks, "weigh")
     wanted = [value for one in tasks for value in weighing.gains(one)]

@@ -11,7 +11,7 @@ from kernel_lsp.records import Message, Role
 from trainer import batches, models
 from trainer.batches import Example
 from trainer.config import Lora, ModelConfig, Recipe, Rl
-from trainer.generation import Ask, LocalSampler, tree
+from trainer.generation import Ask, LocalSampler, nucleus, tree
 from trainer.training import merge_adapters
 
 pytestmark = pytest.mark.torch
@@ -62,6 +62,30 @@ def test_the_scorer_finds_the_probabilities_that_the_sampler_told(made: tuple[An
     with torch.no_grad():
         again = models.logprobs(model, batch, temperature=0.7)
     assert batch.mask[3].sum() == 0 and batch.mask[2].sum() == len(found[2].reply_ids)
+    assert torch.allclose(again[batch.mask], batch.sampled[batch.mask], atol=1e-4)
+
+
+def test_a_nucleus_holds_the_likeliest_tokens_alone() -> None:
+    logits = torch.log(torch.tensor([0.5, 0.15, 0.3, 0.05]))
+    assert nucleus(logits, 0.75) == (0, 2) and nucleus(logits, 0.85) == (0, 1, 2)
+    assert nucleus(logits, 0.01) == (0,)
+
+
+def test_the_scorer_knows_what_a_nucleus_left_out(made: tuple[Any, Any]) -> None:
+    model, tokenizer = made
+    sampler = LocalSampler(model, tokenizer, max_tokens=6, temperature=0.8, top_p=0.5)
+    (found,) = sampler.generate([ask("a", None)], seed=2)
+    assert found.allowed is not None
+    assert all(among and len(among) < len(tokenizer) for among in found.allowed)
+    example = Example(
+        prompt=found.prompt_ids,
+        reply=found.reply_ids,
+        allowed=found.allowed,
+        sampled=found.logprobs,
+    )
+    batch = batches.collate([example], tokenizer.pad_token_id)
+    with torch.no_grad():
+        again = models.logprobs(model, batch, temperature=0.8)
     assert torch.allclose(again[batch.mask], batch.sampled[batch.mask], atol=1e-4)
 
 

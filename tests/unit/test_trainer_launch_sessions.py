@@ -29,7 +29,7 @@ from kernel_lsp.records import (
     Verdict,
 )
 from trainer import launch_policy, launch_sessions, launches, logged_kernels
-from trainer.launches import Launches
+from trainer.launches import KernelPlans
 
 pytestmark = pytest.mark.torch
 
@@ -130,7 +130,7 @@ def worked(
     return made
 
 
-def read(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> list[Launches]:
+def read(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> list[KernelPlans]:
     command = [
         "launches",
         "--journal",

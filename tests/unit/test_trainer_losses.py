@@ -78,7 +78,7 @@ def test_importance_weights_are_truncated_and_constant() -> None:
 
 def test_the_band_is_of_whole_trajectories() -> None:
     """One turn strays by +0.2 %, its trajectory's other turn makes up for it; by token, not by
-    row."""
+    row: w = exp((0.004 + 0 - 0.004) / 3) = 1, and exp(0.002) = 1.002 > 1.001 alone."""
     trained = torch.tensor([[0.004, 0.0, 9.0], [-0.004, 9.0, 9.0], [0.002, 0.002, 9.0]])
     mask = torch.tensor([[True, True, False], [True, False, False], [True, True, False]])
     sampled = torch.zeros(3, 3)

@@ -12,17 +12,27 @@ from typing import Any
 import pytest
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import NAME, RankedPlan
 from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, DialogPhase
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
 from kernel_lsp.rewrite.engine import EngineSession
-from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks, weighing
+from trainer import (
+    candidates,
+    imitation,
+    lines,
+    plan_data,
+    ranking,
+    rounds,
+    tables,
+    tasks,
+    weighing,
+)
 from trainer.candidates import Plans
 from trainer.config import Rl
+from trainer.plan_data import TaskPlans
 from trainer.reading import Grant
 from trainer.records import Tally, TurnStatus
-from trainer.shown import Shown
 from trainer.tasks import digest
 
 pytestmark = pytest.mark.torch
@@ -49,7 +59,7 @@ def get_init_inputs():
     return []
 """
 FAILED = "it was not compiled"
-Proposed = tuple[Path, list[Course], list[Course]]
+Proposed = tuple[Path, list[RankedPlan], list[RankedPlan]]
 
 
 class InProcess:
@@ -81,7 +91,7 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     engine: Any = InProcess(session)
     plans = Plans(engine, session.capture().sites, random.Random(1), triton=True)
 
-    async def found() -> tuple[list[Course], list[Course]]:
+    async def found() -> tuple[list[RankedPlan], list[RankedPlan]]:
         first = await plans.first(10)
         return first, await plans.near(first, 3)
 
@@ -105,7 +115,7 @@ def test_what_is_near_differs_in_one_parameter(proposed: Proposed) -> None:
         assert 1 in [apart(plan, other) for other in first]
 
 
-def apart(one: Course, other: Course) -> int | None:
+def apart(one: RankedPlan, other: RankedPlan) -> int | None:
     """Parameters that differ; None: not the same steps."""
     if [(s.skill, s.site) for s in one.steps] != [(s.skill, s.site) for s in other.steps]:
         return None
@@ -118,7 +128,7 @@ def apart(one: Course, other: Course) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> TaskPlans:
     """Through a table, a session and a file; the second plan is the fastest, the last one
     failed."""
     folder, first, _ = proposed
@@ -143,32 +153,32 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     )
     suite = tasks.load(folder)
     (trajectory,) = tables.read(path, [suite], Grant(own=True), Tally())
-    made, tally = shown.make(trajectory, str(trajectory.program), "sm_90")
+    made, tally = plan_data.make(trajectory, str(trajectory.program), "sm_90")
     assert made is not None and tally.kept >= 3
     kept = path.parent / "shown.json.xz"
-    shown.save([made], kept, {})
-    return shown.load(kept)[0]
+    plan_data.save([made], kept, {})
+    return plan_data.load(kept)[0]
 
 
-def test_a_measured_plan_is_told_as_it_was_measured(task: Shown) -> None:
+def test_a_measured_plan_is_told_as_it_was_measured(task: TaskPlans) -> None:
     assert task.plans[0].speedup == 1.0 and task.best == 4.0 and task.plans[0].rule
     assert (
         task.plans[-1].speedup is None and task.plans[-1].outcome.status is TurnStatus.RUNTIME_ERROR
     )
     for plan in task.plans:
         for skip in (False, True):
-            talk = shown.encode_plan(task, plan, skip=skip)
+            talk = plan_data.encode_plan(task, plan, skip=skip)
             assert talk.steps == plan.steps and talk.phase is DialogPhase.RESULT
             assert ("select_skills" in talk.words) != skip
-    hidden = shown.nameless(task)
-    words = shown.encode_plan(hidden, hidden.plans[0]).words
-    assert "fused" in shown.encode_plan(task, task.plans[0]).words and "fused" not in words
+    hidden = plan_data.nameless(task)
+    words = plan_data.encode_plan(hidden, hidden.plans[0]).words
+    assert "fused" in plan_data.encode_plan(task, task.plans[0]).words and "fused" not in words
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xz").write_bytes(b"no file of ours")
     with pytest.raises(ConfigError, match="holds no measured plans"):
-        shown.load(tmp_path / "x.xz")
+        plan_data.load(tmp_path / "x.xz")
 
 
 def walked(line: lines.Line, draw: random.Random) -> lines.Line:
@@ -177,7 +187,7 @@ def walked(line: lines.Line, draw: random.Random) -> lines.Line:
     return line
 
 
-def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
+def test_a_line_says_measured_plans_each_once(task: TaskPlans) -> None:
     for seed in range(10):
         line = walked(
             lines.Line(task, Dialog(task.situation), len(task.plans) + 1), random.Random(seed)
@@ -195,10 +205,10 @@ def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
     )
 
 
-def test_the_rules_suggestion_is_read_and_not_learned(task: Shown) -> None:
+def test_the_rules_suggestion_is_read_and_not_learned(task: TaskPlans) -> None:
     talk = Dialog(task.situation, skip=True)
     opening = len(talk.words)
-    shown.advise(talk, task)
+    plan_data.advise(talk, task)
     assert talk.words[-3:] == ["got", "right", "g-"] and not any(talk.sample().said)
     first = " ".join(talk.words[opening:])
     for step in task.plans[0].steps:
@@ -211,7 +221,7 @@ def key(step: Step) -> str:
     return f"{step.skill}\0{step.site}"
 
 
-def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
+def test_what_would_repeat_the_rule_is_known_word_by_word(task: TaskPlans) -> None:
     line = lines.Line(task, Dialog(task.situation, skip=True), 1)
     while not line.done:
         assert line.favored in line.node.words
@@ -223,7 +233,7 @@ def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
             assert line.favored is None  # it has left the rule's plan
 
 
-def rolled(task: Shown) -> list[rounds.Rolled]:
+def rolled(task: TaskPlans) -> list[rounds.Rolled]:
     """One scheme and the null scheme, two rollouts of two turns each; said at random."""
     draw = random.Random(5)
     begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).talk
@@ -239,7 +249,7 @@ def rolled(task: Shown) -> list[rounds.Rolled]:
     ]
 
 
-def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
+def test_words_have_the_advantage_of_who_said_them(task: TaskPlans) -> None:
     """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a
     selection
     0.3 times its scheme's worth against the null scheme's, in equal parts in its two rollouts."""
@@ -248,7 +258,7 @@ def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
         every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally()
     )
 
-    def reward(plan: shown.MeasuredPlan) -> float:
+    def reward(plan: plan_data.MeasuredPlan) -> float:
         if plan.speedup is None:
             return 0.0
         return 0.5 + min(max(math.log(plan.speedup / 1.03), -0.5), math.log(6))
@@ -268,7 +278,7 @@ def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
             assert value == pytest.approx(expected)
 
 
-def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
+def test_imitation_weighs_plans_by_their_speed(task: TaskPlans) -> None:
     found = imitation.examples([task])
     assert len(found) == 2 * len(task.plans)
     more = imitation.examples([task], orders=2)
@@ -286,7 +296,7 @@ def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
     assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
 
 
-def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
+def test_every_plan_is_weighed_against_the_rules_first(task: TaskPlans) -> None:
     """The rule's first is 1.0x, the next 4x, the last failed: half of the slowest."""
     gains = weighing.gains(task)
     slowest = min(plan.speedup for plan in task.plans if plan.speedup)
@@ -310,7 +320,7 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
         weighing.rows([replace(task, before=None)], 1)
 
 
-def test_plans_are_ordered_by_the_answers(task: Shown) -> None:
+def test_plans_are_ordered_by_the_answers(task: TaskPlans) -> None:
     model, pad = tiny()
     (ranked,) = weighing.rank_plans([task], model, pad)
     assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
@@ -342,7 +352,7 @@ def test_numbers_begin_beside_their_neighbors() -> None:
 
 
 def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(
-    task: Shown,
+    task: TaskPlans,
 ) -> None:
     (rule,) = ranking.rule([task])
     assert rule.plans[0] is task.plans[0] and rule.first == pytest.approx(math.log(1 / 4))
@@ -374,7 +384,7 @@ def tiny() -> tuple[Any, int]:
     return model, int(tokenizer.pad_token_id)
 
 
-def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
+def test_a_policy_says_its_likeliest_measured_plan_first(task: TaskPlans) -> None:
     model, pad = tiny()
     for skip in (False, True):
         (ranked,) = ranking.policy([task], model, pad, skip=skip)

@@ -1,11 +1,13 @@
 """Rewards against numbers worked by hand; faults of released code that are not repeated."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from kernel_lsp.records import Interval
+from kernel_lsp.records import EvalStatus, Evaluation, Interval
 from trainer import rewards
+from trainer.reading import outcome_of
 from trainer.records import Agent, Human, ModelTurn, TurnOutcome, TurnStatus
 from trainer.rewards import JudgedTurn, RewardedRollout
 
@@ -134,6 +136,47 @@ def test_a_parent_that_failed_is_no_parent() -> None:
         turn(TurnStatus.PASSED, eager=2.0), turn(TurnStatus.WRONG_RESULT, correct=False)
     )
     assert found is not None and rewards.parent_relative(found) == {"speed": 2.0}
+
+
+def test_a_stored_parent_is_divided_by() -> None:
+    """Kernel-Smith: 1.8x from a parent of 1.5x earns 1.2."""
+    stored = turn(TurnStatus.PASSED, eager=1.5).outcome
+    child = replace(turn(TurnStatus.PASSED, eager=1.8), parent_outcome=stored)
+    found = rewards.judge_turn(child)
+    assert found is not None
+    assert rewards.parent_relative(found) == {"speed": pytest.approx(1.2)}
+
+
+@pytest.mark.parametrize(
+    ("coverage", "triton", "known", "reward"),
+    [
+        (None, False, 0.0, 1 + 2.0 + 0.0),  # nothing of its own: no profile is needed for that
+        (None, True, None, None),
+        (None, None, None, None),
+        (0.6, True, 0.6, 1 + 2.0 + 0.6),
+    ],
+)
+def test_coverage_is_as_profiled_and_0_without_kernels(
+    coverage: float | None, triton: bool | None, known: float | None, reward: float | None
+) -> None:
+    """Dr. Kernel: r = C + C min(s, 3) + C PR with s = 2; an unprofiled kernel is unknown."""
+    passed = Evaluation(
+        status=EvalStatus.PASSED,
+        device="cuda",
+        coverage=coverage,
+        speedups={"eager": Interval(low=1.9, mid=2.0, high=2.1)},
+    )
+    outcome = outcome_of(passed, True, triton)
+    assert outcome.coverage == known
+    found = rewards.judge_turn(ModelTurn(number=0, agent=Agent.POLICY, outcome=outcome))
+    assert found is not None
+    terms = rewards.dr_kernel(found)
+    assert (None if terms is None else rewards.total(terms)) == reward
+
+
+def test_what_failed_has_no_coverage() -> None:
+    wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cuda", coverage=0.9)
+    assert outcome_of(wrong, True, False).coverage is None
 
 
 # --- selections ----------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from kernel_lsp.agents.prompt_encoding import words
 from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
 from kernel_lsp.agents.prompt_encoding.value_model import OFFER
-from kernel_lsp.agents.prompt_encoding.vocabulary import MOST_SPACES, TOKENS
+from kernel_lsp.agents.prompt_encoding.vocabulary import MAX_SPACES, TOKENS
 from kernel_lsp.records import Form, KernelView
 
-MOST_TENSORS, MOST_OPERATIONS, MOST_CONSTANTS = 8, 48, 8
+MAX_TENSORS, MAX_OPERATIONS, MAX_CONSTANTS = 8, 48, 8
 WARP, WARPS, STAGES = 32, 4, 3
 """Threads of a warp; what Triton takes where a launch says nothing."""
 TOLD_AS = {
@@ -57,7 +57,7 @@ class LaunchQuestion:
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._told()))
+        object.__setattr__(self, "words", tuple(self._encode()))
 
     @property
     def tokens(self) -> list[int]:
@@ -67,7 +67,7 @@ class LaunchQuestion:
     def offer(self) -> GrammarNode:
         return OFFER
 
-    def _told(self) -> Iterable[str]:
+    def _encode(self) -> Iterable[str]:
         digits = str(self.capability or "").removeprefix("sm_")
         yield from (
             "start",
@@ -76,7 +76,7 @@ class LaunchQuestion:
             *(words.number(int(digits) // 10) if digits.isdigit() else ()),
         )
         yield "given"
-        for one in self.before.tensors[:MOST_TENSORS]:
+        for one in self.before.tensors[:MAX_TENSORS]:
             yield from _tensor(one)
         yield "operations"
         yield from _operations(self.before.operations)
@@ -84,7 +84,7 @@ class LaunchQuestion:
             *self.before.constants,
             *(n for n in self.after.constants if n not in self.before.constants),
         ]
-        numbers = {name: place for place, name in enumerate(names[:MOST_CONSTANTS])}
+        numbers = {name: place for place, name in enumerate(names[:MAX_CONSTANTS])}
         yield from ("again", *_state(self.before, numbers))
         yield from ("then", *_state(self.after, numbers))
         yield from ("gone", *_lacking(self.before, self.after))
@@ -102,8 +102,8 @@ def _tensor(one: Form) -> Iterable[str]:
 
 
 def _operations(names: Sequence[str]) -> Iterable[str]:
-    told = [name for name in names if name not in SILENT]
-    return (word for name in told[:MOST_OPERATIONS] for word in _name(name))
+    entries = [name for name in names if name not in SILENT]
+    return (word for name in entries[:MAX_OPERATIONS] for word in _name(name))
 
 
 def _name(name: str) -> Iterable[str]:
@@ -119,7 +119,7 @@ def _lacking(one: KernelView, other: KernelView) -> Iterable[str]:
 def _state(view: KernelView, numbers: dict[str, int]) -> Iterable[str]:
     for name, place in numbers.items():
         if name in view.constants:
-            yield from (f"P{place % MOST_SPACES}", *words.size(view.constants[name]))
+            yield from (f"P{place % MAX_SPACES}", *words.size(view.constants[name]))
     yield from (
         "programs",
         *(words.size(view.programs) if view.programs is not None else ("unknown",)),

@@ -12,7 +12,7 @@ PAD, END = "<pad>", "<end>"
 LARGEST, DIVISIBLE, EXACT, EXPONENTS, SHARES, GAIN_STEPS = 40, 6, 16, 24, 16, 48
 """Of sizes (2^40), of marks of divisibility, of whole numbers, of exponents, of benefits, of
 gains."""
-MOST_OPERATIONS, MOST_SITES, MOST_SKILLS, MOST_SPACES, MOST_CHOICES = 160, 96, 32, 32, 32
+MAX_OPERATIONS, MAX_SITES, MAX_SKILLS, MAX_SPACES, MAX_CHOICES = 160, 96, 32, 32, 32
 """That have a number of their own in one talk."""
 DEVICES = {"cuda": "on-cuda", "cpu": "on-cpu"}
 LAYOUTS = {
@@ -103,11 +103,11 @@ def _build() -> tuple[str, ...]:
         *(f"e{power}" for power in range(-EXPONENTS, EXPONENTS + 1)),
         *(f"b{share}" for share in ("-", *range(SHARES + 1))),
         *(f"g{step}" for step in ("-", *range(-GAIN_STEPS, GAIN_STEPS + 1))),
-        *(f"o{place}" for place in range(MOST_CHOICES)),
-        *(f"%{place}{end}" for end in (":", "") for place in range(MOST_OPERATIONS)),
-        *(f"@{place}{end}" for end in (":", "") for place in range(MOST_SITES)),
-        *(f"K{place}{end}" for end in (":", "") for place in range(MOST_SKILLS)),
-        *(f"P{place}{end}" for end in (":", "") for place in range(MOST_SPACES)),
+        *(f"o{place}" for place in range(MAX_CHOICES)),
+        *(f"%{place}{end}" for end in (":", "") for place in range(MAX_OPERATIONS)),
+        *(f"@{place}{end}" for end in (":", "") for place in range(MAX_SITES)),
+        *(f"K{place}{end}" for end in (":", "") for place in range(MAX_SKILLS)),
+        *(f"P{place}{end}" for end in (":", "") for place in range(MAX_SPACES)),
         *(f"~{letter}" for letter in ("", *LETTERS)),
     ]
     names = (*_DTYPES, *_OPERATORS, *_SKILL_WORDS, *_PARAMETERS, *_VALUES)

@@ -26,9 +26,9 @@ from kernel_lsp.agents.prompt_encoding.vocabulary import (
 )
 
 _PARTS = re.compile(r"[A-Za-wyz_-][A-Za-z_-]*|x[A-Za-z_-]+|[0-9]{1,12}")
-MOST_PARTS = 16
+MAX_PARTS = 16
 
-MOST_LETTERS = 16
+MAX_LETTERS = 16
 """Of a name that is spelled."""
 
 
@@ -72,7 +72,7 @@ def name(text: str) -> list[str]:
     """Of an operation, a dtype, a part of a skill's name."""
     if text in NAMES:
         return [text]
-    letters = [letter if letter in LETTERS else "_" for letter in text.lower()[:MOST_LETTERS]]
+    letters = [letter if letter in LETTERS else "_" for letter in text.lower()[:MAX_LETTERS]]
     return ["~", *(f"~{letter}" for letter in letters), "~"]
 
 
@@ -93,10 +93,10 @@ def gain(speedup: float | None) -> str:
 def choices(values: Sequence[Any]) -> list[tuple[str, ...]]:
     """One for each choice of a parameter, none the beginning of another: by value, else by
     place."""
-    told = [tuple(choice(value)) for value in values]
-    ordered = sorted(told)
+    entries = [tuple(choice(value)) for value in values]
+    ordered = sorted(entries)
     apart = all(later[: len(one)] != one for one, later in pairwise(ordered))
-    return told if apart else [(f"o{place}",) for place in range(len(values))]
+    return entries if apart else [(f"o{place}",) for place in range(len(values))]
 
 
 def choice(value: Any) -> list[str]:
@@ -105,7 +105,7 @@ def choice(value: Any) -> list[str]:
         return number(value)
     if not isinstance(value, str) or value in NAMES:
         return name(str(value))
-    parts = _PARTS.findall(value)[:MOST_PARTS]
+    parts = _PARTS.findall(value)[:MAX_PARTS]
     return [
         word for part in parts for word in (number(int(part)) if part.isdigit() else name(part))
     ] or ["other"]

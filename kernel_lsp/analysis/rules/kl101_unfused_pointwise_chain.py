@@ -23,7 +23,7 @@ _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", a
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _PointwiseChain:
     """Pointwise operations between a tensor and the last one that had to be in memory anyway."""
 
     nodes: tuple[ast.expr, ...] = ()
@@ -31,13 +31,13 @@ class _Chain:
     is_number: bool = False
     """A single number in a tensor: what is computed from it costs launches, and no traffic."""
 
-    def then(self, other: _Chain | None, node: ast.expr, name: str) -> _Chain:
+    def then(self, other: _PointwiseChain | None, node: ast.expr, name: str) -> _PointwiseChain:
         extra = (
             [(n, m) for n, m in zip(other.nodes, other.names, strict=True) if n not in self.nodes]
             if other
             else []
         )
-        return _Chain(
+        return _PointwiseChain(
             (*self.nodes, *(n for n, _ in extra), node), (*self.names, *(m for _, m in extra), name)
         )
 
@@ -45,9 +45,9 @@ class _Chain:
 class _PointwiseChainFinder:
     def __init__(self, site: RuleSite) -> None:
         self.site = site
-        self.longest = _Chain()
+        self.longest = _PointwiseChain()
 
-    def evaluate(self, node: ast.expr, env: dict[str, _Chain]) -> _Chain | None:
+    def evaluate(self, node: ast.expr, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
         """The chain that ends in this expression; None when it may be no tensor."""
         chain = self._evaluate(node, env)
         has_function = chain is not None and any(isinstance(n, ast.Call) for n in chain.nodes)
@@ -55,7 +55,7 @@ class _PointwiseChainFinder:
             self.longest = chain
         return chain
 
-    def _evaluate(self, node: ast.expr, env: dict[str, _Chain]) -> _Chain | None:
+    def _evaluate(self, node: ast.expr, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
         match node:
             case ast.Name(id=name):
                 return env.get(name)
@@ -69,23 +69,27 @@ class _PointwiseChainFinder:
             case (
                 ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values")
             ):
-                return None if self.evaluate(value, env) is None else _Chain()
+                return None if self.evaluate(value, env) is None else _PointwiseChain()
         for child in children(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child, env)
         return None
 
     def _operator(
-        self, node: ast.expr, op: ast.operator, left: _Chain | None, right: _Chain | None
-    ) -> _Chain | None:
+        self,
+        node: ast.expr,
+        op: ast.operator,
+        left: _PointwiseChain | None,
+        right: _PointwiseChain | None,
+    ) -> _PointwiseChain | None:
         if left is None and right is None:
             return None
         if all(side is None or side.is_number for side in (left, right)):
             return _NUMBER
         name = _OPERATORS.get(type(op))
-        return (left or _Chain()).then(right, node, name) if name else _Chain()
+        return (left or _PointwiseChain()).then(right, node, name) if name else _PointwiseChain()
 
-    def _call(self, node: ast.Call, env: dict[str, _Chain]) -> _Chain | None:
+    def _call(self, node: ast.Call, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
         values = {
             id(a): self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))
         }
@@ -94,13 +98,15 @@ class _PointwiseChainFinder:
             inner = values.get(id(node.args[0])) if node.args else None
             name = made.rpartition(".")[2]
             return (
-                (inner or _Chain()).then(None, node, name)
+                (inner or _PointwiseChain()).then(None, node, name)
                 if made in POINTWISE_MODULES
-                else _Chain()
+                else _PointwiseChain()
             )
         called = operation(self.site, node)
         if called is None:
-            return _Chain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
+            return (
+                _PointwiseChain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
+            )
         name, tensor, rest = called
         is_method = id(tensor) not in values
         inner = self.evaluate(tensor, env) if is_method else values[id(tensor)]
@@ -109,28 +115,32 @@ class _PointwiseChainFinder:
         return self._operation(node, name, [inner, *(values[id(r)] for r in rest)], rest)
 
     def _operation(
-        self, node: ast.Call, name: str, operands: list[_Chain | None], rest: list[ast.expr]
-    ) -> _Chain | None:
+        self,
+        node: ast.Call,
+        name: str,
+        operands: list[_PointwiseChain | None],
+        rest: list[ast.expr],
+    ) -> _PointwiseChain | None:
         if name in POINTWISE:
             known = [operand for operand in operands if operand is not None]
             if known and all(operand.is_number for operand in known):
                 return _NUMBER
-            chain = known[0] if known else _Chain()
+            chain = known[0] if known else _PointwiseChain()
             for other in known[1:]:
                 chain = _merge(chain, other)
             return chain.then(None, node, name)
         if name in REDUCTIONS and not rest and not node.keywords:
             return _NUMBER
-        return None if name in _NOT_TENSORS or name.startswith("is_") else _Chain()
+        return None if name in _NOT_TENSORS or name.startswith("is_") else _PointwiseChain()
 
 
-_NUMBER = _Chain(is_number=True)
+_NUMBER = _PointwiseChain(is_number=True)
 
 
-def _merge(chain: _Chain, other: _Chain) -> _Chain:
+def _merge(chain: _PointwiseChain, other: _PointwiseChain) -> _PointwiseChain:
     if not other.nodes:
         return chain
-    shorter = _Chain(other.nodes[:-1], other.names[:-1])
+    shorter = _PointwiseChain(other.nodes[:-1], other.names[:-1])
     return (
         chain
         if other.nodes[-1] in chain.nodes
@@ -155,7 +165,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             )
 
 
-def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _Chain]:
+def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _PointwiseChain]:
     """Parameters that are tensors: by annotation, or forward's own without a default."""
     is_forward = site.found.kind is TargetKind.MODULE and function.name == "forward"
     plain = (
@@ -168,7 +178,9 @@ def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _Chain]:
         for p in parameters(function)
         if p.annotation is not None and site.file.dotted(p.annotation) == "torch.Tensor"
     ]
-    return {p.arg: _Chain() for p in (*annotated, *(p for p in plain if p.annotation is None))}
+    return {
+        p.arg: _PointwiseChain() for p in (*annotated, *(p for p in plain if p.annotation is None))
+    }
 
 
 def _list_names(names: tuple[str, ...]) -> str:

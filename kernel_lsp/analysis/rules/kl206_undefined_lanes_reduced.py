@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import (
-    Reduction,
+from kernel_lsp.analysis.rules.masked_lanes import (
+    ReductionCall,
     masked_loads,
     reduces_masked_lanes,
     reductions,
@@ -35,7 +35,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 )
 
 
-def _reaches_the_next_round_only(kernel: KernelFacts, reduction: Reduction) -> bool:
+def _reaches_the_next_round_only(kernel: KernelFacts, reduction: ReductionCall) -> bool:
     """A running sum that only the loop itself reads: its last round, the masked one, has no
     next."""
     for name, bound in kernel.bindings.items():

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import (
-    Reduction,
+from kernel_lsp.analysis.rules.masked_lanes import (
+    ReductionCall,
     loaded_directly,
     reduces_masked_lanes,
     reductions,
@@ -44,7 +44,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 )
 
 
-def _is_wrong(kernel: KernelFacts, reduction: Reduction, other: ast.expr) -> bool:
+def _is_wrong(kernel: KernelFacts, reduction: ReductionCall, other: ast.expr) -> bool:
     """Anything but zero adds to a sum; zero beats negatives in a maximum that starts from -inf."""
     if not is_number(other):
         return False
@@ -54,7 +54,7 @@ def _is_wrong(kernel: KernelFacts, reduction: Reduction, other: ast.expr) -> boo
     return reduction.name == "sum" and value != 0
 
 
-def _goes_on_from_infinity(kernel: KernelFacts, reduction: Reduction) -> bool:
+def _goes_on_from_infinity(kernel: KernelFacts, reduction: ReductionCall) -> bool:
     """``best = tl.maximum(best, tl.max(x))`` with best = -inf at first: the data may be of either
     sign."""
     for call, name in kernel.calls:

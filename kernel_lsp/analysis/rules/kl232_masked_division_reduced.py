@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import (
-    Reduction,
+from kernel_lsp.analysis.rules.masked_lanes import (
+    ReductionCall,
     cast_operand,
     loaded_directly,
     parts,
@@ -33,7 +33,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 )
 
 
-def _poisoned_quotients(kernel: KernelFacts, reduction: Reduction) -> Iterator[ast.expr]:
+def _poisoned_quotients(kernel: KernelFacts, reduction: ReductionCall) -> Iterator[ast.expr]:
     """Quotients whose divisor is a load filled with zeros, reached through arithmetic only."""
     for node in parts(kernel, reduction.tile, _operands):
         match node:

@@ -33,7 +33,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     if "softmax" not in site.called_names or _CHOSEN.search(site.file.text):
         return
     for function in site.functions:
-        found = _Reader(site, function).read()
+        found = _AttentionReader(site, function).read()
         if found is not None:
             yield hit(
                 found,
@@ -43,7 +43,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             )
 
 
-class _Reader:
+class _AttentionReader:
     """Which names hold scores (q @ k.T) or weights (their softmax), in the order of the
     statements."""
 

@@ -25,7 +25,7 @@ _PINNED_BY_DICT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
+class LoaderCall:
     call: ast.Call
     workers: ast.expr | None
     """None: not given."""
@@ -34,7 +34,7 @@ class Loader:
     """Further arguments come from elsewhere."""
 
 
-def training_loaders(script: Script) -> Iterator[Loader]:
+def training_loaders(script: Script) -> Iterator[LoaderCall]:
     """Loaders of a file that trains on a GPU, on data that has to be fetched; not those of
     held-out data."""
     if not script.training or not script.uses_gpu or _IN_MEMORY.search(script.file.text):
@@ -46,10 +46,10 @@ def training_loaders(script: Script) -> Iterator[Loader]:
             yield loader
 
 
-def loaders(script: Script) -> Iterator[Loader]:
+def loaders(script: Script) -> Iterator[LoaderCall]:
     for call, dotted in script.calls:
         if dotted in _CLASSES:
-            yield Loader(
+            yield LoaderCall(
                 call,
                 argument(call, 5, "num_workers"),
                 argument(call, 7, "pin_memory"),

@@ -63,18 +63,18 @@ def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
     described = zip(
         tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True
     )
-    for place, (told, tensor, strides, carries) in enumerate(described):
-        if told.get("device") != tensor.device.type:
-            devices = f"on {told.get('device')}, the reference's on {tensor.device.type}"
+    for place, (described_by, tensor, strides, carries) in enumerate(described):
+        if described_by.get("device") != tensor.device.type:
+            devices = f"on {described_by.get('device')}, the reference's on {tensor.device.type}"
             raise Mismatch("device", f"output {place} is {devices}")
-        if bool(told.get("requires_grad")) != carries:
+        if bool(described_by.get("requires_grad")) != carries:
             does = (
                 "carries no gradient where the reference's does"
                 if carries
                 else "carries a gradient"
             )
             raise Mismatch("requires-grad", f"output {place} {does}")
-        have = told.get("stride")
+        have = described_by.get("stride")
         if not as_given or same_strides(tensor.shape, have, strides):
             continue
         if not is_channels_last(tensor.shape, have):
@@ -102,14 +102,14 @@ def same_strides(shape: torch.Size, one: Any, other: Any) -> bool:
     return 0 in shape or all(n == 1 or a == b for n, a, b in zip(shape, one, other, strict=True))
 
 
-def match_relations(told: Any, expected: list[list[str]]) -> None:
+def match_relations(described_by: Any, expected: list[list[str]]) -> None:
     """Whose memory every output shares."""
-    if not isinstance(told, list) or len(told) != len(expected):
+    if not isinstance(described_by, list) or len(described_by) != len(expected):
         raise Mismatch(
             "aliasing",
             "the worker's answer is not readable: it does not say whose memory it returns",
         )
-    for place, (have, want) in enumerate(zip(told, expected, strict=True)):
+    for place, (have, want) in enumerate(zip(described_by, expected, strict=True)):
         if sorted(map(str, have)) != sorted(want):
             raise Mismatch(
                 "aliasing",

@@ -7,7 +7,7 @@ what it draws.
 
 Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices.
 Kernels that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make
-:class:`Untold`: such a program has no oracle."""
+:class:`UnmatchedNoise`: such a program has no oracle."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FILLS = "bernoulli_ uniform_ normal_ random_ exponential_ geometric_ cauchy_ log
 MADE = "rand rand_like randn randn_like randint randint_like randperm"
 CHOSEN = "bernoulli multinomial poisson binomial"
 DROPOUT = "native_dropout"
-TOLD = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
+REPLAYED = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
 Draw = tuple[str, torch.Tensor]
 """The operation and what it drew: of a dropout its mask, of all others their result."""
 
 
-class Untold(Exception):
+class UnmatchedNoise(Exception):
     """Numbers were drawn that cannot be told to another call, or the other call asks for others."""
 
 
@@ -46,14 +46,14 @@ class NoiseRecording(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         before = relations.generators(self.place)
         result, name = func(*args, **(kwargs or {})), _name(func)
-        if name in TOLD:
+        if name in REPLAYED:
             self.draws.append((name, _draw_again(name, result).detach().clone()))
         elif relations.generators(self.place) != before:
-            raise Untold(f"{name} draws within")
+            raise UnmatchedNoise(f"{name} draws within")
         return result
 
 
-class Telling(TorchDispatchMode):
+class NoiseReplay(TorchDispatchMode):
     """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises
     Untold."""
 
@@ -65,16 +65,16 @@ class Telling(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, result = _name(func), func(*args, **(kwargs or {}))
-        if name not in TOLD or torch.Tag.nondeterministic_seeded not in func.tags:
+        if name not in REPLAYED or torch.Tag.nondeterministic_seeded not in func.tags:
             return result
         asked, noise = self._left.pop() if self._left else ("nothing", result)
         if asked != name or noise.shape != _draw_again(name, result).shape:
-            raise Untold(f"{name} is asked for where {asked} was drawn")
+            raise UnmatchedNoise(f"{name} is asked for where {asked} was drawn")
         return _drop_with_mask(args, noise) if name == DROPOUT else result.copy_(noise)
 
     def end(self) -> None:
         if self._left:
-            raise Untold(f"{len(self._left)} draws were not asked for again")
+            raise UnmatchedNoise(f"{len(self._left)} draws were not asked for again")
 
 
 def _name(func: Any) -> str:

@@ -302,7 +302,7 @@ class Reference:
         if not self.random:
             yield
             return
-        with noise.Telling(drawn) as telling:
+        with noise.NoiseReplay(drawn) as telling:
             yield
         telling.end()
 

@@ -18,7 +18,7 @@ from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
-MOST_OF_SPREAD = 0.05
+MAX_OF_SPREAD = 0.05
 """Rounding in another order stays far below, other numbers of the same kind make 1.4 of it."""
 
 
@@ -212,7 +212,7 @@ def _same_rows(one: Ran, other: Ran) -> bool:
         rounding = 8 * torch.finfo(y.dtype).eps if y.dtype.is_floating_point else 0.0
         if (
             spread > rounding * numerics.rms(right)
-            and numerics.rms(left - right) > MOST_OF_SPREAD * spread
+            and numerics.rms(left - right) > MAX_OF_SPREAD * spread
         ):
             return False
     return True

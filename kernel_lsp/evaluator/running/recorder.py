@@ -28,7 +28,7 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas")
 PLAIN = (int, float, bool, str, type(None))
 
 
-class Recorder:
+class LaunchRecorder:
     """Wraps the interpreter's launcher; one per worker."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ us."""
 RETAKES = 3
 """Of a sample whose call was queued after the head start was over: the device had to wait for the
 host."""
-LEAD, MOST_LEAD_MS = 1.5, 3.0
+LEAD, MAX_LEAD_MS = 1.5, 3.0
 """The head start in units of what Python needs to queue inputs, flush and call, and its bound.
 With the call alone as the unit, small programs read up to 20 % slower than themselves on a busy
 host."""
@@ -172,7 +172,7 @@ class InterleavedRounds:
         launches = [self._launch(name, *self._draw()) for _ in range(3)]
         self._note_launches(name, [launch for launch in launches if launch is not None], times)
         late = stats.quantile(queued, 0.5)
-        self.device.lead_ms = max(self.device.lead_ms, min(LEAD * late, MOST_LEAD_MS))
+        self.device.lead_ms = max(self.device.lead_ms, min(LEAD * late, MAX_LEAD_MS))
         return times
 
     def alone(self, name: str) -> list[float]:
@@ -333,7 +333,7 @@ class InterleavedRounds:
         device. What Python itself takes for a call is in its launch."""
         for _ in range(RETAKES):
             sample, output = self._take(name, place, scale, offset)
-            if sample.queued_ms <= self.device.lead_ms or self.device.lead_ms >= MOST_LEAD_MS:
+            if sample.queued_ms <= self.device.lead_ms or self.device.lead_ms >= MAX_LEAD_MS:
                 return sample, output
             del output  # freed before the next take allocates
         return self._take(name, place, scale, offset)

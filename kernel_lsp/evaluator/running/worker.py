@@ -55,7 +55,7 @@ class Worker:
         self.early: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Outputs of the last call, each with what the next operator would have read of it."""
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.recorder = recorder.Recorder()
+        self.recorder = recorder.LaunchRecorder()
         self.sample: tuple[Any, Any, dict[str, Any]] | None = None
         self.construct: Callable[[], Callee] | None = None
         """Load and construct the candidate once more."""
@@ -364,9 +364,9 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
     while (request := wire.read_frame(requests)) is not None:
         out = DeferredOutbox(folder)
         reply = answer(*request, out)
-        told = {"left": out.left} if out.left else {}
+        record = {"left": out.left} if out.left else {}
         with contextlib.suppress(BrokenPipeError):
-            wire.write_frame(replies, {**reply, **told}, out.blobs)
+            wire.write_frame(replies, {**reply, **record}, out.blobs)
 
 
 def main() -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 DEFAULTS = {"num_ctas": 1}
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if _decorator(kernel) is None or not kernel.launched or not kernel.launched[0].configs:
         return []
     if len(kernel.source.launches()) != 1:
         return []
-    return [Match("autotune", "launch with one configuration instead of choosing by measuring")]
+    return [
+        KernelMatch("autotune", "launch with one configuration instead of choosing by measuring")
+    ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     configs = kernel.launched[0].configs
     same = len({tuple(sorted(config)) for config in configs}) == 1
     return [
@@ -25,20 +27,20 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {"config": list(range(len(kernel.launched[0].configs)))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
     chosen = kernel.launched[0].configs[parameters["config"]]
-    told = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
+    entries = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
     decorator = _decorator(kernel)
     assert decorator is not None
     text = kernel.text(kernel.function)
     kernel.replace(kernel.function, text.replace("@" + kernel.text(decorator), "", 1).lstrip())
     call = kernel.source.launches()[0].call
     last = [*call.args, *(k.value for k in call.keywords)][-1]
-    kernel.replace(last, ", ".join([kernel.text(last), *told]))
+    kernel.replace(last, ", ".join([kernel.text(last), *entries]))
 
 
 def _decorator(kernel: Kernel) -> ast.Call | None:

@@ -7,33 +7,37 @@ import ast
 from kernel_lsp.lineage.places import floats, innermost
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 REPLACED = ("input_precision", "allow_tf32", "out_dtype", "max_num_imprecise_acc")
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = [
         c
         for c in innermost(find_calls(kernel.function, "dot"))
         if len(c.args) >= 2 and not _is_exact(c)
     ]
     return (
-        [Match(f"{len(found)} of tl.dot", "float32 products without tensor cores", data=found)]
+        [
+            KernelMatch(
+                f"{len(found)} of tl.dot", "float32 products without tensor cores", data=found
+            )
+        ]
         if found
         else []
     )
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     return [floats(kernel), proof("sums are kept in float32", True, f"{len(match.data)} products")]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     tl = language(kernel) or "tl"
     for call in match.data:
         operands = [f"{_base(kernel, a)}.to({tl}.float32)" for a in call.args[:2]]

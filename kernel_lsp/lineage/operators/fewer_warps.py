@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from kernel_lsp.lineage.places import untuned_launch
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     launch = untuned_launch(kernel)
     said = launch.keyword("num_warps") if launch else None
     if said is None or kernel.launched[0].options.get("num_warps") in (1, None):
         return []
-    return [Match("num_warps", "fewer warps", data=said)]
+    return [KernelMatch("num_warps", "fewer warps", data=said)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     one = kernel.launched[0]
     sizes = ", ".join(f"{n} = {v}" for n, v in one.constants.items() if type(v) is int)
     warps = one.options["num_warps"]
@@ -23,10 +23,10 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     now = kernel.launched[0].options["num_warps"]
     return {"num_warps": list(dict.fromkeys([1, now // 2]))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
     kernel.replace(match.data, str(parameters["num_warps"]))

@@ -6,16 +6,18 @@ import ast
 
 from kernel_lsp.lineage.places import block_text, blocks, stored_names, used_names
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     for body in blocks(kernel.function):
         for at, loop in enumerate(body):
             if isinstance(loop, ast.For) and (moved := _movable_loads(body, at, loop)):
                 names = ", ".join(sorted(stored_names(s).pop() for s in moved))
                 return [
-                    Match(names, f"{names} loaded in each turn of the loop", data=(loop, moved))
+                    KernelMatch(
+                        names, f"{names} loaded in each turn of the loop", data=(loop, moved)
+                    )
                 ]
     return []
 
@@ -36,19 +38,19 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     _, moved = match.data
-    told = ", ".join(sorted(n for s in moved for n in stored_names(s)))
+    text = ", ".join(sorted(n for s in moved for n in stored_names(s)))
     return [
-        proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")
+        proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {text}")
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     loop, moved = match.data
     column = loop.body[0].col_offset
     lines = [block_text(kernel, [statement], column) for statement in moved]

@@ -6,10 +6,10 @@ import ast
 
 from kernel_lsp.lineage.places import numbers, untuned_launch
 from kernel_lsp.rewrite.kernels.blocks import passed_value
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     if untuned_launch(kernel) is None:
         return []
     found = []
@@ -17,24 +17,24 @@ def match(kernel: Kernel) -> list[Match]:
         given = passed_value(kernel, name)
         on = kernel.launched[0].constants.get(name) is True
         if given is not None and on and any(isinstance(n, ast.Mod) for n in ast.walk(given)):
-            found.append(Match(name, f"masks whatever divides ({name} off)", data=given))
+            found.append(KernelMatch(name, f"masks whatever divides ({name} off)", data=given))
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    told = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    text = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
     return [
         proof(
             "the sizes divide",
             True,
-            f"{kernel.text(match.data)} holds where {told or 'it was called'}",
+            f"{kernel.text(match.data)} holds where {text or 'it was called'}",
         )
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     kernel.replace(match.data, "False")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from kernel_lsp.lineage.places import innermost, keywords, without_keywords
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 NAMES = ("eviction_policy", "cache_modifier")
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     calls = innermost(list({id(call): call for call, _ in keywords(kernel, NAMES)}.values()))
     if not calls:
         return []
-    return [Match(f"{len(calls)} accesses", "no word on what stays in the cache", data=calls)]
+    return [KernelMatch(f"{len(calls)} accesses", "no word on what stays in the cache", data=calls)]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     said = sorted({kernel.text(keyword) for _, keyword in keywords(kernel, NAMES)})
     sizes = ", ".join(f"{name}: {p.shape}" for name, p in kernel.pointers().items())
     return [
@@ -23,10 +23,10 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for call in match.data:
         kernel.replace(call, without_keywords(kernel, call, NAMES))

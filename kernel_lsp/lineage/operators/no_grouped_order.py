@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = [
         s
         for s in ast.walk(kernel.function)
@@ -18,24 +18,24 @@ def match(kernel: Kernel) -> list[Match]:
         s for s in found if isinstance(s.targets[0], ast.Tuple) and isinstance(s.value, ast.Call)
     ]
     return (
-        [Match("tl.swizzle2d", "tiles in the order of the programs", data=found[0])]
+        [KernelMatch("tl.swizzle2d", "tiles in the order of the programs", data=found[0])]
         if found
         else []
     )
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     grid = kernel.launched[0].grid if kernel.launched else None
     dot = bool(find_calls(kernel.function, "dot"))
     said = f"its tiles are operands of tl.dot, the grid is {grid or 'chosen with the blocks'}"
     return [proof("neighboring programs load the same rows or columns", dot, said)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     statement = match.data
     targets, given = statement.targets[0].elts, statement.value.args[:2]
     if [kernel.text(t) for t in targets] == [kernel.text(g) for g in given]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 HINTS = ("max_contiguous", "multiple_of", "max_constancy")
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     """The outermost: ``tl.max_contiguous(tl.multiple_of(x, 16), 16)`` goes at once."""
     calls = [call for name in HINTS for call in find_calls(kernel.function, name)]
     outer = [c for c in calls if not any(o is not c and c in ast.walk(o) for o in calls)]
@@ -20,21 +20,23 @@ def match(kernel: Kernel) -> list[Match]:
         return []
     count = len(calls) + len(assumed)
     return [
-        Match(f"{count} hints", "offsets without hints for the compiler", data=(outer, assumed))
+        KernelMatch(
+            f"{count} hints", "offsets without hints for the compiler", data=(outer, assumed)
+        )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     sizes = kernel.launched[0].arguments | kernel.launched[0].constants if kernel.launched else {}
-    told = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
-    return [proof("what is promised holds", True, f"for {told or 'what it was called with'}")]
+    text = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
+    return [proof("what is promised holds", True, f"for {text or 'what it was called with'}")]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     outer, assumed = match.data
     for call in outer:
         inner = call

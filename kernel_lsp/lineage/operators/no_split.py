@@ -7,10 +7,10 @@ import ast
 from kernel_lsp.lineage.places import constants_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     """A constexpr that is an axis of the grid."""
     if untuned_launch(kernel) is None:
         return []
@@ -25,7 +25,8 @@ def match(kernel: Kernel) -> list[Match]:
     found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
     split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]
     return [
-        Match(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split
+        KernelMatch(name, f"no parts along {name}", data=constants_of(kernel, name)[0])
+        for name in split
     ]
 
 
@@ -36,7 +37,7 @@ def _split_names(axis: ast.expr) -> set[str]:
     return names_in(axis)
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     grid = kernel.launched[0].grid
     adds = [
         n.attr
@@ -52,9 +53,9 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     kernel.replace(match.data, "1")

@@ -7,33 +7,33 @@ import ast
 from kernel_lsp.lineage.places import block_text, range_of, untuned_launch
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     capped = _find_cap(grid_of(kernel)) if untuned_launch(kernel) else None
     found = [s for s in kernel.function.body if isinstance(s, ast.For) and _is_persistent(s)]
     if capped is None or len(found) != 1:
         return []
-    return [Match("loop over tiles", "one program for each tile", data=(found[0], capped))]
+    return [KernelMatch("loop over tiles", "one program for each tile", data=(found[0], capped))]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     loop, _ = match.data
     grid = kernel.launched[0].grid
-    told = (
+    text = (
         f"the loop begins at the program's number and advances by their count, the grid is {grid}"
     )
-    return [proof("programs share the tiles among themselves", not loop.orelse, told)]
+    return [proof("programs share the tiles among themselves", not loop.orelse, text)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     """Which of the numbers under ``min`` is that of the tiles."""
     _, capped = match.data
     return {"tiles": list(range(len(capped.args)))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
     loop, capped = match.data
     call = range_of(loop)
     assert call is not None

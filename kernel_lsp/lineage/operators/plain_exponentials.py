@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from kernel_lsp.lineage.places import floats, innermost
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LN_2 = "0.6931471805599453"
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = innermost(find_calls(kernel.function, "exp2"))
-    return [Match("tl.exp2", "exp instead of exp2", data=found)] if found else []
+    return [KernelMatch("tl.exp2", "exp instead of exp2", data=found)] if found else []
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    told = f"{len(match.data)} exponentials, of one argument each"
-    return [proof("base 2 is what the device computes", True, told), floats(kernel)]
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    text = f"{len(match.data)} exponentials, of one argument each"
+    return [proof("base 2 is what the device computes", True, text), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for call in match.data:
         function = kernel.text(call.func).removesuffix("2")
         kernel.replace(call, f"{function}(({kernel.text(call.args[0])}) * {LN_2})")

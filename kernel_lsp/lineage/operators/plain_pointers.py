@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names
 from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,28 +24,30 @@ class DescriptorUse:
     uses: tuple[ast.Call, ...]
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     calls = find_calls(kernel.function, "make_tensor_descriptor")
     found = [_describe(kernel, call) for call in calls]
     if not found or any(one is None for one in found):
         return []
     return [
-        Match(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)
+        KernelMatch(
+            f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found
+        )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     tensors = kernel.pointers()
-    told = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
+    text = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
     inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
-    return [proof("the innermost stride is 1", inner, told), floats(kernel)]
+    return [proof("the innermost stride is 1", inner, text), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     for one in match.data:
         kernel.replace(one.made, "")
         for call in one.uses:

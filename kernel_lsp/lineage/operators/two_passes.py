@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.lineage.places import block_text, blocks, floats, stored_names, used_names
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Online:
     """What the maximum comes from, in order."""
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = [
         one
         for body in blocks(kernel.function)
@@ -35,22 +35,22 @@ def match(kernel: Kernel) -> list[Match]:
         if isinstance(s, ast.For) and (one := _online(s))
     ]
     return [
-        Match(f"maximum {one.running}", "the maximum in a pass of its own", data=one)
+        KernelMatch(f"maximum {one.running}", "the maximum in a pass of its own", data=one)
         for one in found[:1]
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     one = match.data
-    told = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
-    return [proof("each turn corrects by the running maximum", True, told), floats(kernel)]
+    text = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
+    return [proof("each turn corrects by the running maximum", True, text), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     one = match.data
     column, inner = one.loop.col_offset, one.loop.body[0].col_offset
     head = f"for {kernel.text(one.loop.target)} in {kernel.text(one.loop.iter)}:"

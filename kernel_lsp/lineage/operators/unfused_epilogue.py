@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernel_lsp.lineage.places import floats, stored_names, untuned_launch, used_names
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.source import find_assignments, find_calls, names_in
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 FUNCTIONS = ("exp", "log", "sigmoid", "sqrt", "rsqrt", "abs", "erf", "cos", "sin")
 """Of triton.language, with torch's of the same name."""
@@ -30,25 +30,27 @@ class Epilogue:
     returned: ast.Return
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = _epilogue(kernel)
     if found is None:
         return []
     return [
-        Match(f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found)
+        KernelMatch(
+            f"{len(found.statements)} on {found.result}", "the epilogue by torch", data=found
+        )
     ]
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    told = "; ".join(kernel.text(s) for s in match.data.statements)
-    return [proof("each number needs no other one of the result", True, told), floats(kernel)]
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    text = "; ".join(kernel.text(s) for s in match.data.statements)
+    return [proof("each number needs no other one of the result", True, text), floats(kernel)]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     one: Epilogue = match.data
     for statement in (*one.statements, *one.loads):
         kernel.replace(statement, "")

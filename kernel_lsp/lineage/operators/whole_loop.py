@@ -6,10 +6,10 @@ import ast
 
 from kernel_lsp.lineage.places import loops, range_of
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
-def match(kernel: Kernel) -> list[Match]:
+def match(kernel: Kernel) -> list[KernelMatch]:
     found = []
     for loop in loops(kernel):
         call = range_of(loop)
@@ -19,11 +19,11 @@ def match(kernel: Kernel) -> list[Match]:
             "minimum",
         ):
             label = f"loop over {ast.unparse(loop.target)}"
-            found.append(Match(label, "a loop over all blocks", data=(loop, bound)))
+            found.append(KernelMatch(label, "a loop over all blocks", data=(loop, bound)))
     return found
 
 
-def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     loop, bound = match.data
     masked = bool(find_calls(loop, "where")) or any(
         k.arg == "mask" for n in find_calls(loop, "load") for k in n.keywords
@@ -33,12 +33,12 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
 
 
-def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     """Which end is that of everything; the last one is usual."""
     _, bound = match.data
     return {"end": list(reversed(range(len(bound.args))))}
 
 
-def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
     _, bound = match.data
     kernel.replace(bound, kernel.text(bound.args[parameters["end"]]))

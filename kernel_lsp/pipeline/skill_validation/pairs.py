@@ -10,7 +10,7 @@ from statistics import fmean
 
 from kernel_lsp.library import uplift
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.pipeline.skill_validation.prompted import Pair
+from kernel_lsp.pipeline.skill_validation.prompted import PromptedPair
 from kernel_lsp.pipeline.skill_validation.tasks import ValidationTask
 from kernel_lsp.pipeline.skill_validation.treatment import ValidationArms
 from kernel_lsp.records import Attempt, Candidate, EvalStatus, TaskUplift
@@ -49,7 +49,7 @@ def of_arms(
     )
 
 
-def of_text(task: ValidationTask, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
+def of_text(task: ValidationTask, one: Opened, pairs: Sequence[PromptedPair]) -> TaskUplift:
     """What a model wrote without the skill's text is also what it writes without the learned
     library."""
     whole = [(pair.mine, pair.without) for pair in pairs if pair.mine and pair.without]

@@ -46,7 +46,7 @@ Conclude = Callable[[Opened, SqliteArchive, Attempt, Candidate], Awaitable[Attem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class PromptedPair:
     """None: a half that could not be judged."""
 
     mine: Attempt | None
@@ -76,13 +76,13 @@ class PromptedWriter:
 
     async def pair(
         self, one: Opened, archive: SqliteArchive, number: int, conclude: Conclude
-    ) -> Pair:
+    ) -> PromptedPair:
         """Both halves of a sample; which comes first changes with its number."""
         order = (WITH, WITHOUT) if number % 2 == 0 else (WITHOUT, WITH)
         found = {
             rollout: await self._half(one, archive, number, rollout, conclude) for rollout in order
         }
-        return Pair(mine=found[WITH], without=found[WITHOUT])
+        return PromptedPair(mine=found[WITH], without=found[WITHOUT])
 
     async def _half(
         self, one: Opened, archive: SqliteArchive, number: int, rollout: int, conclude: Conclude

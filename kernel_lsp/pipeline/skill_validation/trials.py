@@ -29,7 +29,7 @@ from kernel_lsp.search.archive import SUFFIX, SqliteArchive
 
 FOLDER = "library/trials"
 """In the user's data folder."""
-MOST_TRIES = 3
+MAX_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
 
 
@@ -97,11 +97,11 @@ async def conclude(
 
 async def _judge(one: Opened, candidate: Candidate) -> SearchJudgement | None:
     """What could not be judged is not kept: the next run tries again."""
-    for again in range(MOST_TRIES):
+    for again in range(MAX_TRIES):
         try:
             found = await one.tournament.judged(candidate, full=False)
         except EvaluationError:
-            if again == MOST_TRIES - 1:
+            if again == MAX_TRIES - 1:
                 raise
             continue
         if found.proposal.evaluation.status is not EvalStatus.NOT_RUN:

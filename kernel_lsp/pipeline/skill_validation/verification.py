@@ -29,7 +29,7 @@ from kernel_lsp.pipeline.skill_validation.trials import ValidationTrials, conclu
 from kernel_lsp.records import Attempt, Json, Progress, Report, Skill, TaskUplift, Verification
 from kernel_lsp.skillbook import conditions
 
-MOST_LOST = 3
+MAX_LOST = 3
 """Tasks in a row that cannot be judged: then it is not the tasks."""
 PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
 
@@ -39,6 +39,8 @@ class VerificationRequest:
     """One verification."""
 
     tasks: tuple[Path, ...]
+    targets: tuple[ValidationTask, ...] = ()
+    """Instead of ``tasks``: of a workspace."""
     samples: int = 3
     most: int = 6
     """Tasks that the skill changes; no further one is judged."""
@@ -92,7 +94,8 @@ class Proving:
             raise EvaluationError(
                 f"{self.skill.name} is text, and no language model is set", remedy
             )
-        waiting = iter(mix_families(targets(self.asked.tasks, self.skill.scope), self.skill.name))
+        every = self.asked.targets or targets(self.asked.tasks, self.skill.scope)
+        waiting = iter(mix_families(every, self.skill.name))
         count = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
         lanes = [asyncio.create_task(self._lane(waiting)) for _ in range(count)]
         try:
@@ -116,7 +119,7 @@ class Proving:
                 self._skip(task, "cannot be captured", str(error))
             except EvaluationError as error:
                 self._lost += 1
-                if self._lost == MOST_LOST:
+                if self._lost == MAX_LOST:
                     raise
                 self._skip(task, "cannot be judged", str(error))
             finally:
@@ -243,7 +246,7 @@ class Proving:
         """Another learned skill that leads to the same candidate on every task."""
         every = len(self._tasks)
         found = next((name for name, count in self._twins.items() if count == every), None)
-        return found if every >= uplift.LEAST_TASKS else None
+        return found if every >= uplift.MIN_TASKS else None
 
     def _skip(self, task: ValidationTask, reason: str, detail: str = "") -> None:
         self._skipped[reason] += 1

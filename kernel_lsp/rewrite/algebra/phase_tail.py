@@ -29,7 +29,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import (
 )
 from kernel_lsp.rewrite.graph import Graph
 
-MOST = 16
+MAX_TAIL_STEPS = 16
 """Steps of a tail; a longer kernel is no longer read by anybody."""
 TAKEN = ("plane", "n_planes", "position", "inside", "phase", "phases", "place", "reached", "source",
          "out_d", "out_h", "out_w", "BLOCK_SIZE")  # fmt: skip
@@ -55,7 +55,7 @@ def tail_of(graph: Graph, node: fx.Node) -> tuple[fx.Node, ...]:
     ):
         if any(arg in members for arg in later.all_input_nodes) and _joins(later, members, full):
             members.append(later)
-    for end in range(min(len(members), MOST + 1), 1, -1):
+    for end in range(min(len(members), MAX_TAIL_STEPS + 1), 1, -1):
         inside = set(members[:end])
         alone = all(
             not graph.is_output(item) and set(item.users) <= inside for item in members[: end - 1]

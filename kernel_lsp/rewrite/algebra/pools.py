@@ -20,7 +20,7 @@ aten = torch.ops.aten
 AVERAGE = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
 MAXIMUM = (aten.max_pool1d, aten.max_pool2d, aten.max_pool3d)
 ADAPTIVE = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)
-MOST_POSITIONS = 1 << 16
+MAX_POSITIONS = 1 << 16
 """Longest axis whose windows are compared one by one."""
 
 
@@ -129,7 +129,7 @@ def merged_axis(
         stride=first.stride * second.stride,
         padding=first.padding + second.padding * first.stride,
     )
-    if first.dilation != 1 or second.dilation != 1 or max(first.size, second.size) > MOST_POSITIONS:
+    if first.dilation != 1 or second.dilation != 1 or max(first.size, second.size) > MAX_POSITIONS:
         return None
     if 2 * made.padding > made.kernel or _outputs(made) != second.out:
         return None

@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.graph import Graph
 
 TILE = 2048
 """Elements of a tile: 16 for each thread of 4 warps."""
-MOST_TAPS = 128
+MAX_TAPS = 128
 """Sums that one program keeps: more would spill."""
 LETTERS = "dhw"
 
@@ -64,7 +64,7 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
 
 
 def fits(convolution: Convolution) -> bool:
-    return math.prod(axis.kernel for axis in convolution.axes) <= MOST_TAPS
+    return math.prod(axis.kernel for axis in convolution.axes) <= MAX_TAPS
 
 
 def _head(name: str, taps: int) -> list[str]:

@@ -202,7 +202,7 @@ def _find_restored(graph: Graph, node: fx.Node) -> Call | None:
 def _reduced_dim(node: Any) -> int | None:
     """The only dimension of a reduction that lies behind the node, with operations on elements
     between."""
-    for _ in range(MOST_BETWEEN):
+    for _ in range(MAX_BETWEEN):
         if not isinstance(node, fx.Node) or node.op != "call_function" or not node.all_input_nodes:
             return None
         if node.target is operator.getitem and node.args[1] == 0:
@@ -218,7 +218,7 @@ def _reduced_dim(node: Any) -> int | None:
     return None
 
 
-MOST_BETWEEN = 5
+MAX_BETWEEN = 5
 """Steps from a reduction to the view that restores its dimension: an epsilon, a root, a
 reciprocal."""
 

@@ -1,14 +1,17 @@
 """What a forward reads of its module while it is captured: attributes, which code of its own it
 calls (overriding.py), and which layers.
 
-A guard compares the same attributes on each call. What could not be compared is UNKNOWN and
-refused by capture.py."""
+A guard compares the same attributes on each call, those of objects inside of lists, tuples and
+dicts too (`Items`), and small arrays of NumPy by their content (`ArrayContent`). One object that is
+reached in two ways must stay one (`SameObject`). What could not be compared is UNKNOWN and refused
+by capture.py."""
 
 from __future__ import annotations
 
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -17,14 +20,50 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.capture.overriding import CalledCode, called_code
+from kernel_lsp.rewrite.capture.structure import (
+    ENUMERATING,
+    Structure,
+    is_forward,
+    is_library,
+    is_own_code,
+    reader,
+)
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 """Longest container that a guard compares on each call: about a microsecond."""
 UNKNOWN = object()
 """Stands for a value that was read and that no guard could compare."""
 MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
+COMPARED_ARRAYS = "biuf"
+"""Kinds of NumPy's dtypes whose values a guard compares: booleans, integers, floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, tuple or dict was read that holds objects: which places it has."""
+
+    kind: type
+    """list, tuple or dict."""
+    keys: tuple[Any, ...]
+    """Of a dict, in order; of a sequence its indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayContent:
+    """A small array of NumPy was read."""
+
+    dtype: str
+    values: Any
+    """Nested lists of plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameObject:
+    """An object was read that is known by another path."""
+
+    path: str
 
 
 @contextlib.contextmanager
@@ -34,12 +73,13 @@ def observe_module(
     code: dict[str, CalledCode],
     called: list[tuple[str, bool]],
     wrote: Callable[[str], None],
+    structure: Structure,
 ) -> Iterator[None]:
     """Record the attributes that user-defined modules read and set, the code of their own that they
-    call, and how layers of torch are called."""
+    call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, code, classes, wrote)
+    note = _Recorder(reads, code, classes, wrote).note
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -47,7 +87,7 @@ def observe_module(
             )
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note, wrote)
+            part.__class__ = _recording(type(part), path, note, wrote, structure)
     try:
         yield
     finally:
@@ -66,7 +106,7 @@ def observed_objects(
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, code, classes, wrote)
+    note = _Recorder(reads, code, classes, wrote).note
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -81,11 +121,6 @@ def observed_objects(
             thing.__class__ = kind
 
 
-def is_library(module: torch.nn.Module) -> bool:
-    """A layer of torch itself: its code does not change under the user's hands."""
-    return type(module).__module__.startswith("torch.nn.modules")
-
-
 def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
     """A call is simple when one tensor goes in and one comes out: an LSTM of whose results one is
     used, or a pool that returns its indices too, is not."""
@@ -98,10 +133,14 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 
 
 def _recording(
-    kind: type, path: str, note: Callable[[str, Any, Any, type], None], wrote: Callable[[str], None]
+    kind: type,
+    path: str,
+    note: Callable[[str, Any, Any, type], None],
+    wrote: Callable[[str], None],
+    structure: Structure | None = None,
 ) -> type:
     """A subclass that looks like ``kind`` and reports each attribute read, note(path, value,
-    owner, kind), and each one set, wrote(path)."""
+    owner, kind), and each one set, wrote(path); a module's layers and tensors to ``structure``."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
@@ -114,6 +153,8 @@ def _recording(
         is_layer_call = name == "forward" and path
         if is_own or is_layer_call:
             note(prefix + name, value, self, kind)
+        elif name in ENUMERATING and structure is not None and is_own_code(reader(1)):
+            structure.enumerate(path, name)
         return value
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
@@ -122,12 +163,15 @@ def _recording(
         write(self, name, value)
 
     members["__setattr__"] = __setattr__
+    members["__slots__"] = ()  # as large as the class itself, which objects with slots need
     if issubclass(kind, torch.nn.Module):
 
         def __getattr__(self: Any, name: str) -> Any:
             value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
             if value is None:  # a parameter or layer registered as None may be set later
                 note(prefix + name, value, self, kind)
+            elif structure is not None and is_forward(reader(1)):
+                structure.meet(prefix + name)
             return value
 
         members["__getattr__"] = __getattr__
@@ -136,40 +180,95 @@ def _recording(
     return recording
 
 
-def _recorder(
-    reads: dict[str, Any],
-    code: dict[str, CalledCode],
-    classes: list[tuple[Any, type]],
-    wrote: Callable[[str], None],
-) -> Callable[[str, Any, Any, type], None]:
+class _Recorder:
     """What each attribute read leaves in ``reads`` and ``code``; objects are opened, so that their
     fields are seen."""
 
-    def note(path: str, value: Any, owner: Any, kind: type) -> None:
-        name = path.split(".")[-1]
-        if path not in code and (own := called_code(name, value, owner, kind)) is not None:
-            code[path] = own
-        if _is_plain(value):
-            reads.setdefault(path, value)
-        elif isinstance(value, Enum):
-            reads.setdefault(f"{path}.name", value.name)
-        elif isinstance(value, (FunctionType, BuiltinFunctionType)) and name in vars(owner):
-            reads.setdefault(f"{path}.__name__", value.__name__)
-        elif not _is_followed(value) and not _opened(path, value):
-            reads.setdefault(path, UNKNOWN)
+    def __init__(
+        self,
+        reads: dict[str, Any],
+        code: dict[str, CalledCode],
+        classes: list[tuple[Any, type]],
+        wrote: Callable[[str], None],
+    ) -> None:
+        self.reads, self.code, self.classes, self.wrote = reads, code, classes, wrote
+        self._paths: dict[int, str] = {}
+        """id of an opened object -> how it was reached first."""
 
-    def _opened(path: str, value: Any) -> bool:
-        if any(value is known for known, _ in classes):
+    def note(self, path: str, value: Any, owner: Any, kind: type) -> None:
+        name = path.split(".")[-1]
+        own = called_code(name, value, owner, kind) if path not in self.code else None
+        if own is not None:
+            self.code[path] = own
+        if isinstance(value, (FunctionType, BuiltinFunctionType)) and name in _vars_of(owner):
+            self.reads.setdefault(f"{path}.__name__", value.__name__)
+        else:
+            self._read(path, value)
+
+    def _read(self, path: str, value: Any) -> None:
+        if _is_plain(value):
+            self.reads.setdefault(path, value)
+        elif isinstance(value, Enum):
+            self.reads.setdefault(f"{path}.name", value.name)
+        elif _is_followed(value):
+            pass
+        elif isinstance(value, (dict, list, tuple)):
+            self._read_items(path, value)
+        elif (content := _array_content(value)) is not None:
+            self.reads.setdefault(path, content)
+        elif not self._opens(path, value):
+            self.reads.setdefault(path, UNKNOWN)
+
+    def _read_items(self, path: str, value: Any) -> None:
+        items = _items(value)
+        if items is None:
+            self.reads.setdefault(path, UNKNOWN)
+        elif path not in self.reads:
+            self.reads[path] = items
+            for key in items.keys:
+                self._read(f"{path}[{key!r}]", value[key])
+
+    def _opens(self, path: str, value: Any) -> bool:
+        known = self._paths.get(id(value))
+        if known is not None:
+            if known != path:
+                self.reads.setdefault(path, SameObject(known))
             return True
         kind = type(value)
         try:
-            value.__class__ = _recording(kind, path, note, wrote)
-        except TypeError:  # no class of Python's own
+            value.__class__ = _recording(kind, path, self.note, self.wrote)
+        except TypeError:  # a class of Python's own, or one that cannot be inherited from
             return False
-        classes.append((value, kind))
+        self.classes.append((value, kind))
+        self._paths[id(value)] = path
         return True
 
-    return note
+
+def _vars_of(thing: Any) -> dict[str, Any]:
+    """What lies on the object itself; nothing for one with slots alone."""
+    return getattr(thing, "__dict__", {})
+
+
+def _items(value: Any) -> Items | None:
+    """The places of a container of Python's own whose keys can be written down; None for others."""
+    kind = type(value)
+    if kind not in (list, tuple, dict) or len(value) > MAX_ITEMS:
+        return None
+    if kind is not dict:
+        return Items(kind, tuple(range(len(value))))
+    written = all(type(k) is int or (type(k) is str and k.isidentifier()) for k in value)
+    return Items(kind, tuple(value)) if written else None
+
+
+def _array_content(value: Any) -> ArrayContent | None:
+    kind = type(value)
+    if (kind.__module__, kind.__name__) != ("numpy", "ndarray") or value.size > MAX_ITEMS:
+        return None
+    return (
+        ArrayContent(str(value.dtype), value.tolist())
+        if value.dtype.kind in COMPARED_ARRAYS
+        else None
+    )
 
 
 def _is_followed(value: Any) -> bool:
@@ -185,11 +284,9 @@ def _is_followed(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return len(value) <= MOST_ITEMS and all(
-            _is_plain(x) for pair in value.items() for x in pair
-        )
+        return len(value) <= MAX_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
     if isinstance(value, (tuple, list)):
-        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
+        return len(value) <= MAX_ITEMS and all(_is_plain(item) for item in value)
     return type(value) in PLAIN or isinstance(value, float)
 
 

@@ -7,6 +7,7 @@ given later are not seen, as module globals are not."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType, MethodType
@@ -38,7 +39,7 @@ def called_code(name: str, value: Any, owner: Any, kind: type) -> CalledCode | N
     """What was called, where the class and not the object says what runs; None otherwise.
     ``owner``: an object of the class ``kind``, from which ``name`` gave ``value``."""
     holder = next((one for one in kind.__mro__ if name in vars(one)), None)
-    if holder is None or name in vars(owner):
+    if holder is None or name in getattr(owner, "__dict__", {}):
         return None
     if not (callable(value) or isinstance(vars(holder)[name], property)):
         return None
@@ -50,21 +51,21 @@ def conditions(source: str, called: CalledCode, names: Mapping[str, Any]) -> lis
     """Expressions, all true while an object runs the same code. ``source``: the expression of the
     object; ``names``: what the names of the target's file stand for. torch.compile follows them
     under ``fullgraph=True``."""
-    same_class = _same_class(source, called.kind, names)
+    of_same_class = same_class(source, called.kind, names)
     if isinstance(called.definition, property):
-        return [same_class]
+        return [of_same_class]
     if called.member == "forward" and issubclass(called.kind, torch.nn.Module):
         hooks = f"not ({source}._forward_hooks or {source}._forward_pre_hooks)"
-        return [same_class, _same_member(source, called, names), hooks]
+        return [of_same_class, _same_member(source, called, names), hooks]
     return [_same_member(source, called, names)]
 
 
 def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> str:
-    found, holder = f"{source}.{called.member}", _expression(called.holder, names)
+    found, holder = f"{source}.{called.member}", expression(called.holder, names)
     if holder is None:
         name = getattr(getattr(called.holder, called.member), "__qualname__", None)
         if name is None:  # an object that can be called: only its class names it
-            return _same_class(source, called.kind, names)
+            return same_class(source, called.kind, names)
         return f'getattr({found}, "__qualname__", None) == {name!r}'
     if called.bound:
         return f'getattr({found}, "__func__", None) is {holder}.{called.member}'
@@ -73,14 +74,17 @@ def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> s
     return f"{found} is {holder}.{called.member}"
 
 
-def _same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:
-    known = _expression(kind, names)
+def same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:
+    """A condition: the object at ``source`` is of this class and of none that inherits from it."""
+    if getattr(torch.nn, kind.__name__, None) is kind:
+        return f"type({source}) is torch.nn.{kind.__name__}"
+    known = expression(kind, names)
     if known is not None:
         return f"type({source}) is {known}"
     return f'type({source}).__qualname__ == "{kind.__qualname__}"'
 
 
-def _expression(kind: type, names: Mapping[str, Any]) -> str | None:
+def expression(kind: type, names: Mapping[str, Any]) -> str | None:
     """How the target's file names the class; None: it does not."""
     first, *rest = kind.__qualname__.split(".")
     found = names.get(first)
@@ -89,10 +93,12 @@ def _expression(kind: type, names: Mapping[str, Any]) -> str | None:
     return kind.__qualname__ if found is kind else None
 
 
-def names_of(function: Any) -> Mapping[str, Any]:
-    """What the names in a function's file stand for, without those that are its own."""
-    plain = getattr(function, "__func__", function)
+def names_of(function: Any, namespace: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the names of the target's file stand for within a function of it, without those that are
+    its own. ``namespace``: of the file; a decorator may have put a function of another file in the
+    place of the person's."""
+    plain = inspect.unwrap(getattr(function, "__func__", function))
     if not isinstance(plain, FunctionType):
         return {}
     own = {*plain.__code__.co_varnames, *plain.__code__.co_freevars}
-    return {name: value for name, value in plain.__globals__.items() if name not in own}
+    return {name: value for name, value in namespace.items() if name not in own}

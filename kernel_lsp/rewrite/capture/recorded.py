@@ -8,6 +8,7 @@ of the pytrees, so that torch.export takes them apart and puts them together aga
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,8 +166,8 @@ def take_apart(thing: Any) -> None:
 
 
 def _flatten(thing: Any) -> tuple[list[Any], Any]:
-    names = _holders(thing)
-    return [vars(thing)[name] for name in names], (names, _Shape(thing))
+    names, own = _holders(thing), _own(thing)
+    return [own[name] for name in names], (names, _Shape(thing))
 
 
 def _flatten_with_keys(thing: Any) -> tuple[list[tuple[Any, Any]], Any]:
@@ -185,8 +186,15 @@ def _unflatten(values: Any, context: Any) -> Any:
 
 def _holders(thing: Any) -> tuple[str, ...]:
     """Attributes that hold tensors."""
-    own = getattr(thing, "__dict__", {})
-    return tuple(name for name, value in own.items() if _holds_tensor(value, set()))
+    return tuple(name for name, value in _own(thing).items() if _holds_tensor(value, set()))
+
+
+def _own(thing: Any) -> dict[str, Any]:
+    """What lies on an object, by name."""
+    own: dict[str, Any] | None = getattr(thing, "__dict__", None)
+    if own is None and dataclasses.is_dataclass(thing):  # with slots
+        return {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+    return own or {}
 
 
 def _holds_tensor(value: Any, seen: set[int]) -> bool:
@@ -199,7 +207,7 @@ def _holds_tensor(value: Any, seen: set[int]) -> bool:
         return any(_holds_tensor(item, seen) for item in value.values())
     if isinstance(value, (list, tuple)):
         return any(_holds_tensor(item, seen) for item in value)
-    return any(_holds_tensor(item, seen) for item in getattr(value, "__dict__", {}).values())
+    return any(_holds_tensor(item, seen) for item in _own(value).values())
 
 
 def leaves_of(call: Call) -> list[Leaf]:
@@ -246,7 +254,7 @@ def _collect(source: str, value: Any, found: list[tuple[str, Any]]) -> None:
     else:
         found.append((source, value))
         for name in _holders(value):
-            _collect(f"{source}.{name}", vars(value)[name], found)
+            _collect(f"{source}.{name}", _own(value)[name], found)
 
 
 def same_kind(source: str, thing: Any) -> str:

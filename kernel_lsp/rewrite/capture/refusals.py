@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.rewrite.capture.answers import is_program
+from kernel_lsp.rewrite.outlining import NO_GRAD, decorators_of
 
 HOOKS = {
     "_forward_hooks": "forward hook",
@@ -69,6 +70,17 @@ def of_module(entry: str, module: torch.nn.Module) -> None:
     }
     for name, tensor in tensors.items():
         _require_dense(f"{entry}.{name}", tensor)
+
+
+def of_decorators(source: str, entry: str) -> None:
+    """The text of a module's ``forward``: a decorator runs around whatever stands below it."""
+    for text in decorators_of(source, entry):
+        if text not in NO_GRAD:
+            raise CaptureError(
+                f"{entry}.forward is decorated with @{text}, which a rewrite of the whole would go "
+                f"around",
+                "its statements can be rewritten in parts, or the modules that it calls",
+            )
 
 
 def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> None:
@@ -170,7 +182,7 @@ def of_graph(entry: str, graph: Any) -> None:
         for leaf in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(leaf, torch.Tensor):
                 _require_dense(f"{node.name} in {entry}", leaf)
-    _require_plain_containers(entry, graph.output_spec)
+    _require_plain_containers(entry, graph.output_spec, [kind for kind, _ in graph.origin.classes])
     _require_known_sizes(entry, graph)
 
 
@@ -222,17 +234,18 @@ def _require_dense(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-def _require_plain_containers(entry: str, spec: Any) -> None:
+def _require_plain_containers(entry: str, spec: Any, known: Collection[type]) -> None:
     if spec is None or spec.is_leaf():
         return
-    if spec.type not in CONTAINERS:
+    kind = spec.context if isinstance(spec.context, type) else spec.type
+    if spec.type not in CONTAINERS and kind not in known:
         raise CaptureError(
             f"{entry} returns a {_class_of(spec)}", "return a tensor, tuple, list or dict of them"
         )
     for child in (
         spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
     ):
-        _require_plain_containers(entry, child)
+        _require_plain_containers(entry, child, known)
 
 
 def _class_of(spec: Any) -> str:

@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any
@@ -68,11 +69,15 @@ from kernel_lsp.rewrite.capture.recorded import (
     same_kind,
     take_apart,
 )
-from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
+from kernel_lsp.rewrite.capture.results import known_classes
+from kernel_lsp.rewrite.capture.structure import Structure
+from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
 from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.snapshots import sources
+
+aten = torch.ops.aten
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -119,7 +124,10 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
                 module.train(workload.training)
         callee = _Function(target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, namespace, module)
-        graph = _export(program, callee, module, call, device, effects)
+        autocast = Autocast(None, device)  # off where it is called; regions of its own count
+        with autocast, autocast.watching():
+            graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         graph.gradients = _records_gradients(module, call, workload)
         hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
         graph.origin = replace(graph.origin, hides_gradients=hidden)
@@ -139,6 +147,8 @@ def _capture_recorded(
         live = values_at(program, method, setting, device)
         setting = live.setting
         sources.unload(home.path)
+    elif program.kind is TargetKind.MODULE:
+        refusals.of_decorators(program.source, program.entry)
     autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
     answers = Answers(device, setting, autocast)
     with warnings.catch_warnings():
@@ -176,6 +186,7 @@ def _capture_recorded(
         answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
     for condition in call.conditions:
         graph.require(condition, "the call that was recorded")
@@ -195,6 +206,16 @@ def _capture_recorded(
         _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _spell_out_casts(graph: Graph, autocast: Autocast) -> None:
+    """A rewritten forward does not open the program's own autocast regions: a layer in which one
+    casts is printed as its operations, with their casts, and not as a call of the layer."""
+    if not autocast.opened:
+        return
+    casts = {node.name for node in graph.nodes if is_op(node, aten.to, aten._to_copy)}
+    kept = tuple(call for call in graph.origin.calls if not casts & set(call.nodes))
+    graph.origin = replace(graph.origin, calls=kept)
 
 
 def _require_plain_results(entry: str, graph: Graph) -> None:
@@ -223,8 +244,13 @@ def _export(
     objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
-    seen = observe_module(module, reads, own_code, called, effects.set)
+    structure = Structure(module)
+    seen = observe_module(module, reads, own_code, called, effects.set, structure)
     of_objects = observed_objects(things, asked, objects_code, effects.set_of)
+    names = overriding.names_of(
+        callee.function if module is None else type(module).forward, effects.namespace
+    )
+    classes: dict[type, str] = {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         for watching in (seen, of_objects, effects.watched()):
@@ -232,12 +258,16 @@ def _export(
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
         changes = stack.enter_context(refusals.changed_arguments(callee))
+        stack.enter_context(_knowing_results(program.entry, callee, names, classes))
         try:
             exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
         except (
             Exception,
             SystemExit,
         ) as error:  # every tracer failure becomes one message with a remedy
+            if isinstance(error, CaptureError):
+                raise
+            effects.refuse()  # a cache that grew is what the tracer stumbled over
             raise _explain(program.entry, error) from error
     effects.refuse()
     if changes:
@@ -245,20 +275,37 @@ def _export(
             f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
             "return the new value, or make the parts around it targets",
         )
-    graph = _graph(program, module, exported, leaves, device, (reads, called))
+    graph = _graph(program, module, exported, leaves, device, (reads, called), classes)
     for source, thing in things:
         graph.require(same_kind(source, thing), "the call that was recorded")
     for source, value in asked.items():
         if value is UNKNOWN:
             raise _unreadable(program.entry, source)
-        graph.require(guard.equals(source, value), "the target reads it")
-    names = overriding.names_of(callee.function if module is None else type(module).forward)
+        graph.require(guard.unchanged(source, value, str), "the target reads it")
     owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own_code.items()]
     owners += [(source.rpartition(".")[0], one) for source, one in objects_code.items()]
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
+    layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=layers)
     return graph
+
+
+@contextlib.contextmanager
+def _knowing_results(
+    entry: str, callee: torch.nn.Module, names: Mapping[str, Any], classes: dict[type, str]
+) -> Iterator[None]:
+    """``classes`` receives those of objects among the results, before they are taken apart."""
+
+    def look(_module: Any, _args: Any, result: Any) -> None:
+        classes.update(known_classes(entry, result, names))
+
+    handle = callee.register_forward_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _unreadable(entry: str, source: str) -> CaptureError:
@@ -281,7 +328,13 @@ def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
 
 
 def _graph(
-    program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any
+    program: Program,
+    module: Any,
+    exported: Any,
+    leaves: list[Leaf],
+    device: str,
+    seen: Any,
+    classes: dict[type, str],
 ) -> Graph:
     reads, called = seen
     signature, fxgraph = exported.graph_signature, exported.graph
@@ -310,7 +363,11 @@ def _graph(
         training=bool(module.training) if module is not None else False,
         device=device,
         origin=CaptureOrigin(
-            program=program.source, entry=program.entry, module=module, path=_path_of(program)
+            program=program.source,
+            entry=program.entry,
+            module=module,
+            path=_path_of(program),
+            classes=tuple(classes.items()),
         ),
         output_spec=exported.call_spec.out_spec,
     )
@@ -324,6 +381,7 @@ def _graph(
         path=_path_of(program),
         calls=module_calls(graph, module, called),
         reads=tuple(sorted(reads.items())),
+        classes=tuple(classes.items()),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
         pristine=graph.copy(),
     )

@@ -116,7 +116,7 @@ def hand_over(before: Work, after: Graph, benefit: float) -> None:
     below the first."""
     stays = {node.name for node in after.nodes}
     new = [node for node in after.nodes if "generated" in node.meta and node.name not in before]
-    gone = [told for name, told in before.items() if name not in stays]
+    gone = [tensor_record for name, tensor_record in before.items() if name not in stays]
     left = sum(s for _, s in gone) - benefit * sum(s for _, s in before.values())
     for node in new:
         node.meta["flops"] = sum(flops for flops, _ in gone) / len(new)

@@ -37,11 +37,11 @@ from kernel_lsp.rewrite.kernels.source import (
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
-LEAST, MOST = 16, 8192
+MIN_BLOCK, MAX_BLOCK = 16, 8192
 """Of a block's length: tl.dot needs 16, and no kernel holds more than some thousand numbers of a
 row."""
 BYTES = ("int8", "uint8", "float8")
-LEAST_OF_BYTES = 32
+MIN_OF_BYTES = 32
 """tl.dot needs so many products of numbers of 8 bits (the compiler of Triton 3.9 says so for
 sm_90)."""
 
@@ -60,7 +60,7 @@ class BlockParameter:
     """The fact that shows how it is used."""
     decided: bool = False
     """A heuristic of the kernel's decorator computes it: there it becomes a constant."""
-    least: int = LEAST
+    least: int = MIN_BLOCK
 
     @property
     def of_grid(self) -> bool:
@@ -77,7 +77,7 @@ class BlockParameter:
         return list(dict.fromkeys(found))
 
     def _may_be(self, size: int) -> bool:
-        return self.least <= size <= MOST and (self.masked or size < self.value)
+        return self.least <= size <= MAX_BLOCK and (self.masked or size < self.value)
 
 
 def adjustable(kernel: Kernel) -> list[BlockParameter]:
@@ -125,7 +125,7 @@ def adjustable(kernel: Kernel) -> list[BlockParameter]:
 def _least(kernel: Kernel) -> int:
     """The shortest block: a product's inner one, of the narrowest numbers."""
     bytes_ = any(one.dtype.startswith(BYTES) for one in kernel.pointers().values())
-    return LEAST_OF_BYTES if bytes_ and find_calls(kernel.function, "dot") else LEAST
+    return MIN_OF_BYTES if bytes_ and find_calls(kernel.function, "dot") else MIN_BLOCK
 
 
 def _use(kernel: Kernel, name: str) -> str | None:

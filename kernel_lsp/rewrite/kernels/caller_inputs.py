@@ -18,7 +18,7 @@ MAKERS = ("get_inputs", "get_init_inputs")
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedLauncher:
     """A launcher of one file, reached from a module or function of it."""
 
     caller: str
@@ -28,7 +28,7 @@ class Reached:
     """The caller's."""
 
 
-def with_inputs(text: str, reached: Reached) -> str:
+def with_inputs(text: str, reached: ReachedLauncher) -> str:
     """``text`` holds caller and launcher. Raises RewriteError for an operator that cannot be
     applied."""
     operator = operator_of(tree := ast.parse(text), reached.launcher)
@@ -55,7 +55,7 @@ def with_inputs(text: str, reached: Reached) -> str:
     return "\n\n\n".join(part for part in (text.rstrip(), own.rstrip(), made) if part)
 
 
-def _call_text(reached: Reached, defined: set[str]) -> str:
+def _call_text(reached: ReachedLauncher, defined: set[str]) -> str:
     if reached.kind is not TargetKind.MODULE:
         return reached.caller
     mode = "" if reached.workload.training is None else f".train({reached.workload.training})"

@@ -81,10 +81,12 @@ def describe_tile(
     itemsize = ITEMSIZE.get(kernel.pointers()[tile.pointer].dtype)
     if not isinstance(tensor, ast.Name) or itemsize is None or unit is None:
         return None
-    told = [tuple(t for t in texts if t is not None) for texts in (shape, strides, block, corner)]
-    if list(map(len, told)) != list(map(len, (shape, strides, block, corner))):
+    entries = [
+        tuple(t for t in texts if t is not None) for texts in (shape, strides, block, corner)
+    ]
+    if list(map(len, entries)) != list(map(len, (shape, strides, block, corner))):
         return None
-    made = DescribedTile(tile, tensor.id, itemsize, transposed, unit, *told)
+    made = DescribedTile(tile, tensor.id, itemsize, transposed, unit, *entries)
     return made if _fits(kernel, made) else None
 
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.rewrite.kernels.source import Function, grid_said, names_in, only_value
-from kernel_lsp.rewrite.kernels.terms import Reader, atom
+from kernel_lsp.rewrite.kernels.terms import TermReader, atom
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 OF_GRID, OF_LOOP = "each program takes its own block", "a loop advances by it"
@@ -61,7 +61,7 @@ def _own_extents(kernel: Kernel, name: str) -> list[ast.expr]:
     products = [
         n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)
     ]
-    reader = Reader(function)
+    reader = TermReader(function)
     axes = {
         int(one.key.split()[0])
         for product in products

@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.kernels.source import Function, find_calls, only_value
 
 LONGEST = 4000
 """Characters of an address with all names put in; beyond it is not compared."""
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Put in for one address."""
 
 
@@ -30,7 +30,7 @@ class Side:
     launcher: Function
     passed: dict[str, ast.expr]
 
-    def told(self, parameter: str) -> str:
+    def passed_text(self, parameter: str) -> str:
         """What is passed, in terms of the launcher's own arguments and tensors."""
         given = self.passed.get(parameter)
         return "?" if given is None else ast.unparse(launchers.settle_names(self.launcher, given))
@@ -63,7 +63,7 @@ class Side:
 
     def names(self, call: ast.Call) -> set[str]:
         """The launcher's names of tensors that an access may go through."""
-        return {self.told(n) for n in self.tensors([call])}
+        return {self.passed_text(n) for n in self.tensors([call])}
 
     def parameter(self, tensor: str) -> str:
         """The one that is passed the launcher's tensor of this name."""
@@ -93,7 +93,7 @@ class _ExpandedNames(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id in self.side.passed:
-            return ast.Name(f"<{self.side.told(node.id)}>", ast.Load())
+            return ast.Name(f"<{self.side.passed_text(node.id)}>", ast.Load())
         stored = [
             n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id
         ]
@@ -101,7 +101,7 @@ class _ExpandedNames(ast.NodeTransformer):
             return node
         value = only_value(self.side.kernel, node.id)
         self.depth += 1
-        if value is None or self.depth > MOST_NAMES:
+        if value is None or self.depth > MAX_NAMES:
             return ast.Name("?", ast.Load())
         made: ast.AST = self.visit(copy.deepcopy(value))
         return made

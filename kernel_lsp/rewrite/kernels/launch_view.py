@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.kernels.source import assignments, find_calls, operand, 
 from kernel_lsp.rewrite.kernels.tiles import Tiles
 from kernel_lsp.rewrite.kernels.view import Kernel
 
-MOST_OPERATIONS = 64
+MAX_OPERATIONS = 64
 LOOP, END = "loop", "."
 MADE = ("zeros", "full")
 
@@ -29,7 +29,7 @@ def describe_launch(kernel: Kernel) -> KernelView:
     accesses = [*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store")]
     largest = max(accesses, key=lambda call: _count_elements(kernel, call), default=None)
     return KernelView(
-        operations=tuple(_operations(kernel))[:MOST_OPERATIONS],
+        operations=tuple(_operations(kernel))[:MAX_OPERATIONS],
         tensors=tuple(_forms(kernel)),
         constants={n: v for n, v in launch.constants.items() if _whole(v)},
         options=dict(launch.options),

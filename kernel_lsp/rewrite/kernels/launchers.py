@@ -61,8 +61,8 @@ def repeatable(node: ast.expr | None) -> bool:
 def is_allocation(node: ast.expr | None) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr=name) as function, keywords=keywords):
-            told = name if name.startswith("new_") else ast.unparse(function)
-            return told in ALLOCATIONS and all(k.arg not in ("out", None) for k in keywords)
+            written = name if name.startswith("new_") else ast.unparse(function)
+            return written in ALLOCATIONS and all(k.arg not in ("out", None) for k in keywords)
     return False
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 from kernel_lsp.records import NearMiss, Proof
-from kernel_lsp.rewrite.kernels.view import Kernel, Match
-from kernel_lsp.rewrite.near_misses import MOST, describe_unproved
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
+from kernel_lsp.rewrite.near_misses import MAX_REASONS, describe_unproved
 
 
-def nearly(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
+def near_misses_of(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
     """Those that would gain most first; lines are those of the program."""
     found = [miss for name, module in rewrites.items() for miss in _of_skill(kernel, name, module)]
-    return tuple(miss for _, miss in sorted(found, key=lambda one: -one[0])[:MOST])
+    return tuple(miss for _, miss in sorted(found, key=lambda one: -one[0])[:MAX_REASONS])
 
 
 def _of_skill(kernel: Kernel, name: str, module: ModuleType) -> list[tuple[float, NearMiss]]:
@@ -30,7 +30,7 @@ def _of_skill(kernel: Kernel, name: str, module: ModuleType) -> list[tuple[float
         return []
 
 
-def _single(kernel: Kernel, module: ModuleType) -> Iterator[tuple[Match, Proof]]:
+def _single(kernel: Kernel, module: ModuleType) -> Iterator[tuple[KernelMatch, Proof]]:
     for match in module.match(kernel):
         broken = [proof for proof in module.preconditions(kernel, match) if not proof.holds]
         if len(broken) == 1:

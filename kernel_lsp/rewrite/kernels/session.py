@@ -37,9 +37,9 @@ from kernel_lsp.rewrite.edit import LINE_END
 from kernel_lsp.rewrite.kernels.launch_view import describe_launch
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
-from kernel_lsp.rewrite.kernels.near_misses import nearly
+from kernel_lsp.rewrite.kernels.near_misses import near_misses_of
 from kernel_lsp.rewrite.kernels.source import KernelSource
-from kernel_lsp.rewrite.kernels.view import Kernel, Match
+from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
 from kernel_lsp.rewrite.scripts import load_skills
 
 Applied = tuple[Kernel, list[Proof], list[str]]
@@ -102,7 +102,7 @@ class KernelSession:
 
     def explain(self) -> Explained:
         """Why not more is offered: matches of which a single precondition fails."""
-        return Explained(misses=nearly(self.kernel, self.rewrites))
+        return Explained(misses=near_misses_of(self.kernel, self.rewrites))
 
     def weigh(self, steps: list[Step]) -> float:
         raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")
@@ -235,7 +235,7 @@ class KernelSession:
             source = kernel.source.edited(edited.edits).importing(edited.imports)
             return self._observed(source, edited.imports), proved, match.summary
 
-    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
+    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, KernelMatch]:
         module = self.rewrites.get(step.skill)
         if module is None:
             raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
@@ -289,7 +289,7 @@ def _configs(source: KernelSource) -> str | None:
 
 
 def _site(
-    skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
+    skill: str, match: KernelMatch, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]
 ) -> Site:
     return Site(
         skill=skill,

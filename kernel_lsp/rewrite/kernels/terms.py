@@ -98,7 +98,7 @@ def divides(divisor: Terms, terms: Terms) -> bool:
     )
 
 
-class Reader:
+class TermReader:
     """One function. ``given``: what ``meta["NAME"]`` is in a launcher's grid that is a lambda of
     ``meta``."""
 
@@ -301,7 +301,7 @@ def is_pure(node: ast.expr) -> bool:
     return True
 
 
-def below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
+def below_zero(reader: TermReader, node: ast.Compare) -> Terms | None:
     """The sum that a comparison says to be negative; None: it says something else."""
     if len(node.ops) != 1:
         return None

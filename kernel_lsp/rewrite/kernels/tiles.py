@@ -16,7 +16,7 @@ from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import (
     Atom,
-    Reader,
+    TermReader,
     Terms,
     add_terms,
     atom,
@@ -68,7 +68,7 @@ class MemoryTile:
         )
 
 
-class Tiles(Reader):
+class Tiles(TermReader):
     """Whole numbers of a kernel, with ranges that know along which axis of a tile they lie."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -88,8 +88,8 @@ class Tiles(Reader):
             case ast.BinOp(left=left, op=ast.Mod(), right=right) if _lanes(
                 of := self.terms(left, at)
             ):
-                told = f"{key(of)} % {key(self.terms(right, at))}"
-                return {(Atom("wrapped", told, node),): 1}
+                text = f"{key(of)} % {key(self.terms(right, at))}"
+                return {(Atom("wrapped", text, node),): 1}
         return super().terms(node, at)
 
     def named(self, name: str, at: ast.AST) -> Terms:

@@ -18,11 +18,11 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
 from kernel_lsp.rewrite.kernels.source import Function, KernelSource
 
-__all__ = ["Kernel", "Launched", "Match", "Pointer", "Proof", "proof"]
+__all__ = ["Kernel", "KernelMatch", "Launched", "Pointer", "Proof", "proof"]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class KernelMatch:
     """A place where a skill applies."""
 
     label: str

@@ -17,10 +17,10 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_op, is_random
-from kernel_lsp.rewrite.loops.walks import LEAST_STEPS, Reading, SliceWalk, walks_of
+from kernel_lsp.rewrite.loops.walks import MIN_STEPS, Reading, SliceWalk, walks_of
 
 aten = torch.ops.aten
-MOST_UNROLLED = 100
+MAX_UNROLLED = 100
 """Operations, slices among them, up to which an unrolled loop is treated like any other code."""
 SHAPE_ONLY = (
     aten.zeros_like,
@@ -96,7 +96,7 @@ def is_unrolled(graph: Graph) -> bool:
     """Most of the graph is loops of many steps: what can be done for them is done for whole
     loops."""
     size = len(graph.nodes)
-    if size <= MOST_UNROLLED:
+    if size <= MAX_UNROLLED:
         return False
     loops = loops_of(graph)
     steps = sum(loop.length for loop in loops)
@@ -125,7 +125,7 @@ def _parts(readings: Sequence[Reading]) -> Iterator[list[Reading]]:
     others."""
     length = len(readings[0].starts)
     for first, last in ((0, length), (1, length), (0, length - 1), (1, length - 1)):
-        if last - first >= LEAST_STEPS:
+        if last - first >= MIN_STEPS:
             yield [reading.part(first, last) for reading in readings]
 
 

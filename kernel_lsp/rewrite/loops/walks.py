@@ -19,7 +19,7 @@ from torch import fx
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
-LEAST_STEPS = 4
+MIN_STEPS = 4
 Slice: TypeAlias = tuple[fx.Node, int, int]
 """A tensor, one of its dimensions, and an index there."""
 Reads: TypeAlias = dict[int, set[int]]
@@ -75,7 +75,7 @@ def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
             slices.setdefault(found[:2], {}).setdefault(found[2], []).append(node)
     made = []
     for (base, dim), nodes in slices.items():
-        if len(nodes) < LEAST_STEPS:
+        if len(nodes) < MIN_STEPS:
             continue
         reads = {
             t: {position[u] for n in same for u in n.users if u in position}
@@ -100,7 +100,7 @@ def _progressions(reads: Mapping[int, set[int]]) -> Iterator[tuple[range, tuple[
                 steps = 2
                 while at + steps * size in reads.get(first + steps * turn, ()):
                     steps += 1
-                if steps >= LEAST_STEPS:
+                if steps >= MIN_STEPS:
                     indices = range(first, first + steps * turn, turn)
                     yield indices, tuple(at + step * size for step in range(steps))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_lsp.records import Proof
 
-MOST = 3
+MAX_REASONS = 3
 """More reasons are read by nobody."""
 
 

@@ -20,11 +20,11 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
 from kernel_lsp.rewrite.codegen.scan.fuse import SCANS
 from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.near_misses import MOST, describe_unproved, roof
+from kernel_lsp.rewrite.near_misses import MAX_REASONS, describe_unproved, roof
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for
 from kernel_lsp.rewrite.printing.naming import frame_of
 
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 LOUD = 0.1
 """Share of the time from which an operation that no skill speaks of is named."""
 KNOWN = frozenset([
@@ -89,9 +89,9 @@ def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -
     known = [one for one in found if not (one.weak and _names(one) & covered)]
     spoken = covered.union(*map(_names, known))
     quiet = [node for node in graph.nodes if roof.is_work(node) and node.name not in spoken]
-    told = _ReportedMisses(graph, whole.taken_s)
-    for one in sorted(known, key=lambda one: (one.weak, -told.share(_nodes(one)))):
-        told.say(
+    reported = _ReportedMisses(graph, whole.taken_s)
+    for one in sorted(known, key=lambda one: (one.weak, -reported.share(_nodes(one)))):
+        reported.say(
             "" if one.weak else one.skill,
             one.miss.missing,
             one.miss.remedy,
@@ -100,16 +100,16 @@ def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -
         )
     for node in quiet:
         if op_name(node) in KNOWN:
-            told.say("", ALONE, "", [node], weak=True)
+            reported.say("", ALONE, "", [node], weak=True)
         else:
-            told.say(
+            reported.say(
                 "",
                 f"no skill has a kernel for {op_name(node) or node.name}",
                 "",
                 [node],
                 weak=False,
             )
-    return Explained(misses=told.loudest(), roof=whole)
+    return Explained(misses=reported.loudest(), roof=whole)
 
 
 class _ReportedMisses:
@@ -149,9 +149,9 @@ class _ReportedMisses:
         )
 
     def loudest(self) -> tuple[NearMiss, ...]:
-        least = {True: LEAST_SHARE, False: LOUD}
+        least = {True: MIN_SHARE, False: LOUD}
         loud = [miss for miss in self.misses.values() if miss.share >= least[bool(miss.skill)]]
-        return tuple(sorted(loud, key=lambda miss: -miss.share)[:MOST])
+        return tuple(sorted(loud, key=lambda miss: -miss.share)[:MAX_REASONS])
 
 
 def place_of(graph: Graph, node: fx.Node) -> tuple[int | None, str]:

@@ -52,13 +52,13 @@ def _impure(graph: Graph, inside: set[fx.Node]) -> Iterator[Miss]:
     """Tensors that are walked through step by step, with what each step must do itself in
     between."""
     order = [node for node in graph.nodes if node.all_input_nodes]
-    told = set(inside)
+    covered = set(inside)
     for reading in walks_of(graph, order):
         nodes = _between(order, reading)
         odd = next((node for node in nodes if has_effect(node) or is_random(node)), None)
-        if odd is None or not told.isdisjoint(nodes) or not _feeds(reading, order):
+        if odd is None or not covered.isdisjoint(nodes) or not _feeds(reading, order):
             continue
-        told.update(nodes)
+        covered.update(nodes)
         what = "draws random numbers" if is_random(odd) else "changes more than its result"
         remedy = DRAWN_BEFORE if is_random(odd) else ""
         yield Miss(

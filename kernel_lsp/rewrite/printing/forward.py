@@ -18,7 +18,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.printing import guard, lookups
+from kernel_lsp.rewrite.printing import guard, lookups, repeated
 from kernel_lsp.rewrite.printing.place import UNIT, TargetPlace
 from kernel_lsp.rewrite.printing.statements import LINE_LENGTH, StatementWriter, comment
 
@@ -97,6 +97,8 @@ def _looked_up_once(
         guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path
     }
     arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
+    words = {word for text in [*checks, *body] for word in lookups.BARE.findall(text)}
+    checks = [repeated.bind_layers(check, paths, words | arguments) for check in checks]
     return lookups.bound_once(checks, body, paths, arguments)
 
 
@@ -152,7 +154,9 @@ def _refusal(checks: list[str], place: TargetPlace) -> list[str]:
 
 def _fold_condition(check: str) -> list[str]:
     """A long condition on several lines, broken where it is an alternative, a comparison or a
-    list."""
+    list; one that is asked of every layer in a list, a line for each part."""
+    if len(check) > LINE_LENGTH - 12 and (of_every := repeated.lines(check, UNIT)) is not None:
+        return of_every
     lines = [check]
     while len(lines[-1]) > LINE_LENGTH - 12:
         text = lines[-1]

@@ -20,14 +20,14 @@ from kernel_lsp.rewrite.printing import guard
 
 aten = torch.ops.aten
 TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
-LEAST_GAIN = 0.05
+MIN_GAIN = 0.05
 EFFECTS = (
     "at most buffers of norms, and the device's random stream, which a replay advances as calls do"
 )
 
 SOURCE = '''
 _recordings = weakref.WeakKeyDictionary()  # module -> kinds of calls, forgotten with the module
-MOST_KINDS = 4  # of one module: each keeps the memory of one whole call
+MAX_KINDS = 4  # of one module: each keeps the memory of one whole call
 
 
 class _Kind:
@@ -132,7 +132,7 @@ def _replayed(module, steps, *arguments):
     kinds = _recordings.setdefault(module, {})
     known = kinds.get(key)
     if known is None or not _same(fixed, known.fixed):
-        if known is not None or len(kinds) < MOST_KINDS:
+        if known is not None or len(kinds) < MAX_KINDS:
             kinds[key] = _Kind(fixed)
         return steps(*arguments)
     recording = _taken(known, steps, arguments)
@@ -167,9 +167,9 @@ def fits(graph: Graph) -> bool:
 
 
 def benefit(graph: Graph) -> float:
-    """Share of the target's time that a replay saves, by the estimate; 0 below LEAST_GAIN."""
+    """Share of the target's time that a replay saves, by the estimate; 0 below MIN_GAIN."""
     before, after = call_time.seconds(graph), call_time.replay_seconds(graph)
-    return 1.0 - after / before if after < (1.0 - LEAST_GAIN) * before else 0.0
+    return 1.0 - after / before if after < (1.0 - MIN_GAIN) * before else 0.0
 
 
 def proofs(graph: Graph) -> list[Proof]:
@@ -260,8 +260,8 @@ def _registered_names(graph: Graph) -> set[str]:
 
 def _odd_results(graph: Graph) -> list[str]:
     """Results that are views of an input or of each other, or that a copy would lay out
-    differently."""
-    found, roots = [], []
+    differently; objects."""
+    found, roots = [named for _, named in graph.origin.classes], []
     for leaf in graph.outputs:
         if not isinstance(leaf, fx.Node):
             continue

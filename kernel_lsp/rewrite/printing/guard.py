@@ -11,13 +11,15 @@ for all modules at once."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.capture.observing import module_path
+from kernel_lsp.rewrite.capture.observing import ArrayContent, Items, SameObject, module_path
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
+from kernel_lsp.rewrite.printing import repeated
 
 aten = torch.ops.aten
 
@@ -44,7 +46,7 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes
     that the new forward does not print as the person wrote them."""
     found = [*_containers(graph), *_inputs(graph, generic_batch)]
-    found += [*_autocast(graph), *_attributes(graph)]
+    found += [*_autocast(graph), *graph.origin.structure, *_attributes(graph)]
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
     found += _weights(graph, replaced)
     found += list(graph.requirements)
@@ -52,7 +54,15 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
         found += [condition for condition in [no_gradients(graph)] if condition]
     if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
-    return list(dict.fromkeys(found))
+    return repeated.fold(list(dict.fromkeys(found)), _size_of(graph.origin.module))
+
+
+def _size_of(module: torch.nn.Module | None) -> Callable[[str], int | None]:
+    """How many layers a list has, by the source that names it."""
+    lists = (torch.nn.ModuleList, torch.nn.Sequential)
+    parts = module.named_modules(remove_duplicate=False) if module is not None else ()
+    sizes = {self_path(path): len(part) for path, part in parts if isinstance(part, lists)}
+    return sizes.get
 
 
 def _autocast(graph: Graph) -> list[str]:
@@ -64,10 +74,10 @@ def _autocast(graph: Graph) -> list[str]:
 
 
 def self_path(path: str) -> str:
-    """``layers.0.weight`` as source: ``self.layers[0].weight``."""
+    """``layers.0.weight`` as source: ``self.layers[0].weight``. ``table[3]`` stays as it is."""
     parts = ["self"]
     for part in path.split(".") if path else ():
-        if part.isidentifier():
+        if part.partition("[")[0].isidentifier():
             parts.append(f".{part}")
         else:
             parts.append(f"[{part}]" if part.isdigit() else f"[{part!r}]")
@@ -129,6 +139,21 @@ def equals(source: str, value: Any) -> str:
     return f"{source} == {literal(value)}"
 
 
+def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
+    """A condition: what ``source`` names is what was read there while the target was captured.
+    ``named``: the source of a path."""
+    if isinstance(read, SameObject):
+        return f"{source} is {named(read.path)}"
+    if isinstance(read, ArrayContent):
+        same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
+        return f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+    if not isinstance(read, Items):
+        return equals(source, read)
+    if read.kind is dict:
+        return f"isinstance({source}, dict) and list({source}) == {literal(list(read.keys))}"
+    return f"isinstance({source}, {read.kind.__name__}) and len({source}) == {len(read.keys)}"
+
+
 def literal(value: Any) -> str:
     """Python source of a plain value; infinities have no literal of their own."""
     if isinstance(value, float):
@@ -149,7 +174,7 @@ def _attributes(graph: Graph) -> list[str]:
         if path.split(".")[-1] == "training":
             found.append(source if value else f"not {source}")
         else:
-            found.append(equals(source, value))
+            found.append(unchanged(source, value, self_path))
     return found
 
 

@@ -17,8 +17,8 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.outlining import NO_GRAD
 
-NO_GRAD = ("torch.no_grad()", "torch.inference_mode()")
 UNIT = "\0"
 """Stands for one level of indentation in lines that are to be assembled."""
 

@@ -8,8 +8,9 @@ constant nodes. Names are naming.py's, calls are printing.py's. Not covered: the
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.capture.observing import module_path
+from kernel_lsp.rewrite.capture.results import PLAIN, fields_of
 from kernel_lsp.rewrite.capture.tracing import shape_of_call
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
 from kernel_lsp.rewrite.printing import guard
@@ -164,7 +166,9 @@ class StatementWriter:
             self._operand(value, 0) if isinstance(value, fx.Node) else guard.literal(value)
             for value in self.graph.outputs
         ]
-        return f"return {_structure(leaves, self.graph.output_spec)}"
+        return (
+            f"return {_structure(leaves, self.graph.output_spec, dict(self.graph.origin.classes))}"
+        )
 
     def _mark_layer(self, node: fx.Node) -> None:
         path = module_path(node)
@@ -232,29 +236,56 @@ def helper_source(
     return "\n".join(lines)
 
 
-def _structure(leaves: list[str], spec: Any) -> str:
-    """The return value as source; containers are rebuilt from their pytree."""
-    value = pytree.tree_unflatten(leaves, spec)
-    text = _container(value)
-    return text[1:-1] if isinstance(value, tuple) and len(value) > 1 else text
+class _Source(str):
+    """An expression, as opposed to a text that is a value."""
 
 
-def _container(value: Any) -> str:
-    if isinstance(value, str):
+def _structure(leaves: list[str], spec: Any, classes: Mapping[type, str]) -> str:
+    """The return value as source; containers are rebuilt from their pytree. ``classes``: how the
+    target's file calls those of objects."""
+    value = pytree.tree_unflatten(list(map(_Source, leaves)), spec)
+    text = _container(value, classes)
+    return text[1:-1] if type(value) is tuple and len(value) > 1 else text
+
+
+def _container(value: Any, classes: Mapping[type, str]) -> str:
+    if isinstance(value, _Source):
         return value
+    if (known := classes.get(type(value))) is not None:
+        given = _given_fields(value)
+        made = [f"{name}={_container(item, classes)}" for name, item in given.items()]
+        return f"{known}({', '.join(made)})"
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        return (
-            "{"
-            + ", ".join(f"{json.dumps(key)}: {_container(item)}" for key, item in value.items())
-            + "}"
-        )
+        items = [f"{json.dumps(key)}: {_container(item, classes)}" for key, item in value.items()]
+        return "{" + ", ".join(items) + "}"
     if type(value) is list:
-        return f"[{', '.join(map(_container, value))}]"
+        return f"[{', '.join(_container(item, classes) for item in value)}]"
     if type(value) is tuple:
-        return f"({', '.join(map(_container, value))}{',' if len(value) == 1 else ''})"
+        items = [_container(item, classes) for item in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if type(value) in PLAIN:
+        return guard.literal(value)
     raise RewriteError(
         f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict"
     )
+
+
+def _given_fields(value: Any) -> dict[str, Any]:
+    """What the constructor is given, without what it would take anyway."""
+    usual = (
+        {one.name: one.default for one in dataclasses.fields(value)}
+        if not isinstance(value, tuple)
+        else {}
+    )
+    return {
+        name: item
+        for name, item in fields_of(value).items()
+        if not _is_default(item, usual.get(name, dataclasses.MISSING))
+    }
+
+
+def _is_default(item: Any, default: Any) -> bool:
+    return type(item) in PLAIN and type(item) is type(default) and item == default
 
 
 def comment(note: str) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,31}")
-MOST_ITEMS = 16
+MAX_ITEMS = 16
 
 
 def spec(value: Any, torch: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def spec(value: Any, torch: Any) -> dict[str, Any]:
         return {}
     if _plain(value):
         return {"value": value}
-    if isinstance(value, (list, tuple)) and len(value) <= MOST_ITEMS and all(map(_plain, value)):
+    if isinstance(value, (list, tuple)) and len(value) <= MAX_ITEMS and all(map(_plain, value)):
         return {"value": list(value)} | ({"tuple": True} if isinstance(value, tuple) else {})
     return {"unknown": _words(value)}
 

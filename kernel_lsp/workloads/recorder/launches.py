@@ -21,7 +21,7 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
 def install(kind: type, recording: ProcessRecording) -> None:
     """``kind`` has ``fn``, ``arg_names`` and ``run(*args, grid, warmup, **kwargs)``."""
-    _Launches(kind, recording).install()
+    _LaunchObserver(kind, recording).install()
 
 
 def leave_out(autotuner: type, recording: ProcessRecording) -> None:
@@ -41,7 +41,7 @@ def leave_out(autotuner: type, recording: ProcessRecording) -> None:
     autotuner._bench = unrecorded  # type: ignore[attr-defined]
 
 
-class _Launches:
+class _LaunchObserver:
     def __init__(self, kind: Any, recording: ProcessRecording) -> None:
         self.kind, self.recording = kind, recording
         self.sites: dict[int, tuple[weakref.ref[Any], CallSite | None]] = {}

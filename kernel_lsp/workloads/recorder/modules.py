@@ -78,7 +78,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: call(self_, *args, **kwargs),
             )
 
@@ -106,6 +106,7 @@ class _Modules:
                 return call(self_, *args, **kwargs)
             return seldom(site, glance, self_, args, kwargs)
 
+        self.recording.look_at_files = look_at_files
         recorded_init = self._recorded_init(construct, look_at_files)
         module.__call__, module.__init__ = recorded_call, recorded_init
         self._stay_out_of_graphs(
@@ -163,7 +164,7 @@ class _Modules:
             return watch(
                 site,
                 glance,
-                lambda: _ModuleCall(self, self_, args, kwargs),
+                lambda: _ObservedCall(self, self_, args, kwargs),
                 lambda: forward(self_, *args, **kwargs),
             )
 
@@ -242,7 +243,7 @@ class _Modules:
         return known[0] if len(known) == 1 else None
 
 
-class _ModuleCall(Look):
+class _ObservedCall(Look):
     """One call of one module."""
 
     def __init__(

@@ -67,7 +67,7 @@ class CallWay:
         else:
             self.timed, self.seconds = self.timed + 1, self.seconds + seconds
 
-    def told(self, calls: float) -> dict[str, Any]:
+    def to_record(self, calls: float) -> dict[str, Any]:
         """In plain values. ``calls``: how many were like this."""
         timed, seconds = (
             (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
@@ -83,7 +83,7 @@ class CallWay:
 
     def _argument(self, spec: dict[str, Any]) -> dict[str, Any]:
         found = dict(spec)
-        if (known := self.values.get(spec.get("name", ""))) and (values := known.told()):
+        if (known := self.values.get(spec.get("name", ""))) and (values := known.to_record()):
             found["values"] = values
         if alignment := self.alignment.get(spec.get("name", "")):
             found["alignment"] = alignment
@@ -142,7 +142,7 @@ class CallSite:
             found = self.ways[look.key] = CallWay(look.about(), glance)
         return found
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Calls that are alike at first glance are shared out as the sampled ones of them were."""
         seen = [
             (way, way.samples) for way in list(self.ways.values())
@@ -151,7 +151,7 @@ class CallSite:
         for way, number in seen:
             samples[id(way.glance)] = samples.get(id(way.glance), 0) + number
         ways = [
-            way.told(way.glance.calls * number / samples[id(way.glance)])
+            way.to_record(way.glance.calls * number / samples[id(way.glance)])
             for way, number in seen
             if number
         ]

@@ -2,15 +2,15 @@
 kept.
 
 On a GPU it is computed there and fetched when it has arrived, so that the program never waits. At
-most `MOST` elements are read, evenly spread over the tensor: a range is what was seen, not a
-bound."""
+most `MAX_INSPECTED_ELEMENTS` elements are read, evenly spread over the tensor: a range is what was
+seen, not a bound."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-MOST = 1 << 18
+MAX_INSPECTED_ELEMENTS = 1 << 18
 
 
 def in_transform(torch: Any) -> bool:
@@ -64,7 +64,7 @@ class ArgumentValues:
         self._zeros, self._elements = self._zeros + zeros, self._elements + count
         self._finite = self._finite and finite == count
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Rounded so that no value can be read from it: bounds of real numbers outward to powers
         of two."""
         try:
@@ -75,24 +75,28 @@ class ArgumentValues:
             self._pending.clear()
         if not self._elements:
             return {}
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "zeros": round(self._zeros / self._elements, 1),
             "finite": self._finite,
         }
         if self._low <= self._high:
             low, high = (int, int) if self._integers else (below, above)
-            told |= {"low": low(self._low), "high": high(self._high)}
-        return told
+            record |= {"low": low(self._low), "high": high(self._high)}
+        return record
 
 
 def _reduce_tensor(tensor: Any, torch: Any) -> tuple[Any, int]:
     """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how
     many."""
-    while tensor.numel() > MOST:
+    while tensor.numel() > MAX_INSPECTED_ELEMENTS:
         dim = max(range(tensor.dim()), key=tensor.size)
         tensor = tensor[
             (slice(None),) * dim
-            + (slice(None, None, min(tensor.size(dim), -(-tensor.numel() // MOST))),)
+            + (
+                slice(
+                    None, None, min(tensor.size(dim), -(-tensor.numel() // MAX_INSPECTED_ELEMENTS))
+                ),
+            )
         ]
     values = tensor.to(torch.float64) if tensor.device.type != "mps" else tensor.to(torch.float32)
     finite = values.isfinite()

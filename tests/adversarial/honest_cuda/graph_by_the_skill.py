@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 
 _recordings = weakref.WeakKeyDictionary()  # module -> kinds of calls, forgotten with the module
-MOST_KINDS = 4  # of one module: each keeps the memory of one whole call
+MAX_KINDS = 4  # of one module: each keeps the memory of one whole call
 
 
 class _Kind:
@@ -120,7 +120,7 @@ def _replayed(module, steps, *arguments):
     kinds = _recordings.setdefault(module, {})
     known = kinds.get(key)
     if known is None or not _same(fixed, known.fixed):
-        if known is not None or len(kinds) < MOST_KINDS:
+        if known is not None or len(kinds) < MAX_KINDS:
             kinds[key] = _Kind(fixed)
         return steps(*arguments)
     recording = _taken(known, steps, arguments)

@@ -1,4 +1,4 @@
-# expect: refused: Model returns a Pair
+# expect: rewritten
 """The result is a named tuple."""
 
 import torch

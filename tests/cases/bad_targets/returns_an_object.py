@@ -1,4 +1,4 @@
-# expect: refused: Model returns an object of its own
+# expect: refused: Model returns a Result
 """The result is an object of the author."""
 
 import torch

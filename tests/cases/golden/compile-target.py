@@ -9,7 +9,7 @@ import functools
 
 
 _recordings = weakref.WeakKeyDictionary()  # module -> kinds of calls, forgotten with the module
-MOST_KINDS = 4  # of one module: each keeps the memory of one whole call
+MAX_KINDS = 4  # of one module: each keeps the memory of one whole call
 
 
 class _Kind:
@@ -114,7 +114,7 @@ def _replayed(module, steps, *arguments):
     kinds = _recordings.setdefault(module, {})
     known = kinds.get(key)
     if known is None or not _same(fixed, known.fixed):
-        if known is not None or len(kinds) < MOST_KINDS:
+        if known is not None or len(kinds) < MAX_KINDS:
             kinds[key] = _Kind(fixed)
         return steps(*arguments)
     recording = _taken(known, steps, arguments)
@@ -172,9 +172,10 @@ class Encoder(nn.Module):
             and tokens.dtype == torch.float32
             and tokens.shape == (1, 32, 64)
             and not torch.is_autocast_enabled("cuda")
+            and len(norms := self.norms) == 4
+            and len(self.layers) == 4
             and not (torch.is_grad_enabled() and (tokens.requires_grad
-                or self.norms[0].weight.requires_grad
-                or any(p.requires_grad for p in self.parameters())))
+                or norms[0].weight.requires_grad or any(p.requires_grad for p in self.parameters())))
             and not torch.compiler.is_compiling()
         ):
             return self._forward_eager(tokens)

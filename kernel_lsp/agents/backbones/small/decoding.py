@@ -18,7 +18,7 @@ from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 Table = Sequence[Sequence[Sequence[int]]]
 """Nodes as lists of [token, node after it]; an empty one ends the reply
 (agents/prompt_encoding/grammar.py)."""
-MOST_WORDS = 512
+MAX_WORDS = 512
 """Of one reply: the longest is an application with 16 parameters of 16 parts."""
 
 
@@ -54,7 +54,7 @@ class Decoder:
         dice = None if seed is None else torch.Generator().manual_seed(seed)
         said, node = DecodedReply(), 0
         while branches := table[node]:
-            if len(said.tokens) >= MOST_WORDS:
+            if len(said.tokens) >= MAX_WORDS:
                 raise UnfitCheckpoint("the grammar does not end")
             place = 0
             if len(branches) == 1:

@@ -58,7 +58,7 @@ class Network:
         h, d = shape.hidden, shape.head
         self._embedding = take("model.embed_tokens.weight", shape.vocabulary, h)
         self._layers = [
-            _Layer(take, f"model.layers.{number}", shape) for number in range(shape.layers)
+            _DecoderLayer(take, f"model.layers.{number}", shape) for number in range(shape.layers)
         ]
         self._norm = take("model.norm.weight", h)
         self._head = self._embedding if shape.tied else take("lm_head.weight", shape.vocabulary, h)
@@ -106,7 +106,7 @@ class _Taking:
         return found
 
 
-class _Layer:
+class _DecoderLayer:
     """Attention, then a gated step, each added to its input."""
 
     def __init__(self, take: _Taking, prefix: str, shape: NetworkShape) -> None:

@@ -28,7 +28,7 @@ LOAD_S = 60.0
 REPLY_S = 5.0
 """A reply takes 0.1 s; one that takes so long would make the rule the faster answer."""
 LONGEST_REPLY = 512
-"""Words: decoding.MOST_WORDS."""
+"""Words: decoding.MAX_WORDS."""
 IDLE_S = 600.0
 LOST_S = 300.0
 """Until a child that was lost is started anew."""

@@ -18,19 +18,19 @@ import torch
 from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-MOST_HEADER = 16 * 2**20
+MAX_HEADER = 16 * 2**20
 
 
 def load(file: Path) -> dict[str, torch.Tensor]:
     """Tensors by name, on the CPU, as float32. Raises Unfit, OSError."""
     content = bytearray(file.read_bytes())  # torch warns of memory that may not be written to
     length = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or not 0 < length <= min(MOST_HEADER, len(content) - 8):
+    if len(content) < 8 or not 0 < length <= min(MAX_HEADER, len(content) - 8):
         raise UnfitCheckpoint(f"{file.name} is no safetensors file, or was cut")
     try:
         header: dict[str, Any] = json.loads(content[8 : 8 + length])
-        told = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        return {name: _tensor(name, entry, content, 8 + length) for name, entry in told.items()}
+        record = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        return {name: _tensor(name, entry, content, 8 + length) for name, entry in record.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnfitCheckpoint):
             raise

@@ -29,7 +29,7 @@ from kernel_lsp.rewrite.codegen.attention.roles import CASTS, Roles, Spine, role
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.graph import Graph, argument, aten
 
-MOST_DIMENSIONS = 5
+MAX_DIMENSIONS = 5
 
 
 def canonicalize(graph: Graph, out: fx.Node) -> fx.Node | None:
@@ -55,7 +55,7 @@ class _EagerAttentionWriter:
 
     def write(self) -> fx.Node | None:
         roles = self.roles
-        if len(self.points) > MOST_DIMENSIONS:
+        if len(self.points) > MAX_DIMENSIONS:
             return None
         at = int(roles.turned)
         q = self._factor(roles.first, at, (*self.lead, roles.query, roles.inner))

@@ -21,10 +21,10 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
-MOST_COLUMNS = 8192
+MAX_COLUMNS = 8192
 """Longest row that a backward keeps in registers: it holds the inputs and the incoming gradient at
 once."""
-LEAST_ROWS = 64
+MIN_ROWS = 64
 """Fewer rows leave most of the device idle while each is walked by one program."""
 
 
@@ -64,19 +64,21 @@ def benefit(
     lowered: LoweredRegion,
     space: RegionShape,
     forward_s: float,
+    launches: int,
     least: float,
 ) -> float:
     """Share of forward and backward that is saved; 0 when less than ``least`` of the nodes' own
-    time."""
+    time. ``forward_s``, ``launches``: of the forward kernels."""
     ours, planned = forward_s, backward.plan(graph, nodes, lowered)
     assert planned is not None, "ask is_trainable first"
     region = planned.region
     if region.outputs and (template := _template(region, space)) is not None:
         ours += cost.region_seconds(graph, region, template.launches, template.passes)
+        launches += template.launches
     ours += sum(
         cost.summing_seconds(graph, region, g.stored) for g in planned.gradients if g.is_summed
     )
-    return cost.trained_benefit(graph, nodes, ours, least)
+    return cost.trained_benefit(graph, nodes, ours, launches, least)
 
 
 def _template(region: Region, space: RegionShape) -> templates.Template | None:
@@ -87,10 +89,10 @@ def _template(region: Region, space: RegionShape) -> templates.Template | None:
     lines = templates.points(region.dims[axis].size for axis in region.row_axes)
     if template.kind != "rows":
         return template
-    if lines < LEAST_ROWS and columns > MOST_COLUMNS:
+    if lines < MIN_ROWS and columns > MAX_COLUMNS:
         return None
     block = template.parameters["BLOCK_SIZE"][0]
-    if block == 0 and columns > MOST_COLUMNS:
+    if block == 0 and columns > MAX_COLUMNS:
         return replace(
             template, parameters={"BLOCK_SIZE": [4096], "num_warps": [16], "BLOCK_ROWS": [1]}
         )

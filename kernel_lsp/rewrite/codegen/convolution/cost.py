@@ -37,17 +37,17 @@ POINTWISE = 1.6
 LAUNCH_S = 2e-6
 IN_TURN = 2.3
 """A pool whose windows are computed one after the other costs so many times the arithmetic."""
-LEAST = 0.05
+MIN_SAVED_SHARE = 0.05
 """Share of the covered operations' own time that must be saved, by the estimate, to speak up: 0.11
 promised for a 3 x 3 filter were 0.22 when measured."""
 
 
 def benefit(graph: Graph, conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> float:
-    """Share of the target's time saved; 0 when less than LEAST of the covered time is."""
+    """Share of the target's time saved; 0 when less than MIN_SAVED_SHARE of the covered time is."""
     nodes = [conv.node, *tail.nodes]
     before = eager_conv_seconds(conv) + sum(eager_seconds(graph, node) for node in tail.nodes)
     after = our_seconds(conv, tail, choice)
-    if after > before * (1.0 - LEAST):
+    if after > before * (1.0 - MIN_SAVED_SHARE):
         return 0.0
     others = sum(eager_seconds(graph, node) for node in graph.nodes if node not in nodes)
     return round((before - after) / (before + others), 4)

@@ -23,7 +23,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
-MOST_CHANNELS = 256
+MAX_CHANNELS = 256
 """Channels of one tile: 128 pixels x 256 sums are 256 registers a thread at 4 warps, 128 at 8."""
 TF32 = "torch.backends.cudnn.allow_tf32"
 
@@ -58,7 +58,7 @@ def small_enough(facts: Conv) -> bool:
 
 
 def tail_for(graph: Graph, facts: Conv) -> Tail:
-    return tail_of(graph, facts, channels=facts.out_channels <= MOST_CHANNELS)
+    return tail_of(graph, facts, channels=facts.out_channels <= MAX_CHANNELS)
 
 
 def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:

@@ -29,7 +29,7 @@ from kernel_lsp.rewrite.graph import Graph, argument
 CHANNEL = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp", "softmax", "log_softmax")
 SPATIAL = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "adaptive_avg_pool1d": "mean",
            "adaptive_avg_pool2d": "mean", "adaptive_avg_pool3d": "mean"}  # fmt: skip
-MOST = 16
+MAX_TAIL_NODES = 16
 """Nodes of a tail; a longer kernel is no longer read by anybody."""
 
 
@@ -70,7 +70,7 @@ def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
         after = after or node is conv.node
         if after and walk.takes(node):
             chain.append(node)
-    for end in range(min(len(chain), MOST), 0, -1):
+    for end in range(min(len(chain), MAX_TAIL_NODES), 0, -1):
         nodes = chain[:end]
         if _is_closed(graph, conv, nodes):
             return walk.tail(nodes)

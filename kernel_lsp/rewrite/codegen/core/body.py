@@ -52,7 +52,7 @@ def identifier(text: str) -> str:
     return f"v_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
-MOST_INLINE = 72
+MAX_INLINE = 72
 """Longest expression that still reads at a glance."""
 Reducer: TypeAlias = "Callable[[Body, Value], tuple[str, ...]]"
 
@@ -144,7 +144,7 @@ class Body:
         marked = RENDER[value.op](
             *["\0" if item is arg else self.text(item) for item in value.args]
         )
-        return str(marked).count("\0") == 1 and len(marked) + len(self.known[arg]) <= MOST_INLINE
+        return str(marked).count("\0") == 1 and len(marked) + len(self.known[arg]) <= MAX_INLINE
 
 
 def number(value: Scalar) -> str:

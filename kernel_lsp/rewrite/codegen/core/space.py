@@ -41,7 +41,7 @@ REDUCE = (
     "any",
     "all",
 )
-MOST_COUNTED = 2**24
+MAX_COUNTED = 2**24
 """Elements that can be counted in float32."""
 POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
 """With an output of one element a channel they are means over so many last dimensions, which they
@@ -183,7 +183,7 @@ def _count_shape(node: fx.Node) -> RegionShape:
     dims = argument(node, "dim")
     dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     shape = _along(node, dims, (*FLOATS, torch.bool))
-    if math.prod(shape.sizes[axis] for axis in shape.reduced) > MOST_COUNTED:
+    if math.prod(shape.sizes[axis] for axis in shape.reduced) > MAX_COUNTED:
         raise Unsupported("more elements than float32 counts")
     return shape
 

@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
-LEAST = 1e-12
+MIN_SQUARED_LENGTH = 1e-12
 """What torch adds to the squared lengths."""
 
 
@@ -82,7 +82,7 @@ def _written_out(graph: Graph, loss: fx.Node) -> tuple[fx.Node, fx.Node]:
 
     target = graph.call(aten.unsqueeze.default, (target, 1), before=loss, name="labels")
     product = dot(left, right)
-    squares = [call(aten.add.Tensor, dot(side, side), LEAST) for side in (left, right)]
+    squares = [call(aten.add.Tensor, dot(side, side), MIN_SQUARED_LENGTH) for side in (left, right)]
     length = call(aten.sqrt.default, call(aten.mul.Tensor, *squares))
     cosine = call(aten.div.Tensor, product, length)
     near = call(aten.rsub.Scalar, cosine, 1)

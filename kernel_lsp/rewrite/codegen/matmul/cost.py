@@ -42,11 +42,11 @@ CUBLAS = {True: 50e12, False: 650e12}
 SHORTEST_S = 15e-6
 """Below this the launches themselves are the time, and eager's are cheaper."""
 SHORT_INNER = 64
-LEAST = 0.05
+MIN_SAVED_SHARE = 0.05
 """Share of the covered operations' own time that must be saved to speak up. 0.1 kept 512 products
 of 128x256 by 128 silent, of which the estimate saves 9 % and an H200 18 % (1.22x over both
 baselines)."""
-MOST_PLANS, MOST_ALIKE = 10, 2
+MAX_PLANS, MAX_ALIKE = 10, 2
 LONGEST_WALKED = 2048
 """Inner dimension beyond which finishing a tile is a small share of its time: hiding it gains
 nothing."""
@@ -82,7 +82,7 @@ def plans(product: MatmulProduct) -> list[MatmulPlan]:
         if not plan.persistent:
             key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
         seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= MOST_ALIKE and len(found) < MOST_PLANS:
+        if seen[key] <= MAX_ALIKE and len(found) < MAX_PLANS:
             found.append(plan)
     # The first is judged before anything was compared: a form whose gain is an estimate does not
     # lead.
@@ -176,7 +176,7 @@ def benefit(
         cost.read_once_seconds(graph, [node], 0) for node in read
     )
     before = eager_seconds(product) + sum(cost.eager_seconds(graph, node) for node in tail)
-    if before < SHORTEST_S or ours > before * (1.0 - LEAST):
+    if before < SHORTEST_S or ours > before * (1.0 - MIN_SAVED_SHARE):
         return 0.0
     whole = cost.eager_seconds(graph, product.node)
     rest = sum(cost.eager_seconds(graph, node) for node in graph.nodes) - whole

@@ -27,7 +27,7 @@ from kernel_lsp.rewrite.codegen.reduction.rows import close, levels
 from kernel_lsp.rewrite.graph import Graph, argument
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp")
-MOST_COLUMNS = 16384
+MAX_COLUMNS = 16384
 """So that the results of all tiles of some rows are one block of the second kernel."""
 TILES = ReductionAxis(shape="[MAX_TILES, BLOCK_ROWS]", index=0, keep="[None, :]")
 COLUMNS = ReductionAxis(shape="[BLOCK_ROWS, BLOCK_COLS]", index=1, keep="[:, None]")
@@ -41,7 +41,7 @@ def after(graph: Graph, product: MatmulProduct, nodes: Sequence[fx.Node]) -> lis
     results = output_nodes(graph, nodes)
     if len(results) != 1 or graph.is_output(results[0]) or len(results[0].users) != 1:
         return []
-    plain = product.views is None and not product.triangular and product.cols <= MOST_COLUMNS
+    plain = product.views is None and not product.triangular and product.cols <= MAX_COLUMNS
     (reader,) = results[0].users
     if not plain or not _is_covered(reader, results[0], product):
         return []

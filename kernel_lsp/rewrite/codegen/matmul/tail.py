@@ -37,7 +37,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import (
 from kernel_lsp.rewrite.codegen.reduction import operations as reductions
 from kernel_lsp.rewrite.graph import Graph
 
-MOST = 24
+MAX_TAIL_NODES = 24
 """Nodes of a tail; a longer kernel is no longer read by anybody."""
 TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
          "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows",
@@ -54,7 +54,7 @@ def grow(graph: Graph, product: MatmulProduct) -> list[fx.Node]:
         group.append(product.kept)
     for node in graph.nodes if product.col_dims == 1 else []:
         if (
-            len(group) >= MOST
+            len(group) >= MAX_TAIL_NODES
             or node in group
             or not any(arg in group for arg in node.all_input_nodes)
         ):

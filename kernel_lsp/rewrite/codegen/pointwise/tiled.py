@@ -26,7 +26,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "num_warps": [4, 8],
 }
 """32 elements of 4 bytes are the four sectors of a cache line."""
-LEAST = 16
+MIN_SIDE = 16
 """Shorter rows or columns leave most of a tile empty."""
 
 
@@ -38,7 +38,7 @@ def rows_of(region: Region) -> int | None:
         return None
     axis = Counter(turned).most_common(1)[0][0]
     assert axis is not None, "operands without an inner dimension were left out"
-    return axis if min(region.dims[axis].size, region.dims[last].size) >= LEAST else None
+    return axis if min(region.dims[axis].size, region.dims[last].size) >= MIN_SIDE else None
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:

@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.reduction import accumulate
 
 PROGRAMS = 8 * REFERENCE.processors
 """Eight for each multiprocessor."""
-MOST_CHUNKS = 512
+MAX_CHUNKS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,7 @@ class ChannelLayout:
         """How many programs share a channel, or a block of channels: a power of two."""
         channels = self.region.dims[self.channel].size
         blocks = channels if self.is_inner else -(-channels // 32)
-        return min(MOST_CHUNKS, source.next_power_of_two(-(-PROGRAMS // blocks)))
+        return min(MAX_CHUNKS, source.next_power_of_two(-(-PROGRAMS // blocks)))
 
     @property
     def axis(self) -> accumulate.ReductionAxis:

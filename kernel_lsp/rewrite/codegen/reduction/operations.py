@@ -23,7 +23,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, is_pointwi
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
-MOST_FOLLOWED = 16
+MAX_FOLLOWED = 16
 """Operations between a softmax and a sum of it."""
 
 
@@ -48,7 +48,7 @@ def _stats(node: fx.Node, get: Get) -> tuple[Value, Value]:
 def _is_summed(node: fx.Node) -> bool:
     """Through operations on single elements."""
     seen, todo = set[fx.Node](), list(node.users)
-    while todo and len(seen) < MOST_FOLLOWED:
+    while todo and len(seen) < MAX_FOLLOWED:
         at = todo.pop()
         if op_name(at) in ("sum", "mean"):
             return True
@@ -128,7 +128,7 @@ def _sum(node: fx.Node, get: Get) -> Value:
     total = reduce("sum", as_float(get("self")), hint=HINTS["sum"])
     if not is_counted(node):
         return total
-    return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MOST_COUNTED
+    return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MAX_COUNTED
 
 
 def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:

@@ -19,9 +19,9 @@ from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.codegen.reduction.rows import RowLayout, body_of, size_lines
 from kernel_lsp.rewrite.generated import GeneratedSource
 
-MOST_COLUMNS = 8192
+MAX_COLUMNS = 8192
 """Longest row kept in registers, beside the sums of the same length."""
-PROGRAMS, LEAST_ROWS = 8 * REFERENCE.processors, 8
+PROGRAMS, MIN_ROWS = 8 * REFERENCE.processors, 8
 """Eight programs for each multiprocessor: several waves even out whatever number of them
 the registers allow at a time. Each leaves one line of sums, so it should have some rows to show
 for it."""
@@ -33,7 +33,7 @@ def fits(region: Region, rows: tuple[int, ...]) -> bool:
     for axis in rows:
         columns *= region.dims[axis].size
     last = len(region.dims) - 1
-    return 0 < len(rows) < len(region.dims) and max(rows) == last and columns <= MOST_COLUMNS
+    return 0 < len(rows) < len(region.dims) and max(rows) == last and columns <= MAX_COLUMNS
 
 
 def parameters(columns: int) -> dict[str, list[Any]]:
@@ -104,7 +104,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
-    least, rounded = max(LEAST_ROWS, tile), f" * {tile}" if tile > 1 else ""
+    least, rounded = max(MIN_ROWS, tile), f" * {tile}" if tile > 1 else ""
     return "\n".join(
         [
             f"def {region.name}({source.signature(region)}):",

@@ -1,7 +1,7 @@
 """What rollouts earn: rewards of their turns, advantages of their rows, and what a step then
 learns from.
 
-For both games (games.py): rows of prompts in words (rows.py) and talks in the compact form
+For both kinds of tasks (rl_tasks.py): rows of prompts in words (rows.py) and talks in the compact form
 (rounds.py). Not covered: the rewards and advantages themselves (rewards.py, advantages.py)."""
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def reward(
 
 def weigh_rows(rows: Sequence[AdvantageRow], rl: Rl) -> Sequence[float]:
     """An advantage for each row."""
-    found = ADVANTAGES[rl.advantage](rows, rl.gamma)
+    gamma = advantages.GAMMAS[rl.advantage] if rl.gamma is None else rl.gamma
+    found = ADVANTAGES[rl.advantage](rows, gamma)
     return advantages.mean_absolute(found, rows) if rl.scaled else found
 
 

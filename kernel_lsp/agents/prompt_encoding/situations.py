@@ -1,7 +1,7 @@
 """A program on a device as words: operations, skills that apply, their parameters, their sites.
 Pure.
 
-Deterministic, about 150 words for a chain of five operations and at most `MOST_WORDS` for
+Deterministic, about 150 words for a chain of five operations and at most `MAX_WORDS` for
 anything. Names of the program do not enter: operations are numbered in the order in which they are
 told, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9 (words.size),
 values, what the source looks like."""
@@ -16,11 +16,11 @@ from kernel_lsp.agents.prompt_encoding import words
 from kernel_lsp.agents.prompt_encoding.vocabulary import (
     DEVICES,
     LAYOUTS,
-    MOST_CHOICES,
-    MOST_OPERATIONS,
-    MOST_SITES,
-    MOST_SKILLS,
-    MOST_SPACES,
+    MAX_CHOICES,
+    MAX_OPERATIONS,
+    MAX_SITES,
+    MAX_SKILLS,
+    MAX_SPACES,
 )
 from kernel_lsp.records import (
     SEMANTIC_PARAMETERS,
@@ -32,10 +32,10 @@ from kernel_lsp.records import (
 )
 
 K = TypeVar("K")
-MOST_WORDS = 1400
-MOST_FIRST_SITES = 24
-"""As many as a prompt in words shows (sizing.MOST_SITES)."""
-MOST_COVERED, MOST_FORMS, MOST_READS = 6, 3, 8
+MAX_WORDS = 1400
+MAX_FIRST_SITES = 24
+"""As many as a prompt in words shows (sizing.MAX_SITES)."""
+MAX_COVERED, MAX_FORMS, MAX_READS = 6, 3, 8
 SHAPED = frozenset(
     {"view", "reshape", "expand", "unflatten", "broadcast_to", "full", "zeros", "ones", "empty"}
 )
@@ -78,18 +78,18 @@ class Numbering:
 
 def opening(situation: Situation, numbering: Numbering) -> list[str]:
     """Everything before the first reply."""
-    for most in (MOST_OPERATIONS, 96, 64, 40, 24, 12):
+    for most in (MAX_OPERATIONS, 96, 64, 40, 24, 12):
         trial = Numbering()
-        told = [
+        entries = [
             *device(situation),
             *_graph(situation, trial, most),
-            *sites(situation.sites[:MOST_FIRST_SITES], trial),
+            *sites(situation.sites[:MAX_FIRST_SITES], trial),
         ]
-        if len(told) <= MOST_WORDS:
+        if len(entries) <= MAX_WORDS:
             break
     numbering.operations, numbering.sites = trial.operations, trial.sites
     numbering.skills, numbering.spaces = trial.skills, trial.spaces
-    return told
+    return entries
 
 
 def encode_changes(
@@ -97,13 +97,13 @@ def encode_changes(
 ) -> list[str]:
     """After a step: operations and sites that are new, and sites that are gone."""
     fresh = [one for one in graph.operations if one.name not in numbering.operations]
-    room = MOST_OPERATIONS - len(numbering.operations)
+    room = MAX_OPERATIONS - len(numbering.operations)
     gone = [f"@{number}" for number in sorted(closed)]
-    told = _operations(graph, fresh[: max(0, room)], numbering)
+    encoded = _operations(graph, fresh[: max(0, room)], numbering)
     new = [site for site in open_sites if site.key not in numbering.sites]
     return [
         "then",
-        *(["operations", *told] if told else []),
+        *(["operations", *encoded] if encoded else []),
         *(["gone", *gone] if gone else []),
         *sites(new, numbering),
     ]
@@ -114,7 +114,7 @@ def sites(some: Sequence[Site], numbering: Numbering) -> list[str]:
     told nor offered."""
     skills, spaces, places = list[str](), list[str](), list[str]()
     for site in some:
-        if len(numbering.sites) >= MOST_SITES or not _fits(site, numbering):
+        if len(numbering.sites) >= MAX_SITES or not _fits(site, numbering):
             continue
         if site.skill not in numbering.skills:
             skills += [f"K{_number(numbering.skills, site.skill)}:", *skill(site.skill)]
@@ -141,7 +141,7 @@ def skill(name: str) -> list[str]:
 def encode_choices(site: Site) -> dict[str, list[tuple[str, ...]]]:
     """Parameter -> its choices in words, of those that may be chosen."""
     return {
-        name: words.choices(values[:MOST_CHOICES])
+        name: words.choices(values[:MAX_CHOICES])
         for name, values in site.parameters.items()
         if len(values) > 1 and name not in SEMANTIC_PARAMETERS
     }
@@ -177,11 +177,11 @@ def _around(situation: Situation, most: int) -> list[Operation]:
     every = situation.graph.operations
     places = {one.name: place for place, one in enumerate(every)}
     wanted: dict[int, None] = {}
-    for site in situation.sites[:MOST_FIRST_SITES]:
+    for site in situation.sites[:MAX_FIRST_SITES]:
         covered = [places[name] for name in site.site.split("+") if name in places]
-        wanted.update(dict.fromkeys(covered[:MOST_COVERED]))
+        wanted.update(dict.fromkeys(covered[:MAX_COVERED]))
         wanted.update(
-            dict.fromkeys(read for place in covered[:MOST_COVERED] for read in every[place].reads)
+            dict.fromkeys(read for place in covered[:MAX_COVERED] for read in every[place].reads)
         )
     wanted.update(dict.fromkeys(range(len(every))))
     return [every[place] for place in sorted(list(wanted)[:most])]
@@ -192,7 +192,7 @@ def _operations(graph: GraphView, some: Sequence[Operation], numbering: Numberin
 
 
 def _operation(one: Operation, graph: GraphView, numbering: Numbering) -> list[str]:
-    read = [graph.operations[place] for place in one.reads[:MOST_READS]]
+    read = [graph.operations[place] for place in one.reads[:MAX_READS]]
     known = [f"%{numbering.operations[r.name]}" for r in read if r.name in numbering.operations]
     arguments = [] if one.op in SHAPED else words.numbers(one.numbers)
     texts = [word for text in one.words[:2] for word in words.choice(text)[:4]]
@@ -219,8 +219,10 @@ def _forms(one: Operation, read: Sequence[Operation]) -> list[str]:
     """``=``: like the first thing that it reads."""
     if one.forms and read and one.forms == read[0].forms:
         return ["="]
-    told = [_form(form) for form in one.forms[:MOST_FORMS]]
-    return [word for place, form in enumerate(told) for word in ([",", *form] if place else form)]
+    entries = [_form(form) for form in one.forms[:MAX_FORMS]]
+    return [
+        word for place, form in enumerate(entries) for word in ([",", *form] if place else form)
+    ]
 
 
 def _form(form: Form) -> list[str]:
@@ -235,23 +237,23 @@ def _form(form: Form) -> list[str]:
 def _fits(site: Site, numbering: Numbering) -> bool:
     skills, spaces = numbering.skills, numbering.spaces
     space = tuple(tuple(part) for part in _space(site))
-    return (site.skill in skills or len(skills) < MOST_SKILLS) and (
-        not space or space in spaces or len(spaces) < MOST_SPACES
+    return (site.skill in skills or len(skills) < MAX_SKILLS) and (
+        not space or space in spaces or len(spaces) < MAX_SPACES
     )
 
 
 def _space(site: Site) -> list[list[str]]:
     """Each parameter that may be chosen: name, default, number of choices."""
     return [
-        [*words.name(name), *told[0], *words.number(len(told))]
-        for name, told in encode_choices(site).items()
+        [*words.name(name), *encoded[0], *words.number(len(encoded))]
+        for name, encoded in encode_choices(site).items()
     ]
 
 
 def _site(site: Site, numbering: Numbering, space: tuple[tuple[str, ...], ...]) -> list[str]:
     covered = [numbering.operations[n] for n in site.site.split("+") if n in numbering.operations]
-    more = ["more"] if len(covered) > MOST_COVERED else []
-    shown = [*covered[: MOST_COVERED - 1], covered[-1]] if more else covered
+    more = ["more"] if len(covered) > MAX_COVERED else []
+    shown = [*covered[: MAX_COVERED - 1], covered[-1]] if more else covered
     return [
         f"@{_number(numbering.sites, site.key)}:",
         f"K{numbering.skills[site.skill]}",

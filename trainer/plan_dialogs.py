@@ -1,7 +1,7 @@
 """Recorded rewrites of tasks as talks in the compact form: what the shipped policy's cold start
 learns from.
 
-    python -m trainer.talks --tasks benchmarks/tasks --table
+    python -m trainer.plan_dialogs --tasks benchmarks/tasks --table
     benchmarks/results/spaces-h200-DATE.json \\
         --unchanged --out talks.jsonl [--most 3] [--device cuda]
 
@@ -60,15 +60,15 @@ async def talk(engine: Engine, situation: Situation, steps: Sequence[Step]) -> D
 
     Raises ValueError or RewriteError where the plan is not offered.
     """
-    told = Dialog(situation)
-    if told.phase.value == "select":
-        told.say(told.reply_selecting(step.skill for step in steps))
+    dialog = Dialog(situation)
+    if dialog.phase.value == "select":
+        dialog.say(dialog.reply_selecting(step.skill for step in steps))
     for count, step in enumerate(steps, 1):
-        told.say(told.reply_for(step))
-        told.saw(await engine.view(steps[:count]))
-    if told.phase.value == "step":
-        told.say(STOP)
-    return told
+        dialog.say(dialog.reply_for(step))
+        dialog.saw(await engine.view(steps[:count]))
+    if dialog.phase.value == "step":
+        dialog.say(STOP)
+    return dialog
 
 
 def situation_of(capture: Capture, device: str, capability: str | None) -> Situation | None:
@@ -135,12 +135,12 @@ async def rows(
     for plan in chosen if situation else ():
         tally.read += 1
         try:
-            told = await talk(engine, situation, plan.steps) if situation else None
+            dialog = await talk(engine, situation, plan.steps) if situation else None
         except (ValueError, KernelLspError) as error:
             tally.skip(NOT_OFFERED, f"{task.name}: {error}")
             continue
-        if told is not None:
-            found.append((plan, told.sample()))
+        if dialog is not None:
+            found.append((plan, dialog.sample()))
     mean = fmean(math.log(plan.speedup) for plan, _ in found) if found else 0.0
     tally.kept += len(found)
     return [

@@ -1,10 +1,10 @@
-"""What reinforcement learning plays: tasks, who samples, who judges, and how good it is on
+"""The tasks of reinforcement learning: who samples, who judges, and how good a policy is on
 held-out tasks.
 
-Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table
-(worlds.py, episodes.py, rows.py), and talks in the compact form over measured plans (shown.py,
-rounds.py), which is what the shipped policy speaks. Not covered: a live gate or cluster as judge,
-which takes programs, not a table."""
+Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
+prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
+form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables are
+a fast test world: what they ask is never asked by the product."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kernel_lsp.errors import ConfigError
-from trainer import episodes, evaluate, ranking, rounds, rows, shown, spaces
+from trainer import episodes, evaluate, parents, plan_data, ranking, rounds, rows, spaces
 from trainer.batches import Example
 from trainer.config import Recipe, Rl
 from trainer.lines import LineWriter
+from trainer.parents import StoredParent
+from trainer.plan_data import TaskPlans
 from trainer.records import Tally
-from trainer.shown import Shown
+from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 Rolled = tuple[list[Example], dict[str, float]]
 
 
-class Game(Protocol):
+class RolloutTasks(Protocol):
     training: int
     """Tasks to learn from."""
     held_out: int
@@ -57,18 +59,23 @@ class Game(Protocol):
     def close(self) -> None: ...
 
 
-def of(recipe: Recipe, tally: Tally) -> Game:
+def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
     """Raises ConfigError."""
-    return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
+    if recipe.world.live is not None:
+        from trainer.live import LiveGame  # the product's pipeline: other games do not need it
+
+        return LiveGame(recipe, tally)
+    return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
 
 
-class TableGame:
+class TableTasks:
     """Prompts in words."""
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:
         self._recipe = recipe
         self._worlds = evaluate.worlds_of(recipe, tally)
         self.training, self.held_out = (len(world.names) for world in self._worlds)
+        self._parents = _parents_of(recipe, self._worlds[0], tally)
 
     def texts(self) -> list[str]:
         return self._worlds[0].texts()
@@ -86,6 +93,11 @@ class TableGame:
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
         world = self._worlds[0]
+        if self._parents:
+            drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
+            sampled = episodes.roll_parents(world, drawn, self._sampler, self._pool, rl, seed)
+            found = rows.make_examples(asyncio.run(sampled), rl, tally)
+            return list(found.examples), found.metrics
         names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
         batch = asyncio.run(episodes.roll(world, names, self._sampler, self._pool, rl, seed))
         found = rows.make_examples(batch, rl, tally)
@@ -101,7 +113,23 @@ class TableGame:
         self._sampler.close()
 
 
-class TalkGame:
+def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredParent]:
+    """Those of the recipe that the world holds. Raises ConfigError when it names some, and none
+    is."""
+    settings = recipe.rl.parents if recipe.rl is not None else ()
+    found = parents.read(settings, Path(recipe.folder), tally)
+    known = [one for one in found if world.begin_at(one) is not None]
+    if len(known) < len(found):
+        tally.skip("a stored parent of no task to train on", count=len(found) - len(known))
+    if settings and not known:
+        raise ConfigError(
+            f"rl.parents: none of {len(found)} parents is of a task to train on",
+            "make them of searches of these tasks",
+        )
+    return known
+
+
+class DialogTasks:
     """Talks in the compact form."""
 
     apart = False
@@ -115,10 +143,10 @@ class TalkGame:
         return []
 
     def begin(self, run: TrainingRun) -> None:
-        told = self._recipe.rollouts
+        settings = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
         self._writer = LineWriter(
-            run.model, run.pad, temperature=told.temperature, batch=told.batch
+            run.model, run.pad, temperature=settings.temperature, batch=settings.batch
         )
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
@@ -128,7 +156,7 @@ class TalkGame:
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
         tasks = [
-            shown.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
+            plan_data.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
         ]
         found = rounds.make_examples(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
         return list(found.examples), found.metrics
@@ -148,18 +176,18 @@ class TalkGame:
         pass
 
 
-def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
+def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
     """(training, held out): whole families. Raises ConfigError."""
-    found: dict[str, Shown] = {}
+    found: dict[str, TaskPlans] = {}
     for pattern in recipe.world.shown:
         place = Path(recipe.folder, pattern)
         paths = sorted(place.parent.resolve().glob(place.name))
         if not paths:
             raise ConfigError(
-                f"world.shown: {place} finds no file", "make it with python -m trainer.shown"
+                f"world.shown: {place} finds no file", "make it with python -m trainer.plan_data"
             )
-        found |= {task.name: task for path in paths for task in shown.load(path)}
-    tasks = [shown.nameless(task) if recipe.world.nameless else task for task in found.values()]
+        found |= {task.name: task for path in paths for task in plan_data.load(path)}
+    tasks = [plan_data.nameless(task) if recipe.world.nameless else task for task in found.values()]
     training, held_out = spaces.split(tasks, recipe.world.held_out, recipe.seed)
     if not training:
         raise ConfigError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kernel_lsp import analysis
 from kernel_lsp.journal.tracker import (
+    CHANGED,
     GONE,
     Dismissal,
     How,
@@ -26,7 +28,7 @@ from kernel_lsp.session.document import Document
 from kernel_lsp.session.verdicts import Verdicts
 
 
-class Fates(Verdicts):
+class OfferTracking(Verdicts):
     """Verdicts, and what the user did with them."""
 
     def __init__(self, client: str | None = None, name: str = "") -> None:
@@ -181,8 +183,22 @@ class Fates(Verdicts):
             identity = Identity(folder=document.folder, path=document.path, qualname=qualname)
             if not settled and seen is not None and not self.tracker.knows(identity, seen):
                 continue
-            events += self.tracker.observed(identity, seen, how, now)
+            made = self.tracker.observed(identity, seen, how, now)
+            events += [self._with_change(event, document, found) for event in made]
         return events
+
+    def _with_change(self, event: Event, document: Document, found: Analysis) -> Event:
+        """What a person made of an accepted rewrite, where they allow to keep text and to learn."""
+        settings = self.settings(document.folder)
+        if event.kind is not EventKind.MODIFIED or event.data.get("by"):
+            return event
+        if not (settings.keep_source and settings.training):
+            return event
+        target = analysis.find_target(found, event.qualname or "")
+        if target is None:
+            return event
+        text = document.snapshot.text[target.span.start : target.span.end]
+        return replace(event, data={**event.data, CHANGED: text})
 
 
 def fingerprint_of(document: Document, finding: Finding) -> str | None:

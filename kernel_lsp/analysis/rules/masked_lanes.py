@@ -21,7 +21,7 @@ FLAT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReductionCall:
     call: ast.Call
     name: str
     tile: ast.expr
@@ -29,13 +29,13 @@ class Reduction:
     """None when it is not a literal or the whole tile is reduced."""
 
 
-def reductions(kernel: KernelFacts) -> Iterator[Reduction]:
+def reductions(kernel: KernelFacts) -> Iterator[ReductionCall]:
     for call, name in kernel.calls:
         if name in REDUCTIONS and call.args and not isinstance(call.args[0], ast.Starred):
             axis = call.args[1] if len(call.args) > 1 else None
             axis = next((k.value for k in call.keywords if k.arg == "axis"), axis)
             if axis is None or integer(axis) is not None:
-                yield Reduction(call, name, call.args[0], integer(axis))
+                yield ReductionCall(call, name, call.args[0], integer(axis))
 
 
 def parts(
@@ -91,7 +91,7 @@ def cast_operand(call: ast.Call) -> ast.expr | None:
     return call.func.value if is_cast else None  # type: ignore[attr-defined]
 
 
-def reduces_masked_lanes(kernel: KernelFacts, reduction: Reduction, mask: ast.expr) -> bool:
+def reduces_masked_lanes(kernel: KernelFacts, reduction: ReductionCall, mask: ast.expr) -> bool:
     """Whether lanes that the mask leaves out are certainly among those that are added together."""
     axes = lane_axes(kernel, mask)
     if axes is None or not axes:

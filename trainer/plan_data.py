@@ -1,7 +1,7 @@
 """Measured plans with what the engine shows along them: all that a rollout in the compact form
 needs.
 
-    python -m trainer.shown --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
+    python -m trainer.plan_data --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
         --out shown.json.xz [--jobs 2]
 
 A rollout of the shipped policy asks an engine for the graph after each step. Here every step that
@@ -29,16 +29,16 @@ from typing import Any, TypeVar
 from kernel_lsp import wire
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.prompt_encoding.telling import MOST_FIRST_SITES
+from kernel_lsp.agents.prompt_encoding.situations import MAX_FIRST_SITES
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed
 from trainer import ruling, tables, tasks
+from trainer.plan_dialogs import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 from trainer.reading import Grant
 from trainer.records import Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.ruling import Places
 from trainer.spaces import RACE_SCATTER
-from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 
 T = TypeVar("T", Site, Step)
 SCHEMA = 1
@@ -65,7 +65,7 @@ class MeasuredPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class TaskPlans:
     """One task with its plans."""
 
     name: str
@@ -89,7 +89,11 @@ def key_of(step: Step) -> str:
 
 
 def encode_plan(
-    task: Shown, plan: MeasuredPlan, *, skip: bool = False, selected: Sequence[str] | None = None
+    task: TaskPlans,
+    plan: MeasuredPlan,
+    *,
+    skip: bool = False,
+    selected: Sequence[str] | None = None,
 ) -> Dialog:
     """A talk that says a plan after the rule's; ``selected``: words of the selection, else the
     plan's skills.
@@ -104,7 +108,7 @@ def encode_plan(
     return talk
 
 
-def advise(talk: Dialog, task: Shown) -> None:
+def advise(talk: Dialog, task: TaskPlans) -> None:
     """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to
     repeat."""
     start = len(talk.words)
@@ -113,7 +117,7 @@ def advise(talk: Dialog, task: Shown) -> None:
     talk.disown(start)
 
 
-def _say(talk: Dialog, task: Shown, plan: MeasuredPlan) -> None:
+def _say(talk: Dialog, task: TaskPlans, plan: MeasuredPlan) -> None:
     """One turn. Raises ValueError where the plan cannot be said."""
     for count, step in enumerate(plan.steps, 1):
         talk.say(talk.reply_for(step))
@@ -124,7 +128,7 @@ def _say(talk: Dialog, task: Shown, plan: MeasuredPlan) -> None:
         raise ValueError("the engine refuses one of its steps")
 
 
-def show(talk: Dialog, task: Shown, keys: tuple[str, ...]) -> None:
+def show(talk: Dialog, task: TaskPlans, keys: tuple[str, ...]) -> None:
     """What the engine answers to the step that was said last."""
     viewed = task.views[keys]
     if viewed is None:
@@ -133,7 +137,7 @@ def show(talk: Dialog, task: Shown, keys: tuple[str, ...]) -> None:
         talk.saw(viewed)
 
 
-def nameless(task: Shown) -> Shown:
+def nameless(task: TaskPlans) -> TaskPlans:
     """Its skills are called a, b, c, … by their first sites: for the arm that knows no skills."""
     names: dict[str, str] = {}
 
@@ -167,14 +171,14 @@ def nameless(task: Shown) -> Shown:
     )
 
 
-def shuffle_sites(task: Shown, draw: random.Random) -> Shown:
+def shuffle_sites(task: TaskPlans, draw: random.Random) -> TaskPlans:
     """Its sites in another order, before and after every step: the same task in other words."""
 
     def mixed(sites: Sequence[Site]) -> tuple[Site, ...]:
         return tuple(draw.sample(sites, len(sites)))
 
-    told_first = task.situation.sites[:MOST_FIRST_SITES]
-    sites = (*mixed(told_first), *task.situation.sites[MOST_FIRST_SITES:])
+    told_first = task.situation.sites[:MAX_FIRST_SITES]
+    sites = (*mixed(told_first), *task.situation.sites[MAX_FIRST_SITES:])
     views = {
         keys: viewed and replace(viewed, sites=mixed(viewed.sites))
         for keys, viewed in task.views.items()
@@ -211,7 +215,7 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
         return None, tally
     views: dict[tuple[str, ...], Viewed | None] = {}
     plans = tuple(_plans(trajectory, first))
-    shown = Shown(
+    shown = TaskPlans(
         name=str(trajectory.task_name),
         family=str(trajectory.family),
         situation=replace(situation, sites=_bare(situation.sites)),
@@ -286,7 +290,7 @@ def _bare(sites: Iterable[Site]) -> tuple[Site, ...]:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _json(task: Shown) -> Json:
+def _json(task: TaskPlans) -> Json:
     """Views are told once each: most prefixes of a task's plans lead to the same."""
     unique: dict[str, int] = {}
     numbers: dict[tuple[str, ...], int] = {}
@@ -312,7 +316,7 @@ def _json(task: Shown) -> Json:
     }
 
 
-def _task(told_: Json) -> Shown:
+def _task(told_: Json) -> TaskPlans:
     known = [None if one is None else wire.from_json(Viewed, one) for one in told_["views"]]
     plans, views = [], {}
     for one in told_["plans"]:
@@ -321,7 +325,7 @@ def _task(told_: Json) -> Shown:
         views.update({keys[: i + 1]: known[number] for i, number in enumerate(one["seen"])})
         outcome = wire.from_json(TurnOutcome, one["outcome"])
         plans.append(MeasuredPlan(steps=steps, keys=keys, outcome=outcome, rule=one["rule"]))
-    return Shown(
+    return TaskPlans(
         name=told_["name"],
         family=told_["family"],
         situation=wire.from_json(Situation, told_["situation"]),
@@ -337,7 +341,7 @@ def save(made: Sequence[Json], path: Path, about: Json) -> None:
     replace_file(path, lzma.compress(text.encode()))
 
 
-def load(path: Path) -> list[Shown]:
+def load(path: Path) -> list[TaskPlans]:
     """Raises ConfigError for what is no such file."""
     try:
         data = json.loads(lzma.decompress(path.read_bytes()))
@@ -346,7 +350,7 @@ def load(path: Path) -> list[Shown]:
         return [_task(one) for one in data["tasks"]]
     except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
         cause = f"{path} holds no measured plans: {type(error).__name__}: {error}"
-        raise ConfigError(cause, "make it with python -m trainer.shown") from error
+        raise ConfigError(cause, "make it with python -m trainer.plan_data") from error
 
 
 def run(options: argparse.Namespace) -> int:

@@ -69,7 +69,9 @@ class TableRecording:
         """Another task would probably not end in time."""
         return time.monotonic() + self.expected_s > self.limit
 
-    async def enter(self, name: str, made: Awaitable[Json], told: Callable[[Json], str]) -> float:
+    async def enter(
+        self, name: str, made: Awaitable[Json], describe: Callable[[Json], str]
+    ) -> float:
         """What is made of one task, or why nothing is, in the file and in one line. Returns
         seconds."""
         start = time.monotonic()
@@ -79,7 +81,9 @@ class TableRecording:
             self.skipped[name] = f"{type(error).__name__}: {error}"[:300]
         took = time.monotonic() - start
         self.write()
-        line = told(self.tasks[name]) if name in self.tasks else f"skipped, {self.skipped[name]}"
+        line = (
+            describe(self.tasks[name]) if name in self.tasks else f"skipped, {self.skipped[name]}"
+        )
         print(f"{took:5.1f} s  {name}: {line}", flush=True)
         return took
 

@@ -1,0 +1,140 @@
+"""Conditions that are asked of every layer in a list are asked in one line.
+
+A model of 12 blocks asks the same 12 times, in 220 lines, and finds ``self.blocks[3]`` anew for
+each of them: 440 us on a busy CPU where a loop over the list takes a third. ``fold`` writes
+``all(type(layer) is Block and ... for layer in self.blocks)``. Lists inside of lists fold from the
+inside out. Everything that was asked is still asked; conditions that name two layers of a list stay
+as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from kernel_lsp.rewrite.printing import lookups
+
+MIN_ITEMS = 2
+VARIABLE = "layer"
+FOLDED = re.compile(
+    r"(?P<and>(?:and )?)all\((?P<parts>.*) for (?P<variable>layer\w*) in (?P<container>[^()]+)\)"
+)
+
+
+class _Asked(NamedTuple):
+    container: str
+    """``self.blocks``."""
+    position: int
+    form: str
+    """The condition, with VARIABLE's name in place of the item."""
+
+
+def fold(conditions: Sequence[str], size_of: Callable[[str], int | None]) -> list[str]:
+    """The conditions with those of all items of a container in one. ``size_of``: how many layers
+    the module at a source has; None: it is no container that a loop goes through."""
+    found = list(conditions)
+    while True:
+        folded = _fold_once(found, size_of)
+        if folded == found:
+            return found
+        found = folded
+
+
+def _fold_once(conditions: list[str], size_of: Callable[[str], int | None]) -> list[str]:
+    variable = _unused_name(conditions)
+    asked = {at: one for at, text in enumerate(conditions) if (one := _asked(text, variable))}
+    indices: dict[tuple[str, str], set[int]] = {}
+    for one in asked.values():
+        indices.setdefault((one.container, one.form), set()).add(one.position)
+    forms: dict[str, list[str]] = {}
+    for (container, form), of_items in indices.items():
+        size = size_of(container)
+        if size is not None and size >= MIN_ITEMS and of_items == set(range(size)):
+            forms.setdefault(container, []).append(form)
+    written, result = set[str](), list[str]()
+    for at, text in enumerate(conditions):
+        known = asked.get(at)
+        if known is None or known.form not in forms.get(known.container, ()):
+            result.append(text)
+        elif known.container not in written:
+            written.add(known.container)
+            every = " and ".join(map(_in_conjunction, forms[known.container]))
+            result.append(f"all({every} for {variable} in {known.container})")
+    return result
+
+
+def _asked(text: str, variable: str) -> _Asked | None:
+    """What a condition asks of one item; None where it asks of none or of several."""
+    items = {match.group(): match for match in map(_innermost, _chains(text)) if match}
+    if len(items) != 1:
+        return None
+    item, match = next(iter(items.items()))
+    form = re.sub(rf"{re.escape(item)}(?!\w)", variable, text)
+    if "self" in re.findall(r"\w+", form):
+        return None
+    return _Asked(item[: item.rindex("[")], int(match.group(1)), form)
+
+
+def _chains(text: str) -> list[str]:
+    return re.findall(r"\bself(?:\.[A-Za-z_]\w*|\[\d+\]|\['[^']*'\])+", text)
+
+
+def _innermost(chain: str) -> re.Match[str] | None:
+    """The chain up to its last index of a list."""
+    found = list(re.finditer(r"\[(\d+)\]", chain))
+    return re.fullmatch(r".*\[(\d+)\]", chain[: found[-1].end()]) if found else None
+
+
+def bind_layers(condition: str, paths: Collection[str], taken: Collection[str]) -> str:
+    """A folded condition with local names for what it finds in a layer more than once: nn.Module
+    looks for ``layer.norm`` 0.7 us each time. ``paths``, ``taken``: as lookups.bound_once has them;
+    other conditions stay as they are."""
+    found = FOLDED.fullmatch(condition)
+    if found is None:
+        return condition
+    variable, container = found["variable"], found["container"]
+    first = f"{container}[0]"
+    inner = {f"self{path.removeprefix(first)}" for path in paths if path.startswith(f"{first}.")}
+    parts = [re.sub(rf"\b{variable}\b", "self", part) for part in _parts(found["parts"])]
+    bound, _ = lookups.bound_once(parts, [], inner, {*taken, variable})
+    every = " and ".join(re.sub(r"\bself\b", variable, part) for part in bound)
+    return f"all({every} for {variable} in {container})"
+
+
+def lines(condition: str, indent: str) -> list[str] | None:
+    """A folded condition with a line for each part; None for any other."""
+    found = FOLDED.fullmatch(condition)
+    if found is None:
+        return None
+    parts = _parts(found["parts"])
+    inner = [f"{'and ' if at else ''}{part}" for at, part in enumerate(parts)]
+    inner.append(f"for {found['variable']} in {found['container']}")
+    return [f"{found['and']}all(", *(f"{indent}{line}" for line in inner), ")"]
+
+
+def _parts(conjunction: str) -> list[str]:
+    """What is joined by ``and`` outside of parentheses and brackets."""
+    parts, depth = [""], 0
+    for word in re.split(r"( and )", conjunction):
+        if word == " and " and depth == 0:
+            parts.append("")
+            continue
+        depth += sum(map(word.count, "([{")) - sum(map(word.count, ")]}"))
+        parts[-1] += word
+    return parts
+
+
+def _in_conjunction(condition: str) -> str:
+    outside = condition
+    while (inner := re.sub(r"\([^()]*\)", "", outside)) != outside:
+        outside = inner
+    return f"({condition})" if re.search(r"\b(or|if|lambda)\b", outside) else condition
+
+
+def _unused_name(conditions: Sequence[str]) -> str:
+    words = {word for text in conditions for word in re.findall(r"\w+", text)}
+    name, number = VARIABLE, 1
+    while name in words:
+        number += 1
+        name = f"{VARIABLE}_{number}"
+    return name

@@ -1,0 +1,49 @@
+"""Conditions on all layers of a list, in one line."""
+
+import pytest
+
+from kernel_lsp.rewrite.printing.repeated import bind_layers, fold, lines
+
+SIZES = {"self.blocks": 2, "self.stages": 2, "self.stages[0]": 2, "self.stages[1]": 2}
+
+
+@pytest.mark.parametrize(
+    "conditions, folded",
+    [
+        (["x.is_cuda", "type(self.blocks[0]) is B", "type(self.blocks[1]) is B"],
+         ["x.is_cuda", "all(type(layer) is B for layer in self.blocks)"]),
+        (["self.blocks[0].k == 1", "self.blocks[1].k == 2"],
+         ["self.blocks[0].k == 1", "self.blocks[1].k == 2"]),
+        (["self.blocks[0].k == 1"], ["self.blocks[0].k == 1"]),
+        (["self.blocks[0].k is self.blocks[1].k"] * 2, ["self.blocks[0].k is self.blocks[1].k"] * 2),
+        (["self.blocks[0].k == self.k", "self.blocks[1].k == self.k"],
+         ["self.blocks[0].k == self.k", "self.blocks[1].k == self.k"]),
+        (["self.blocks[0].a or b", "self.blocks[1].a or b"],
+         ["all((layer.a or b) for layer in self.blocks)"]),
+        (["not (self.blocks[0].a or b)", "not (self.blocks[1].a or b)"],
+         ["all(not (layer.a or b) for layer in self.blocks)"]),
+        (["self.blocks[0].a", "len(layer)", "self.blocks[1].a"],
+         ["all(layer_2.a for layer_2 in self.blocks)", "len(layer)"]),
+        ([f"self.stages[{i}][{j}].k == 1" for i in range(2) for j in range(2)],
+         ["all(all(layer.k == 1 for layer in layer_2) for layer_2 in self.stages)"]),
+        (["self.other[0].k == 1", "self.other[1].k == 1"],
+         ["self.other[0].k == 1", "self.other[1].k == 1"]),
+    ],
+)  # fmt: skip
+def test_what_is_asked_of_every_layer_is_asked_once(conditions, folded) -> None:
+    assert fold(conditions, SIZES.get) == folded
+
+
+def test_what_a_layer_is_asked_twice_is_looked_up_once() -> None:
+    condition = "all(type(layer.n) is N and layer.n.k == 1 and layer.k for layer in self.blocks)"
+    bound = bind_layers(condition, {"self.blocks[0]", "self.blocks[0].n"}, {"n"})
+    assert bound.startswith("all(type(n_2 := layer.n) is N and n_2.k == 1 and layer.k for layer in")
+    assert bind_layers("x.is_cuda", {"self.blocks[0].n"}, set()) == "x.is_cuda"
+
+
+def test_a_folded_condition_has_a_line_for_each_part() -> None:
+    condition = "and all(f(a and b) and c for layer in self.blocks)"
+    assert lines(condition, "  ") == [
+        "and all(", "  f(a and b)", "  and c", "  for layer in self.blocks", ")"
+    ]  # fmt: skip
+    assert lines("x and y", "  ") is None
