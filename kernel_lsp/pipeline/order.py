@@ -74,11 +74,11 @@ class Pipeline:
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(
-                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._shown()
+                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
             )
         return self._gates[rules]
 
-    def _shown(self) -> tuple[Path, ...]:
+    def _readable(self) -> tuple[Path, ...]:
         """What children of every job may be given to read, whatever its folder: skills and
         policies."""
         data_dir = Path(self.settings.data_dir)
