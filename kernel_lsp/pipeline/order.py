@@ -203,9 +203,11 @@ class Pipeline:
     def _keep(
         self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True
     ) -> None:
-        """``model``: as what is known with the model of the settings, where one is set."""
+        """``model``: as what is known with the model of the settings, where one is set. What a
+        busy machine left open is judged again when it is asked for again."""
         unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
-        if not unknown and not outcome.cut_short:
+        disturbed = any(proposal.evaluation.disturbed for proposal in outcome.proposals)
+        if not unknown and not disturbed and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
     def _recalled(

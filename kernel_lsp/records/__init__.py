@@ -140,6 +140,7 @@ from kernel_lsp.records.skills import (
 from kernel_lsp.records.verdicts import (
     COMPILE,
     EAGER,
+    QUIET_REMEDY,
     TIE,
     Check,
     CompiledKernel,
@@ -147,6 +148,7 @@ from kernel_lsp.records.verdicts import (
     Evaluation,
     Interval,
     Numerics,
+    SpeedAnswer,
     Timing,
 )
 
@@ -156,6 +158,7 @@ __all__ = [
     "EAGER",
     "EVIDENCE_VERSION",
     "LINEAGE_VERSION",
+    "QUIET_REMEDY",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
@@ -264,6 +267,7 @@ __all__ = [
     "Snapshot",
     "SourceEdit",
     "Span",
+    "SpeedAnswer",
     "Standing",
     "Step",
     "StopReason",

@@ -123,6 +123,10 @@ class OfferTracking(Verdicts):
             return self.tracker.dismissed(offer.proposal, scope, reason, now)
         return [_dismissed_finding(document, qualname, no, self.tracker.client, now)]
 
+    def count_dismissals(self, folder: str) -> int:
+        """Grows with what is not to be shown any more in a folder."""
+        return len(self._dismissals.get(folder, ()))
+
     def restore(self, folder: str, dismissals: Sequence[Dismissal], tracker: Json) -> None:
         """Go on where earlier sessions in this folder ended."""
         self._dismissals[folder] = [*dismissals, *self._dismissals.get(folder, [])]
