@@ -120,6 +120,8 @@ class Settings:
     """Evidence in the hover of a target's name, when there is any."""
     static_hints: bool = True
     """Findings of the static rules, which are no claims of speed."""
+    workspace_diagnostics: bool = False
+    """Findings of files that are not open too, in editors that ask for them."""
     select: tuple[str, ...] = ()
     """Rules that are reported, by id or by its beginning (``KL2``); empty: all."""
     ignore: tuple[str, ...] = ()

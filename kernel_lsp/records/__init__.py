@@ -141,6 +141,7 @@ from kernel_lsp.records.skills import (
 from kernel_lsp.records.verdicts import (
     COMPILE,
     EAGER,
+    QUIET_REMEDY,
     TIE,
     Check,
     CompiledKernel,
@@ -148,6 +149,7 @@ from kernel_lsp.records.verdicts import (
     Evaluation,
     Interval,
     Numerics,
+    SpeedAnswer,
     Timing,
 )
 
@@ -157,6 +159,7 @@ __all__ = [
     "EAGER",
     "EVIDENCE_VERSION",
     "LINEAGE_VERSION",
+    "QUIET_REMEDY",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
@@ -268,6 +271,7 @@ __all__ = [
     "Snapshot",
     "SourceEdit",
     "Span",
+    "SpeedAnswer",
     "Standing",
     "Step",
     "StopReason",

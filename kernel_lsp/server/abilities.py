@@ -30,6 +30,10 @@ class Abilities:
     """Diagnostics may link to the page of their rule."""
     diagnostic_tags: bool = False
     """What is unnecessary is drawn faded."""
+    pull: bool = False
+    """The client asks for diagnostics, and takes it when it is told to ask again."""
+    renames: bool = False
+    """The client asks for edits before it renames files."""
     lens_refresh: bool = False
     inlay_refresh: bool = False
     progress: bool = False
@@ -68,6 +72,9 @@ def of(params: types.InitializeParams) -> Abilities:
         diagnostic_link=bool(_get(published, "code_description_support")),
         diagnostic_tags=types.DiagnosticTag.Unnecessary
         in (_get(published, "tag_support.value_set") or []),
+        pull=_get(caps, "text_document.diagnostic") is not None
+        and bool(_get(caps, "workspace.diagnostics.refresh_support")),
+        renames=bool(_get(caps, "workspace.file_operations.will_rename")),
         lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
         inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
         progress=bool(_get(caps, "window.work_done_progress")),

@@ -5,6 +5,8 @@ import pytest
 from codegen_helpers import program
 from training_helpers import agrees, rewritten, session
 
+from kernel_lsp.errors import CaptureError
+
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
@@ -182,6 +184,47 @@ def test_cross_entropy_has_the_gradients_of_eager(trainer, how, smoothing) -> No
     inputs = "torch.randn(5, 37, requires_grad=True), torch.tensor([1, 36, -100, 0, 7])"
     loss = f"F.cross_entropy(x, y, reduction='{how}'{smoothing})"
     agrees(trainer, program(loss, inputs), "fused-loss")
+
+
+AUTOCAST = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(13), nn.Linear(13, 13)
+
+    def forward(self, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = F.gelu(self.linear(self.norm(x))) * y
+            with torch.autocast("cpu", enabled=False):
+                h = self.linear(h)
+        return torch.relu(h * 2) + y
+
+
+def get_inputs():
+    return [torch.randn(7, 13, requires_grad=True), torch.randn(7, 13, requires_grad=True)]
+"""
+
+
+def test_a_part_under_autocast_keeps_its_casts(trainer) -> None:
+    """The rewritten forward opens no region: a layer in one is printed with its casts, a layer
+    where nothing is cast as a call."""
+    after = agrees(trainer, AUTOCAST, "fused-pointwise")
+    fast = after[after.index("Anything that the reasoning") :]
+    assert "self.norm(x).to(dtype=torch.bfloat16)" in fast
+    assert "linear_weight.to(dtype=torch.bfloat16)" in fast
+    assert "autocast(" not in fast
+
+
+def test_a_region_that_was_made_before_the_capture_is_not_guessed() -> None:
+    source = AUTOCAST.replace('torch.autocast("cpu", dtype=torch.bfloat16)', "LATER").replace(
+        "class Model", 'LATER = torch.autocast("cpu", enabled=False)\n\n\nclass Model'
+    )
+    with pytest.raises(CaptureError, match="a part under autocast"):
+        session(source, "fused-pointwise")
 
 
 TWICE = [

@@ -143,7 +143,7 @@ def match_loss(
     benefit = cost.benefit(graph, nodes, fused_s, 0.1)
     if graph.gradients:
         fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
-        benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
+        benefit = cost.trained_benefit(graph, nodes, fused_s, launches + 1, 0.1)
     return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
