@@ -34,7 +34,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
 from kernel_lsp.workloads import pragma
-from trainer import lanes
+from trainer import timed_tasks
 
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {
@@ -114,7 +114,7 @@ async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> d
             print(f"{path.stem}: {error}", flush=True)
 
     try:
-        await lanes.share(lanes.until(end, experts), one, options.lanes, end)
+        await timed_tasks.share(timed_tasks.until(end, experts), one, options.lanes, end)
     finally:
         await pipeline.close()
     return found

@@ -149,7 +149,7 @@ async def suggested(
         written_bytes=capture.written_bytes,
     )
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)
-    advice = await anext(planner.courses(capture.sites, triton=True), None)
+    advice = await anext(planner.ranked_plans(capture.sites, triton=True), None)
     if advice is None:
         return []
     return [await one(task, situation, advice.steps, engine, runtime) for _ in range(rounds)]
@@ -214,7 +214,7 @@ async def of_kernel(
             capability="sm_90",
         )
         begun = time.perf_counter()
-        first = await anext(planner.courses(capture.sites, triton=True), None)
+        first = await anext(planner.ranked_plans(capture.sites, triton=True), None)
         total_s, policy_s = time.perf_counter() - begun, sum(one.seconds for one in said)
         if first is not None and said:
             found.append(

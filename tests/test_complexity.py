@@ -202,7 +202,6 @@ ABOVE: dict[str, int] = {
     "skills/triton-loop-stages/rewrite.py:_fits": 16,
     "skills/triton-persistent/rewrite.py:match": 16,
     "skills/triton-split-k/rewrite.py:preconditions": 16,
-    "trainer/journals.py:_trajectory": 16,
     "trainer/kernel_forms/products.py:product_laid_out": 16,
     "trainer/lines.py:Line._offer": 16,
     "trainer/ranking.py:policies": 16,

@@ -220,9 +220,9 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, games, models, ranking, weighing
+    from trainer import checkpoints, models, ranking, rl_tasks, weighing
 
-    _, held_out = games.plans_of(recipe)
+    _, held_out = rl_tasks.plans_of(recipe)
     if not held_out:
         raise ConfigError("nothing is held out", "set world.held_out, and have two families")
     print(f"{place}: {len(held_out)} held-out tasks", flush=True)

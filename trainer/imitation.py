@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from trainer.batches import Example
-from trainer.shown import MeasuredPlan, TaskPlans, encode_plan, shuffle_sites
+from trainer.plan_data import MeasuredPlan, TaskPlans, encode_plan, shuffle_sites
+from trainer.plan_dialogs import NEAR
 from trainer.sources import talk
-from trainer.talks import NEAR
 
 
 def examples(tasks: Sequence[TaskPlans], orders: int = 0) -> list[Example]:

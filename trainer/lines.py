@@ -20,9 +20,9 @@ from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, grammar
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
 from trainer.generation import decode
+from trainer.plan_data import MeasuredPlan, TaskPlans, advise, show
+from trainer.plan_dialogs import STOP
 from trainer.records import TurnStatus
-from trainer.shown import MeasuredPlan, TaskPlans, advise, show
-from trainer.talks import STOP
 
 HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStatus.WRONG_RESULT}
 

@@ -27,18 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import interpreter, process, skillbook, wire
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import NAME, RankedPlan
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TunerClient, TuneRequest
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
-from trainer import lanes, tasks
+from trainer import tasks, timed_tasks
 from trainer.candidates import Plans
-from trainer.lanes import TableRecording
 from trainer.tasks import SuiteTask, digest
+from trainer.timed_tasks import TableRecording
 
 FIRST, NEAR, BEST = 14, 6, 3
 """Plans of the first wave and of the second, and how many of the best the second one starts
@@ -73,8 +73,8 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
         skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
     ]
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        manners = Manners(SharingRules(data_dir=folder, when_busy="ignore"))
-        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
+        device_sharing = DeviceSharing(SharingRules(data_dir=folder, when_busy="ignore"))
+        async with Gate(device_sharing=device_sharing, cache=Path(folder) / "compiled") as gate:
             yield MeasuringMachine(gate=gate, probe=probe, device=device, skills=executable)
 
 
@@ -103,7 +103,9 @@ async def open_task(
                 await engine.close()
 
 
-def tune_request(task: SuiteTask, place: MeasuringMachine, plans: Sequence[Course]) -> TuneRequest:
+def tune_request(
+    task: SuiteTask, place: MeasuringMachine, plans: Sequence[RankedPlan]
+) -> TuneRequest:
     """What the gate's tuner is asked for."""
     return TuneRequest(
         reference=task.program,
@@ -149,7 +151,7 @@ async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Js
     }
 
 
-async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
+async def enter_plans(tuner: TunerClient, plans: Sequence[RankedPlan]) -> list[str]:
     """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
     return await tuner.enter(
@@ -157,7 +159,7 @@ async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
     )
 
 
-def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
+def _row(plan: RankedPlan, times: dict[str, float], dropped: dict[str, str]) -> Json:
     made = plan.candidate
     fields = {
         "steps": wire.to_json(list(plan.steps)),
@@ -228,7 +230,7 @@ async def run(options: argparse.Namespace) -> int:
         async def work(task: SuiteTask) -> None:
             await recording.enter(task.name, record_limited(task, place), _describe_task)
 
-        if not await lanes.share(following, work, options.lanes, recording.limit):
+        if not await timed_tasks.share(following, work, options.lanes, recording.limit):
             print("the time is over: what was running is given up", flush=True)
     recording.write()
     rows = [row for task in recording.tasks.values() for row in task["rows"]]

@@ -20,11 +20,11 @@ from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import NULL, seed_of
 from trainer.lines import Line, LineWriter
+from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
-from trainer.shown import MeasuredPlan, TaskPlans
+from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 from trainer.sources import talk
 
 

@@ -16,10 +16,10 @@ from trainer import advantages, rewards
 from trainer.advantages import AdvantageRow
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.earned import Learned, geometric, reward, weigh_rows
 from trainer.episodes import Episodes, Rollout, speedup
 from trainer.generation import Sampled
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
+from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 
 Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 """Rollout -> its turns whose reward is known, with it."""

@@ -20,9 +20,9 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer import batches
 from trainer.batches import Example
+from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.ranking import TOKENS as MAX_TOKENS
 from trainer.ranking import Ranked
-from trainer.shown import MeasuredPlan, TaskPlans
 from trainer.sources import talk
 
 JITTER = math.log(2) / 8
@@ -55,7 +55,7 @@ def questions(task: TaskPlans) -> list[list[int]]:
             situation=task.situation,
             before=_known_cost(task, task.before),
             rule=rule,
-            course=encode_plan(task, plan),
+            ranked_plan=encode_plan(task, plan),
         ).tokens
         for plan in task.plans
     ]
@@ -85,7 +85,7 @@ def encode_plan(task: TaskPlans, plan: MeasuredPlan) -> value_model.WeighedPlan:
 def _known_cost(task: TaskPlans, cost: Any) -> Any:
     if cost is None:
         raise ConfigError(
-            f"{task.name} has no estimates", "make the file again with python -m trainer.shown"
+            f"{task.name} has no estimates", "make the file again with python -m trainer.plan_data"
         )
     return cost
 

@@ -31,6 +31,11 @@ def record(
         min=1,
         help="End the program after so many steps (of its optimizer, or calls of its model).",
     ),
+    step: str | None = typer.Option(
+        None,
+        metavar="FUNCTION",
+        help="What --steps counts are calls of it: train_step, or package.module:Trainer.step.",
+    ),
     snapshots: bool = typer.Option(
         True,
         help="Keep calls too, in your data folder, so that any module can be opened as it was.",
@@ -49,12 +54,35 @@ def record(
         for earlier in running.recover(workspace, data_dir):
             _tell("an interrupted recording was saved", earlier)
         recorded = recording.record(
-            workspace, command, path, data_dir, keep_calls=snapshots, steps=steps
+            workspace,
+            command,
+            path,
+            data_dir,
+            keep_calls=snapshots,
+            steps=steps,
+            marked=marked_function(step),
         )
     except KernelLspError as error:
         console.fail(error)
     _tell("recorded", recorded)
     raise typer.Exit(recorded.status)
+
+
+def marked_function(named: str | None) -> tuple[str, str] | None:
+    """Module and qualified name of what ``--step`` names: a function of the program's script, or
+    ``package.module:Class.method``."""
+    if named is None:
+        return None
+    module, colon, qualname = named.rpartition(":")
+    names = [*(module.split(".") if colon else ()), *qualname.split(".")]
+    if not all(name.isidentifier() for name in names):
+        console.fail(
+            KernelLspError(
+                f"--step {named!r} names no function",
+                "write train_step, or package.module:Trainer.step",
+            )
+        )
+    return module if colon else "__main__", qualname
 
 
 def _tell(what: str, recorded: running.Recorded) -> None:

@@ -11,7 +11,7 @@ and is timed only when the program computes with it what it did."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from kernel_lsp.programs.composing import ProgramVariant, Workspace
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
-from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.shares import Name, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Progress, Report
@@ -59,6 +59,8 @@ class ProgramPlan:
     """For one run."""
     budget: int = 8
     fresh: bool = False
+    marked: tuple[str, str] | None = None
+    """Module and name of the function that is a step; None: it is found."""
 
 
 class ProgramBench:
@@ -87,6 +89,19 @@ class ProgramBench:
         """Files of the workspace that the program imports."""
         self._optimizers: frozenset[str] = frozenset()
         self._originals: list[StepRun] = []
+        self._undrawn: list[StepRun] = []
+        """The program as it is without dropout, and the same with parameters moved."""
+        self._redrawn: list[StepRun] = []
+        """The first step of the program as it is, with other draws each."""
+        self.draws = False
+        """It draws random numbers in its step."""
+        self.tokens: float | None = None
+        """That a step takes; None: it is no language model's, or they cannot be told."""
+        self._modules = frozenset(
+            (str(way["module"]), str(way["class"]))
+            for way in recorded.ways
+            if way.get("kind") == "module" and way.get("class")
+        )
         autocast = (way["setting"].get("autocast") for way in recorded.ways if way.get("setting"))
         self._eps = EPS.get(next(autocast, None), EPS[None])
 
@@ -150,11 +165,12 @@ class ProgramBench:
             run = self._start(AS_IS, steps=len(run.steps_ms) + 1, profiled=profiled)
         if run.failed is None and run.profile is not None:
             self.shares = Shares.of(run.profile, run.step_ms)
-            self.clock = _clock(self.clock, self.shares)
+            self.clock = _clock(self.clock, self.shares, self._modules)
         else:
             self.notes.append(
                 f"the step could not be profiled: {run.failed or 'it ended too early'}"
             )
+        self.tokens, self.draws = run.tokens, run.draws
         self.is_broken = run.failed is not None and not run.is_cut_off
         for path in map(Path, run.files):
             if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
@@ -179,6 +195,8 @@ class ProgramBench:
             else:
                 self._drop(variant.name)
         plain = [way for way in COMPILED if not way.regional or self.clock.region]
+        if not self.clock.roots:  # functions alone: there is no module to compile
+            plain = []
         ways[1:1] = plain[:1]
         ways += plain[1:]
         measuring.measure(
@@ -188,6 +206,8 @@ class ProgramBench:
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there
         is a place for it, else called on the module from outside."""
+        if not self.clock.roots:
+            return []
         name, texts = self.clock.roots[0], self._texts
         if (
             len(self.clock.roots) == 1
@@ -279,13 +299,44 @@ class ProgramBench:
         self.taken |= run.taken
         failed = next((one.failed for one in (*self._originals, run) if one.failed), None)
         if failed:
-            self.agreements[way.name] = Agreement(right=False, steps=(), detail=failed)
+            found = Agreement(right=False, steps=(), detail=failed)
         else:
-            self.agreements[way.name] = measuring.agreement(*self._originals, edited=run)
-        return self.agreements[way.name].right
+            found = measuring.agreement(*self._originals, edited=run)
+            if not found.right and self.draws:
+                found = self._agree_by_distribution(way, edited)
+        self.agreements[way.name] = found
+        return found.right
+
+    def _agree_by_distribution(self, way: ProgramWay, edited: list[list[str]]) -> Agreement:
+        """Of a program that draws, with edits that may draw otherwise: number by number without
+        dropout, and by distribution with it."""
+        self._say(
+            f"{way.name} may draw other random numbers: comparing without, and by distribution"
+        )
+        undrawn: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS, "undrawn": True}
+        if not self._undrawn:
+            self._undrawn = [
+                self._start(AS_IS, **undrawn), self._start(AS_IS, nudge=self._eps, **undrawn)
+            ]  # fmt: skip
+        ours = self._start(way, edited=edited, **undrawn)
+        if any(not_fast == calls for calls, not_fast in ours.taken.values()):
+            return Agreement(right=False, steps=(), detail="without dropout it takes another path")
+        first, moved = self._undrawn
+        without = measuring.agreement(first, first, moved, edited=ours)
+        if not without.right:
+            return replace(without, detail=f"without dropout {without.detail}")
+        numbers = range(1, measuring.DRAWS + 1)
+        redrawn: dict[str, Any] = {"check": True, "steps": 1}
+        if not self._redrawn:
+            self._redrawn = [self._start(AS_IS, redraw=n, **redrawn) for n in numbers]
+        theirs = [self._start(way, edited=edited, redraw=n, **redrawn) for n in numbers]
+        found = measuring.alike_by_distribution(self._redrawn, theirs)
+        return replace(found, detail=f"{found.detail}; without dropout {without.detail}")
 
 
-def _clock(known: Clock, shares: Shares) -> Clock:
-    """The clock, with roots and the repeated block as the profile shows them."""
-    roots = tuple(shares.roots()) or known.roots
-    return replace(known, roots=roots, region=shares.repeated(roots[0]) or known.region)
+def _clock(known: Clock, shares: Shares, modules: Collection[Name]) -> Clock:
+    """The clock, with roots and the repeated block as the profile shows them. Functions that the
+    program calls itself are none: nothing waits for their instances."""
+    roots = tuple(one for one in shares.roots() if one in modules) or known.roots
+    region = shares.repeated(roots[0]) if roots else None
+    return replace(known, roots=roots, region=region or known.region)

@@ -33,6 +33,10 @@ HOPELESS = 1.15
 ALLOWED = 4.0
 MIN_RELATIVE_DIFFERENCE = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
+CHANCE, SCATTER = 11.3, 16.0
+"""99 % quantiles of F(1, 8) and F(4, 4), which five draws each of two programs give: of the squared
+distance of their means, and of the ratio of their variances."""
+DRAWS = 5
 WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above
 1."""
@@ -173,6 +177,48 @@ def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: Step
     worst = max(steps, key=lambda step: step[0] / step[1])
     detail = f"off by {worst[0]:.2e} of the norm, {worst[1]:.2e} allowed"
     return Agreement(right=worst[0] <= worst[1], steps=tuple(steps), detail=detail)
+
+
+def alike_by_distribution(originals: Sequence[StepRun], edited: Sequence[StepRun]) -> Agreement:
+    """Whether two programs that draw random numbers compute the same distribution, as far as the
+    first steps of some runs with other draws tell.
+
+    Compared are the means and the scatter of the gradients' products with random signs. Under the
+    same distribution the squared distance of two means is an F variate of at least one degree of
+    freedom; its 99 % quantile is `CHANCE`. An error of the mean below ``seen`` would not be
+    noticed, which the detail says; where not even one of the size of the gradients would be, it is
+    no agreement."""
+    one, other = (_draws(runs) for runs in (originals, edited))
+    count = min(len(one), len(other))
+    if count < 2 or len({len(row) for row in (*one, *other)}) != 1:
+        return Agreement(right=False, steps=(), detail="its draws could not be compared")
+    if not all(math.isfinite(value) for row in (*one, *other) for value in row):
+        return Agreement(right=False, steps=(), detail="it computes what is not finite")
+    columns = list(zip(zip(*one, strict=True), zip(*other, strict=True), strict=True))
+    distance = sum((fmean(a) - fmean(b)) ** 2 for a, b in columns)
+    scatter, theirs = (sum(stdev(pair[n]) ** 2 for pair in columns) for n in (0, 1))
+    norm = math.sqrt(sum(fmean(a) ** 2 for a, _ in columns))
+    chance = (scatter + theirs) / count
+    if not norm or not chance:
+        right = distance <= (MIN_RELATIVE_DIFFERENCE * norm) ** 2
+        return Agreement(right=right, steps=(), detail="its draws change nothing")
+    off, seen = math.sqrt(distance) / norm, math.sqrt(CHANCE * chance) / norm
+    is_scatter_alike = 1 / SCATTER <= (theirs / scatter if scatter else math.inf) <= SCATTER
+    words = f"by distribution over {count} draws: means off by {off:.2f} of the norm"
+    if seen > 1:
+        return Agreement(
+            right=False, steps=((off, seen),), detail=f"{words}, which scatter too much to tell"
+        )
+    detail = f"{words}, an error above {seen:.2f} would have been seen"
+    if not is_scatter_alike:
+        detail = f"{words}, and they scatter {theirs / scatter if scatter else math.inf:.2g} times"
+    return Agreement(right=off <= seen and is_scatter_alike, steps=((off, seen),), detail=detail)
+
+
+def _draws(runs: Sequence[StepRun]) -> list[list[float]]:
+    """Of each run that has any the products of its first step, in one row."""
+    found = [run.digests[0] for run in runs if run.digests]
+    return [[value for tensor in digest for value in tensor[1:]] for digest in found]
 
 
 def apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float | None:

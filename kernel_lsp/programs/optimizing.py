@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.files import read_source
@@ -30,7 +31,7 @@ from kernel_lsp.programs import composing, recording, targets
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import Agreement, MeasuredWays
-from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.shares import Name, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Job, Progress, Report
@@ -38,8 +39,16 @@ from kernel_lsp.snapshots import store
 from kernel_lsp.snapshots.store import ProgramRecording
 from kernel_lsp.workloads import running
 
+MIN_STEPS = 2
+"""Of an optimizer or a loader, from which its steps may be the program's."""
 ALIKE = 0.7
 """Share of the largest share from which a module may be the outermost one."""
+
+
+NO_STEP = (
+    "no step was found: no optimizer stepped twice, no module was called and no loader was read; "
+    "name the function that is one: --step train_step, or --step package.module:Trainer.step"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,10 @@ class ProgramOutcome:
     """Where the step's device time goes; None: it could not be profiled."""
     variants: Mapping[str, ProgramVariant] = field(default_factory=dict)
     """By name: what was timed with edits of ours, and computes what the program does."""
+    clock: Clock | None = None
+    """What a step is; None: none was found."""
+    tokens: float | None = None
+    """That a step takes, of a language model; None: they cannot be told."""
     measured: MeasuredWays | None = None
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     """By name of the variant."""
@@ -96,8 +109,8 @@ async def optimize(
     recorded = _last_recording(plan, data_dir) or _record(plan, data_dir, report)
     clock = clock_of(recorded)
     if clock is None:
-        note = "no step was found: no module was called from the program itself"
-        return ProgramOutcome(recording=recorded, targets=(), notes=(note,))
+        return ProgramOutcome(recording=recorded, targets=(), notes=(NO_STEP,))
+    report(Progress(phase="record", message=clock.words))
     with ProgramBench(plan, clock, recorded, report) as bench:
         bench.profile()
         bench.time_first()
@@ -107,6 +120,8 @@ async def optimize(
             recording=recorded,
             targets=tuple(looked),
             shares=bench.shares,
+            clock=bench.clock,
+            tokens=bench.tokens,
             variants=bench.variants,
             measured=bench.measured,
             agreements=bench.agreements,
@@ -123,7 +138,7 @@ def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | Non
     if plan.fresh:
         return None
     for one in store.recordings(data_dir, plan.root):
-        if one.command == plan.command:
+        if one.command == plan.command and _function(one) == plan.marked:
             begun = one.folder.stat().st_mtime
             files = (plan.root / str(way["target"]).partition("::")[0] for way in one.ways)
             if all(path.is_file() and path.stat().st_mtime <= begun for path in files):
@@ -137,7 +152,13 @@ def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecordi
     )
     out = running.default_path(plan.root, plan.command)
     done = recording.record(
-        plan.root, plan.command, out, data_dir, steps=plan.steps, to_stderr=True
+        plan.root,
+        plan.command,
+        out,
+        data_dir,
+        steps=plan.steps,
+        marked=plan.marked,
+        to_stderr=True,
     )
     found = [one for one in store.recordings(data_dir, plan.root) if one.command == plan.command]
     if done.path is None or not found:
@@ -193,10 +214,35 @@ async def _optimize_target(
 
 
 def clock_of(recorded: ProgramRecording) -> Clock | None:
-    """A step ends with the optimizer where the outermost module is trained, else with its call."""
+    """What a step of the program is: what its user has said; else the steps of an optimizer, calls
+    of the outermost module, or batches of a loader, whichever is there first. None: nothing is."""
+    root, region = _root_of(recorded)
+    clock = Clock(roots=(root,) if root else (), kind="calls", region=region)
+    steps = recorded.steps
+    if marked := _function(recorded):
+        return replace(clock, kind="function", marked=marked)
+    stepped = [int(one["steps"]) for one in steps.get("optimizers", ())]
+    if stepped and max(stepped) >= MIN_STEPS:
+        # Of two optimizers the one that steps less often: its step holds those of the other.
+        count = min(count for count in stepped if count >= MIN_STEPS)
+        return replace(clock, kind="optimizer", optimizer=stepped.index(count))
+    if not steps and root is not None and _is_trained(recorded, root):
+        return replace(clock, kind="optimizer")
+    if root is not None:
+        return clock
+    return replace(clock, kind="loader") if steps.get("batches", 0) >= MIN_STEPS else None
+
+
+def _function(recorded: ProgramRecording) -> tuple[str, str] | None:
+    named = recorded.steps.get("function")
+    return (str(named[0]), str(named[1])) if named else None
+
+
+def _root_of(recorded: ProgramRecording) -> tuple[Name | None, Name | None]:
+    """The outermost module, and the one that is called several times at each of its calls."""
     modules = [way for way in recorded.ways if way.get("kind") == "module" and way.get("class")]
     if not modules:
-        return None
+        return None, None
     shares = {str(one["target"]): float(one.get("share") or 0.0) for one in recorded.seen}
     calls = {str(one["target"]): int(one.get("calls") or 0) for one in recorded.seen}
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
@@ -204,13 +250,18 @@ def clock_of(recorded: ProgramRecording) -> Clock | None:
     root = min(
         outer, key=lambda way: calls[str(way["target"])]
     )  # times of a whole and its part scatter
-    trained = bool(root.get("training")) and bool(root["setting"].get("gradients"))
     repeated = [
         way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
     ]
     block = max(repeated, key=lambda way: shares.get(str(way["target"]), 0.0), default=None)
-    return Clock(
-        roots=((str(root["module"]), str(root["class"])),),
-        kind="optimizer" if trained else "calls",
-        region=(str(block["module"]), str(block["class"])) if block else None,
-    )
+    return _name(root), _name(block) if block else None
+
+
+def _is_trained(recorded: ProgramRecording, root: Name) -> bool:
+    """Of a recording that counted no steps: whether the module looks trained."""
+    ways = [way for way in recorded.ways if way.get("class") and _name(way) == root]
+    return any(way.get("training") and way["setting"].get("gradients") for way in ways)
+
+
+def _name(way: Mapping[str, Any]) -> Name:
+    return str(way["module"]), str(way["class"])

@@ -23,15 +23,19 @@ def record(
     *,
     keep_calls: bool = True,
     steps: int | None = None,
+    marked: tuple[str, str] | None = None,
     to_stderr: bool = False,
 ) -> running.Recorded:
     """Run the command to its end and write what was seen. Raises WorkloadError.
 
     With ``keep_calls`` snapshots of its calls are written to the user's data folder. ``steps``: the
-    program is ended after so many. ``to_stderr``: what it prints goes there.
+    program is ended after so many. ``marked``: module and name of the function that is a step.
+    ``to_stderr``: what it prints goes there.
     """
     if not keep_calls:
-        return running.run(root, command, out, data_dir, steps=steps, to_stderr=to_stderr)
+        return running.run(
+            root, command, out, data_dir, steps=steps, marked=marked, to_stderr=to_stderr
+        )
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
     calls = {
@@ -42,10 +46,18 @@ def record(
     kept = False
     try:
         recorded = running.run(
-            root, command, out, data_dir, calls=calls, steps=steps, to_stderr=to_stderr
+            root,
+            command,
+            out,
+            data_dir,
+            calls=calls,
+            steps=steps,
+            marked=marked,
+            to_stderr=to_stderr,
         )
         if recorded.merged.seen:
-            store.finish(folder, _index(recorded.merged, root, program, command))
+            table = _index(recorded.merged, root, program, command)
+            store.finish(folder, {**table, "steps": {**recorded.merged.steps, "function": marked}})
             kept = True
         return recorded
     finally:

@@ -54,11 +54,28 @@ class Clock:
     """What a step of a program is."""
 
     roots: tuple[tuple[str, str], ...]
-    """Module and class of the modules that the program itself calls, the main one first."""
+    """Module and class of the modules that the program itself calls, the main one first; empty: it
+    computes by functions alone."""
     kind: str
-    """optimizer, or calls (of the main root)."""
+    """optimizer, calls (of the main root), function (that its user has named), or loader."""
     region: tuple[str, str] | None = None
     """The block that is there several times."""
+    optimizer: int = 0
+    """Whose steps count, in the order of the optimizers' first steps."""
+    marked: tuple[str, str] | None = None
+    """Module and name of the function that is a step."""
+
+    @property
+    def words(self) -> str:
+        """What a step is, for people."""
+        if self.kind == "optimizer":
+            which = f" number {self.optimizer + 1}" if self.optimizer else ""
+            return f"a step ends when optimizer{which} has stepped"
+        if self.kind == "function" and self.marked is not None:
+            return f"a step is a call of {self.marked[1]}"
+        if self.kind == "loader":
+            return "a step is a batch of the loader"
+        return f"a step is a call of {self.roots[0][1]}" if self.roots else "a step is a call"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +96,11 @@ class StepRun:
     """Of the last step, where that was asked for (recorder/profiling.py)."""
     optimizers: tuple[dict[str, Any], ...] = ()
     """Kind, fused and foreach of each."""
+    tokens: float | None = None
+    """That the outermost module was given in a step, where it is a language model's and was
+    profiled."""
+    draws: bool = False
+    """Its outermost module draws random numbers (dropout), where it was profiled."""
     files: tuple[str, ...] = ()
     """Of the modules that it imported, where it was profiled; those of the workspace by their real
     place."""
@@ -108,7 +130,7 @@ def run(
     **more: Any,
 ) -> StepRun:
     """``folder``: where the user runs the command. ``served``: edited texts of installed files.
-    ``more``: check, nudge, edited, profiled (see recorder/steps.py).
+    ``more``: check, nudge, redraw, undrawn, edited, profiled (see recorder/steps.py).
 
     Raises WorkloadError when the command cannot be started.
     """
@@ -117,6 +139,7 @@ def run(
         texts = _write_sources(served or {}, Path(scratch))
         given = {
             "out": str(out), "roots": clock.roots, "clock": clock.kind,
+            "optimizer": clock.optimizer, "marked": clock.marked,
             "region": clock.region if way.regional
             else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
             "sources": str(sources.__file__), **more,
@@ -136,9 +159,17 @@ def run(
         notes=tuple(map(str, data["notes"])),
         profile=data["profile"],
         optimizers=tuple(data["optimizers"]),
+        tokens=_count_tokens(data["tokens"]),
+        draws=bool(data["draws"]),
         files=tuple(str(mirror.original(Path(file))) for file in data["files"]),
         failed=_fault(data, status, said, steps=steps, is_check=bool(more.get("check"))),
     )
+
+
+def _count_tokens(per_step: Sequence[int]) -> float | None:
+    """Of a step in the steady state: a first one may read a prompt."""
+    later = [count for count in per_step[1:] if count] or [count for count in per_step if count]
+    return median(later) if later else None
 
 
 def _run(

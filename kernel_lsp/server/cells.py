@@ -63,8 +63,8 @@ class Notebooks:
         """What mends the findings at a place of a cell."""
         uri = params.text_document.uri
         shown = next((found[uri] for found in self._shown.values() if uri in found), None)
-        document = self._ls.workspace.get_text_document(uri)
-        if shown is None or document.source != shown.source:
+        document = self._ls.workspace.text_documents.get(uri)
+        if shown is None or document is None or document.source != shown.source:
             return []
         positions = self._positions(shown.source)
         where = lsp.span_of(params.range, positions)
@@ -102,9 +102,9 @@ class Notebooks:
             return
         code = [cell for cell in notebook.cells if cell.kind is types.NotebookCellKind.Code]
         numbers = {cell.document: number for number, cell in enumerate(notebook.cells, 1)}
+        texts = self._ls.workspace.text_documents  # asked for another, pygls reads the disk
         sources = {
-            cell.document: self._ls.workspace.get_text_document(cell.document).source
-            for cell in code
+            cell.document: texts[cell.document].source for cell in code if cell.document in texts
         }
         given = [
             notebooks.Cell(number=numbers[name], source=source) for name, source in sources.items()

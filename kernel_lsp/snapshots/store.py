@@ -52,6 +52,9 @@ class ProgramRecording:
     devices: tuple[str, ...] = ()
     profile: Table = field(default_factory=dict)
     """What the profiled step took; empty: none was profiled."""
+    steps: Table = field(default_factory=dict)
+    """What its steps may be (workloads/recorder/limit.py); empty: it was recorded before that was
+    looked at."""
 
     def snapshot(self, way: Table) -> Path | None:
         """The file of a way's call; None where none was kept."""
@@ -145,6 +148,7 @@ def read(folder: Path) -> ProgramRecording | None:
             ways=tuple(table["ways"]),
             devices=tuple(map(str, table.get("devices", ()))),
             profile=dict(table.get("profile", {})),
+            steps=dict(table.get("steps", {})),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -34,6 +34,8 @@ class MergedRecording:
     """target, kind, calls, share, mean_us: one per target."""
     ways: list[Table]
     """The same with the arguments: one per way of calling a target."""
+    steps: Table = field(default_factory=dict)
+    """What its steps may be (recorder/limit.py), of the process that has most of them."""
 
 
 def merge(parts: Sequence[Table], program: str) -> MergedRecording:
@@ -60,7 +62,13 @@ def merge(parts: Sequence[Table], program: str) -> MergedRecording:
             (_seen_table(key, found, elapsed) for key, found in targets.items()), key=_rank
         ),
         ways=sorted(ways, key=_rank),
+        steps=max((part.get("steps") or {} for part in parts), key=_count_steps, default={}),
     )
+
+
+def _count_steps(steps: Table) -> tuple[int, int, int]:
+    trained = sum(int(one["steps"]) for one in steps.get("optimizers", ()))
+    return int(steps.get("marked", 0)), trained, int(steps.get("batches", 0))
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workloads import recording_file
@@ -79,17 +80,20 @@ def run(
     *,
     calls: dict[str, str] | None = None,
     steps: int | None = None,
+    marked: tuple[str, str] | None = None,
     to_stderr: bool = False,
 ) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none
-    are kept. ``steps``: the program is ended after so many; None: it ends by itself.
+    are kept. ``steps``: the program is ended after so many; None: it ends by itself. ``marked``:
+    module and name of the function that is a step (recorder/marking.py).
     ``to_stderr``: what it prints goes there, because standard output is a document of ours."""
     program = program_of(root, command)
     folder = _spool(root, program, out, data_dir)
     try:
-        status = _run(root, command, folder, calls, steps, to_stderr)
+        about = {"calls": calls, "steps": steps, "marked": marked}
+        status = _run(root, command, folder, about, to_stderr)
     except WorkloadError:
         _remove(folder)
         raise
@@ -159,11 +163,11 @@ def _run(
     root: Path,
     command: Sequence[str],
     folder: Path,
-    calls: dict[str, str] | None,
-    steps: int | None,
+    about: dict[str, Any],
     to_stderr: bool,
 ) -> int:
-    settings = json.dumps({"root": str(root), "spool": str(folder), "calls": calls, "steps": steps})
+    """``about``: what the recorder is told besides its places."""
+    settings = json.dumps({"root": str(root), "spool": str(folder), **about})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
     try:

@@ -96,6 +96,9 @@ class Gate:
             ),
         )
 
+    async def close(self) -> None:
+        """Nothing is warm."""
+
     async def _look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         return ()
 

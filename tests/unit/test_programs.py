@@ -2,16 +2,17 @@
 says."""
 
 import math
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kernel_lsp import files
+from kernel_lsp import analysis, files
 from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
-from kernel_lsp.programs import composing, measuring, targets, whole
+from kernel_lsp.programs import composing, measuring, offering, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
@@ -19,7 +20,8 @@ from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
-from kernel_lsp.records import Interval
+from kernel_lsp.records import Interval, Snapshot, SourceEdit
+from kernel_lsp.rewrite import edit
 
 MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
 
@@ -165,6 +167,64 @@ def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
     assert composing.compile_outermost(variant, LOSS, {path: TRAINING}, None) is None
 
 
+TWO = """\
+from torch import nn
+
+
+class A(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class B(nn.Module):
+    def forward(self, x):
+        return x + 2
+"""
+
+
+def rewritten(path: Path, name: str, number: int, imports: tuple[str, ...]) -> ProgramTarget:
+    body = f"class {name}(nn.Module):\n    def forward(self, x):\n        return torch.add(x, {number})\n"
+    edit = SourceEdit(qualname=name, imports=imports, target=body)
+    candidate = SimpleNamespace(summary="add", edit=edit)
+    best = SimpleNamespace(candidate=candidate)
+    outcome: Any = SimpleNamespace(best=best)
+    return looked(("model", name), path=path, qualname=name, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("imports", "labels"),
+    [((), ["A: add", "B: add"]), (("import torch",), ["A: add and B: add", "A: add", "B: add"])],
+)
+def test_edits_of_a_program_are_told_apart_and_make_up_what_was_measured(
+    tmp_path: Path, imports: tuple[str, ...], labels: list[str]
+) -> None:
+    path, script, new = tmp_path / "model.py", tmp_path / "train.py", tmp_path / "patch.py"
+    mine = [rewritten(path, "A", 1, imports), rewritten(path, "B", 2, imports)]
+    text = TWO
+    for one in mine:
+        found = analysis.find_target(
+            analysis.analyze(Snapshot(uri=path.as_uri(), text=text)), one.qualname
+        )
+        assert found is not None and one.edit is not None
+        text = edit.apply_edit(text, found.span, one.edit)
+    fused = TRAINING.replace("lr=3e-4)", "lr=3e-4, fused=True)")
+    variant = composing.ProgramVariant(
+        name="ours",
+        texts={path: text, script: fused, new: "x = 1\n"},
+        before={path: TWO, script: TRAINING},
+        composed=tuple(mine),
+    )
+    edits = offering.edits_of(variant, tmp_path)
+    assert [one.label for one in edits] == [*labels, offering.FUSED, offering.PATCHES]
+    changes = [change for one in edits for change in one.changes]
+    for file, after in variant.texts.items():
+        whole = variant.before.get(file, "")
+        for change in sorted(changes, key=lambda one: -one.start):
+            if change.path == str(file):
+                whole = whole[: change.start] + change.new + whole[change.end :]
+        assert whole == after
+
+
 # --- ratios ---------------------------------------------------------------------------------------
 
 
@@ -255,6 +315,29 @@ def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, (
         "nothing was compared"
     )
+
+
+def drawn(middle: float, scatter: float, seed: int) -> list[StepRun]:
+    """First steps of five runs: two tensors whose products scatter around a middle."""
+    draw = random.Random(seed)
+    rows = [
+        [[1.0, *(draw.gauss(middle * sign, scatter) for sign in (1, -1, 1, 1))] for _ in range(2)]
+        for _ in range(measuring.DRAWS)
+    ]
+    return [StepRun(way=AS_IS, digests=(row,)) for row in rows]
+
+
+def test_what_draws_otherwise_is_told_by_its_distribution() -> None:
+    original = drawn(1.0, 0.1, 1)
+    found = measuring.alike_by_distribution(original, drawn(1.0, 0.1, 2))
+    assert found.right and "would have been seen" in found.detail, found.detail
+    assert not measuring.alike_by_distribution(original, drawn(1.5, 0.1, 2)).right, "its mean"
+    assert not measuring.alike_by_distribution(original, drawn(1.0, 0.9, 2)).right, "its scatter"
+    blind = measuring.alike_by_distribution(drawn(1.0, 3.0, 1), drawn(1.0, 3.0, 2))
+    assert not blind.right and "scatter too much to tell" in blind.detail
+    assert not measuring.alike_by_distribution(original, original[:1]).right
+    claims = [measuring.alike_by_distribution(original, drawn(1.0, 0.1, n)) for n in range(2, 202)]
+    assert sum(not one.right for one in claims) <= 6, "the same program is called another one"
 
 
 # --- copies and resuming --------------------------------------------------------------------------

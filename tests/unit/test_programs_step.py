@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from kernel_lsp.commands import programs
 from kernel_lsp.config import Settings
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.programs import bench, measuring, optimizing, stepping
+from kernel_lsp.programs import bench, measuring, offering, optimizing, recording, stepping
 from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.stepping import Clock
+from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
+from kernel_lsp.workloads.recorder import tokens
 
 pytestmark = pytest.mark.torch
 
@@ -25,11 +29,13 @@ MODEL, BLOCK, MLP = ("__main__", "Model"), ("__main__", "Block"), ("__main__", "
 CLOCK = Clock(roots=(MODEL,), kind="optimizer", region=BLOCK)
 
 
-def steps_of(root: Path, texts: dict[Path, str] | None = None, **more: Any) -> stepping.StepRun:
+def steps_of(
+    root: Path, texts: dict[Path, str] | None = None, clock: Clock = CLOCK, **more: Any
+) -> stepping.StepRun:
     with Mirror.of(root, texts or {}) as mirror:
         command = [sys.executable, "train.py"]
         values = {"steps": 3, "timeout_s": 100.0, **more}
-        return stepping.run(mirror, command, root, AS_IS, CLOCK, **values)
+        return stepping.run(mirror, command, root, AS_IS, clock, **values)
 
 
 @pytest.fixture
@@ -161,6 +167,12 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"
     assert "fused=True" in outcome.variants["a fused optimizer"].texts[root / "train.py"]
     assert "fused" not in (root / "train.py").read_text(), "nothing is written unasked"
+    offered = outcome.variants["a fused optimizer"]
+    (edit,) = offering.edits_of(offered, root)
+    assert edit.label == "a fused optimizer" and len(edit.changes) == 1
+    page = programs.page_text(outcome, offered, [], root)
+    assert "| as it is |" in page and "+optimizer = torch.optim.AdamW" in page
+    assert "## Targets" in page and "a step ends when optimizer has stepped" in page
 
 
 def test_what_the_program_prints_leaves_standard_output_alone(
@@ -176,3 +188,191 @@ def test_what_the_program_prints_leaves_standard_output_alone(
         )
         printed = capfd.readouterr()
         assert ("loss" in printed.err) is to_stderr and ("loss" in printed.out) is not to_stderr
+
+
+# --- what a step is -------------------------------------------------------------------------------
+
+GAN = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+critic, generator = Net(), Net()
+first = torch.optim.SGD(critic.parameters(), lr=0.1)
+second = torch.optim.AdamW(generator.parameters(), lr=0.1)
+
+
+def iteration():
+    for _ in range(3):
+        for _ in range(2):  # accumulated gradients
+            critic(generator(torch.rand(4, 8)).detach()).sum().backward()
+        first.step()
+    critic(generator(torch.rand(4, 8))).sum().backward()
+    second.step()
+    return 0.5
+
+
+for number in range(6):
+    iteration()
+"""
+FUNCTIONAL = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def score(x, weight):
+    return (x @ weight).relu().sum()
+
+
+weight = torch.rand(8, 8)
+with torch.no_grad():
+    for batch in DataLoader(torch.rand(40, 8), batch_size=4):
+        score(batch, weight)
+"""
+
+
+def recorded_in(root: Path, tmp_path: Path, text: str, **more: Any) -> store.ProgramRecording:
+    (root / "train.py").write_text(text)
+    command = [sys.executable, str(root / "train.py")]
+    recording.record(root, command, root / "out.toml", tmp_path / "data", **more)
+    return store.recordings(tmp_path / "data", root)[0]
+
+
+def test_of_two_optimizers_the_one_that_steps_less_often_ends_a_step(
+    root: Path, tmp_path: Path
+) -> None:
+    found = recorded_in(root, tmp_path, GAN)
+    assert found.steps["optimizers"] == [
+        {"kind": "SGD", "steps": 18},
+        {"kind": "AdamW", "steps": 6},
+    ]
+    clock = optimizing.clock_of(found)
+    assert clock is not None and (clock.kind, clock.optimizer) == ("optimizer", 1)
+    assert clock.words == "a step ends when optimizer number 2 has stepped"
+    run = steps_of(root, clock=clock, steps=99)
+    assert run.failed is None and len(run.steps_ms) == 5
+    checked = steps_of(root, clock=clock, check=True, steps=2)
+    assert len(checked.digests) == 2 * 4, "gradients of every optimizer's step"
+
+
+def test_a_function_that_the_user_names_is_the_step(root: Path, tmp_path: Path) -> None:
+    found = recorded_in(root, tmp_path, GAN, marked=("__main__", "iteration"), steps=4)
+    assert found.steps["marked"] == 4, "the recording ended there"
+    clock = optimizing.clock_of(found)
+    assert clock is not None and clock.words == "a step is a call of iteration"
+    run = steps_of(root, clock=clock, steps=99)
+    # Its first call began before anything of torch was called since it was defined.
+    assert run.failed is None and len(run.steps_ms) == 4
+    missing = stepping.Clock(roots=clock.roots, kind="function", marked=("__main__", "other"))
+    run = steps_of(root, clock=missing, steps=99)
+    assert run.failed is not None and "its first step" in run.failed
+
+
+def test_a_program_of_functions_alone_steps_with_its_loader(root: Path, tmp_path: Path) -> None:
+    clock = optimizing.clock_of(recorded_in(root, tmp_path, FUNCTIONAL))
+    assert clock is not None and (clock.kind, clock.roots) == ("loader", ())
+    run = steps_of(root, clock=clock, steps=99)
+    assert run.failed is None and len(run.steps_ms) == 9
+
+
+DROPOUT = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, 32), nn.Linear(32, 50)
+
+    def forward(self, tokens):
+        return self.head(F.dropout(self.embedding(tokens), 0.1, self.training))
+
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+tokens = torch.randint(50, (16, 33))
+for _ in range(6):
+    scores = model(tokens[:, :-1])
+    F.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_program_that_draws_is_compared_without_dropout_and_by_distribution(root: Path) -> None:
+    clock = Clock(roots=(MODEL,), kind="optimizer")
+    path = root / "train.py"
+    path.write_text(DROPOUT)
+    seen = steps_of(root, clock=clock, profiled=[list(MODEL)])
+    assert seen.draws and seen.tokens == 16 * 32
+    begin = "        return"
+    otherwise = DROPOUT.replace(begin, f"        torch.rand(1)\n{begin}")
+
+    def digests(text: str, **more: Any) -> stepping.StepRun:
+        return steps_of(root, {path: text}, clock=clock, check=True, **more)
+
+    without = [digests(text, undrawn=True) for text in (DROPOUT, otherwise)]
+    assert measuring.agreement(without[0], without[0], without[0], edited=without[1]).right
+    draws = [digests(DROPOUT, redraw=number, steps=1) for number in (1, 2)]
+    assert not measuring.agreement(draws[0], draws[0], draws[0], edited=draws[1]).right
+    assert all(len(run.digests) == 1 for run in draws)
+
+
+DECODING = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+
+    def forward(self, tokens):
+        return {"logits": self.head(self.embedding(tokens))}
+
+
+model, tokens = Model().eval(), torch.randint(50, (3, 7))
+with torch.no_grad():
+    for _ in range(8):
+        new = model(tokens)["logits"][:, -1:].argmax(-1)
+        tokens = torch.cat([tokens, new], 1)
+"""
+
+
+def test_a_decoding_loop_makes_one_token_of_each_sequence_in_a_step(root: Path) -> None:
+    clock = Clock(roots=(MODEL,), kind="calls")
+    run = steps_of(root, {root / "train.py": DECODING}, clock=clock, profiled=[list(MODEL)])
+    assert run.failed is None and run.tokens == 3 and not run.draws
+
+
+@pytest.mark.parametrize(
+    ("given", "scores", "count"),
+    [
+        ((3, 7), (3, 7, 50), 21),
+        ((3, 7), (3, 1, 50), 21),  # of the last token alone, after a prompt
+        ((3, 1), (3, 1, 50), 3),  # with a cache
+        ((3, 7), (3, 50), 0),  # a class of each sequence: these may be no words
+    ],
+)
+def test_tokens_are_counted_where_scores_of_each_come_out(
+    given: tuple[int, ...], scores: tuple[int, ...], count: int
+) -> None:
+    counter = tokens.TokenCounter(torch)
+    for _ in range(2):
+        result = (None, {"logits": torch.rand(scores)})
+        counter.called(None, (), {"input_ids": torch.zeros(given, dtype=torch.int64)}, result)
+        counter.end_step()
+    assert counter.per_step == [count, count]

@@ -73,7 +73,7 @@ class Transformers:
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
         self._turn = asyncio.Lock()
-        self._talk: ModelProcess | None = None
+        self._dialog: ModelProcess | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._using = 0
         self._loose: set[asyncio.Task[None]] = set()
@@ -127,15 +127,15 @@ class Transformers:
     async def close(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        if self._talk is not None:
-            await self._end(self._talk)
+        if self._dialog is not None:
+            await self._end(self._dialog)
         await asyncio.gather(*self._loose, return_exceptions=True)
 
     async def _ready(self, report: Report) -> ModelProcess:
         """The child with its model, started (again) where there is none."""
         async with self._starting:
-            if self._talk is not None and self._talk.child.alive and self._talk.about:
-                return self._talk
+            if self._dialog is not None and self._dialog.child.alive and self._dialog.about:
+                return self._dialog
             report(
                 Progress(phase="model", message=f"starting a process for {self._settings.model}")
             )
@@ -144,7 +144,7 @@ class Transformers:
                 MODULE, python=self._python, environment=THREADS, limits=limits
             )
             talk = ModelProcess(child)
-            self._talk = talk
+            self._dialog = talk
             talk.reading = asyncio.create_task(self._read(talk))
             ticking = asyncio.create_task(_tick(report))
             try:
@@ -230,8 +230,8 @@ class Transformers:
             talk.waiting.clear()
 
     async def _end(self, talk: ModelProcess) -> None:
-        if self._talk is talk:
-            self._talk = None
+        if self._dialog is talk:
+            self._dialog = None
         await talk.child.kill()
         if talk.reading is not None:
             talk.reading.cancel()
@@ -263,8 +263,8 @@ class Transformers:
                 self._idle = loop.call_later(self._settings.model_idle_s, self._stop_idle)
 
     def _stop_idle(self) -> None:
-        if self._talk is not None:
-            task = asyncio.create_task(self._end(self._talk))
+        if self._dialog is not None:
+            task = asyncio.create_task(self._end(self._dialog))
             self._loose.add(task)
             task.add_done_callback(self._loose.discard)
 

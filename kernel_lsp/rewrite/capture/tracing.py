@@ -72,11 +72,13 @@ from kernel_lsp.rewrite.capture.recorded import (
 )
 from kernel_lsp.rewrite.capture.results import known_classes
 from kernel_lsp.rewrite.capture.structure import Structure
-from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
+from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
 from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.snapshots import sources
+
+aten = torch.ops.aten
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -123,7 +125,10 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
                 module.train(workload.training)
         callee = _Function(target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, namespace, module)
-        graph = _export(program, callee, module, call, device, effects)
+        autocast = Autocast(None, device)  # off where it is called; regions of its own count
+        with autocast, autocast.watching():
+            graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         graph.gradients = _records_gradients(module, call, workload)
         hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
         graph.origin = replace(graph.origin, hides_gradients=hidden)
@@ -184,6 +189,7 @@ def _capture_recorded(
         answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
     for condition in call.conditions:
         graph.require(condition, "the call that was recorded")
@@ -203,6 +209,16 @@ def _capture_recorded(
         _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _spell_out_casts(graph: Graph, autocast: Autocast) -> None:
+    """A rewritten forward does not open the program's own autocast regions: a layer in which one
+    casts is printed as its operations, with their casts, and not as a call of the layer."""
+    if not autocast.opened:
+        return
+    casts = {node.name for node in graph.nodes if is_op(node, aten.to, aten._to_copy)}
+    kept = tuple(call for call in graph.origin.calls if not casts & set(call.nodes))
+    graph.origin = replace(graph.origin, calls=kept)
 
 
 def _require_plain_results(entry: str, graph: Graph) -> None:

@@ -20,11 +20,11 @@ def begin(settings: str) -> None:
     """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write).
 
     ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it
-    ends early."""
+    ends early; ``marked`` (see marking.py): the module and name of the function that is a step."""
     from . import imports
 
     given = json.loads(settings)
-    recorder = _Recorder(given["root"], given["spool"], given.get("calls"), given.get("steps"))
+    recorder = _Recorder(given)
     imports.after("torch", recorder.saw_torch)
     imports.after("triton.runtime.jit", recorder.saw_jit)
     imports.after("triton.runtime.interpreter", recorder.saw_interpreter)
@@ -41,10 +41,10 @@ def begin_steps(settings: str) -> None:
 class _Recorder:
     """What is done with a module of torch's or triton's when the program has imported it."""
 
-    def __init__(
-        self, root: str, spool: str, calls: dict[str, str] | None, steps: int | None
-    ) -> None:
-        self._root, self._spool, self._calls, self._steps = root, spool, calls, steps
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._root, self._spool = given["root"], given["spool"]
+        self._calls, self._steps = given.get("calls"), given.get("steps")
+        self._marked = given.get("marked")
         self._recording: ProcessRecording | None = None
 
     def _begun(self) -> ProcessRecording:
@@ -63,12 +63,22 @@ class _Recorder:
             from .calls import Calls
 
             recording.calls = Calls(self._calls, torch)
-        if self._steps is not None:
-            from . import imports
-            from .limit import Limit
+        from . import imports
+        from .limit import StepCounts
 
-            recording.limit = Limit(self._steps, lambda: recording.write(wait=True))
-            imports.after("torch.optim.optimizer", recording.limit.saw_optimizers)
+        counts = StepCounts(
+            self._steps,
+            lambda: recording.write(wait=True),
+            lambda: recording.look_at_files(),
+            is_marked=self._marked is not None,
+        )
+        recording.counts = counts
+        imports.after("torch.optim.optimizer", counts.saw_optimizers)
+        imports.after("torch.utils.data.dataloader", counts.saw_loaders)
+        if self._marked is not None:
+            from .marking import StepMark
+
+            StepMark(self._marked, counts.returned).saw_torch(torch)
         modules.install(torch, recording)
 
     def saw_jit(self, jit: Any) -> None:

@@ -149,7 +149,7 @@ def replace(functions: dict[FunctionType, Callable[..., Any]], files: list[dict[
     """Give the names of files that hold these functions others."""
     for names in files:
         for name, value in list(names.items()):
-            if isinstance(value, FunctionType) and value in functions:
+            if type(value) is FunctionType and value in functions:  # some warn of questions
                 names[name] = functions[value]
 
 

@@ -1,11 +1,13 @@
-"""Ends a recorded program after so many steps: those of its first optimizer, or calls of its
-outermost module where nothing is trained. What it does after its steps (saving, evaluating) does
-not happen then."""
+"""What a recorded program's steps may be: counts of each optimizer's, of batches that a loader gave,
+of calls of a function that its user named. Ends the program after so many steps, where that is
+asked for: those of its first optimizer, or calls of its outermost module where nothing is trained.
+What it does after its steps (saving, evaluating) does not happen then."""
 
 from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,37 +15,104 @@ CALLS_PER_STEP = 2
 """A step of inference is one call; a few more cost little, and the first are slow."""
 
 
-class Limit:
+class StepCounts:
     """Counts the steps of one process."""
 
-    def __init__(self, count: int, write: Callable[[], None]) -> None:
-        """``write``: keeps what was seen."""
-        self._count, self._write = count, write
-        self._optimizer: Any = None
-        self._steps = 0
+    def __init__(
+        self,
+        limit: int | None,
+        write: Callable[[], None],
+        look: Callable[[], None],
+        *,
+        is_marked: bool,
+    ) -> None:
+        """``limit``: of steps; None: it runs to its end. ``write``: keeps what was seen. ``look``:
+        watches functions, which a program without modules has alone. ``is_marked``: a function says
+        what a step is, and nothing else."""
+        self._limit, self._write, self._look, self._is_marked = limit, write, look, is_marked
+        self._optimizers = Optimizers()
+        self._steps: list[dict[str, Any]] = []
+        """Kind and steps of each optimizer, in the order of their first steps."""
+        self._batches = self._marked = 0
+
+    def to_record(self) -> dict[str, Any]:
+        return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
+
+    def begin_again(self) -> None:
+        """In a forked child: what its parent counted is its parent's."""
+        self._steps, self._batches, self._marked = [], 0, 0
+        self._optimizers = Optimizers()
 
     def saw_optimizers(self, module: Any) -> None:
         module.register_optimizer_step_post_hook(self._stepped)
 
+    def saw_loaders(self, module: Any) -> None:
+        count_batches(module, self._took_batch)
+
     def called(self, calls: int, torch: Any) -> None:
         """The outermost module was called so often."""
-        if (
-            not self._steps
-            and not torch.is_grad_enabled()
-            and calls >= CALLS_PER_STEP * self._count
-        ):
+        is_step = not self._is_marked and not self._steps and not torch.is_grad_enabled()
+        if is_step and self._limit is not None and calls >= CALLS_PER_STEP * self._limit:
             self._end()
 
+    def returned(self, _: Any) -> None:
+        """The function that the user has named did."""
+        self._marked += 1
+        self._end_at(self._marked)
+
+    def _took_batch(self, _: Any) -> None:
+        self._look()
+        self._batches += 1
+
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        if self._optimizer is None:
-            self._optimizer = optimizer
-        if optimizer is self._optimizer:
-            self._steps += 1
-            if self._steps >= self._count:
-                self._end()
+        self._look()
+        number = self._optimizers.number(optimizer)
+        if number == len(self._steps):
+            self._steps.append({"kind": type(optimizer).__name__, "steps": 0})
+        self._steps[number]["steps"] += 1
+        if number == 0 and not self._is_marked:
+            self._end_at(self._steps[0]["steps"])
+
+    def _end_at(self, steps: int) -> None:
+        if self._limit is not None and steps >= self._limit:
+            self._end()
 
     def _end(self) -> None:
         self._write()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+class Optimizers:
+    """Numbers optimizers in the order of their first steps. One that takes the place of another,
+    which is gone, has its number."""
+
+    def __init__(self) -> None:
+        self._known: list[Any] = []
+
+    def number(self, optimizer: Any) -> int:
+        for number, known in enumerate(self._known):
+            if known() is optimizer:
+                return number
+        free = next((n for n, known in enumerate(self._known) if known() is None), None)
+        if free is None:
+            self._known.append(weakref.ref(optimizer))
+            return len(self._known) - 1
+        self._known[free] = weakref.ref(optimizer)
+        return free
+
+
+def count_batches(module: Any, took: Callable[[Any], None]) -> None:
+    """Call ``took`` with the data set before every batch that a DataLoader gives in this process.
+
+    ``module``: torch.utils.data.dataloader.
+    """
+    kind = module._BaseDataLoaderIter
+    original = kind.__next__
+
+    def counted(self_: Any) -> Any:
+        took(self_._dataset)
+        return original(self_)
+
+    kind.__next__ = counted

@@ -106,6 +106,7 @@ class _Modules:
                 return call(self_, *args, **kwargs)
             return seldom(site, glance, self_, args, kwargs)
 
+        self.recording.look_at_files = look_at_files
         recorded_init = self._recorded_init(construct, look_at_files)
         module.__call__, module.__init__ = recorded_call, recorded_init
         self._stay_out_of_graphs(

@@ -22,7 +22,7 @@ from typing import Any
 
 from . import spool
 from .calls import Calls
-from .limit import Limit
+from .limit import StepCounts
 from .sites import CallSite, CallWay, Glance, Look
 from .timing import CudaCallTimer
 from .values import in_transform, is_capturing
@@ -77,8 +77,10 @@ class ProcessRecording:
         self.torch: Any = None
         self.calls: Calls | None = None
         """What keeps snapshots; None: only descriptions are kept."""
-        self.limit: Limit | None = None
-        """Ends the program after some steps; None: it runs to its end."""
+        self.counts: StepCounts | None = None
+        """Counts steps, and ends the program after some; None: it has not imported torch."""
+        self.look_at_files: Callable[[], None] = _look_at_nothing
+        """Watches functions that were defined since (functions.py)."""
         self._outermost: CallSite | None = None
         self.compile_frames: Callable[[Any], Any] = _leave_alone
         """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what
@@ -138,8 +140,8 @@ class ProcessRecording:
     def _enter(self, site: CallSite, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
-        if self.limit is not None and site is self._outermost:
-            self.limit.called(site.calls, self.torch)
+        if self.counts is not None and site is self._outermost:
+            self.counts.called(site.calls, self.torch)
         if in_transform(self.torch) or is_capturing(self.torch):
             return None
         looking = self._lost - (self.calls.seconds if self.calls is not None else 0.0)
@@ -219,7 +221,9 @@ class ProcessRecording:
                 self.safely(site.to_record) for site in self._sites if site.calls
             ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
-            spool.write(path, [one for one in entries if one], elapsed, self.notes, self.torch)
+            steps = self.counts.to_record() if self.counts is not None else {}
+            sites = [one for one in entries if one]
+            spool.write(path, sites, elapsed, self.notes, self.torch, steps)
         finally:
             self._written = perf_counter()
             self._lost_by_writing = self._written - begun
@@ -246,8 +250,14 @@ class ProcessRecording:
         self._waiting.clear()
         self._writing, self._name = threading.Lock(), _unique()
         self._first, self._lost, self._written = None, 0.0, 0.0
+        if self.counts is not None:
+            self.counts.begin_again()
         for site in self._sites:
             site.forget()
+
+
+def _look_at_nothing() -> None:
+    """Before torch is watched."""
 
 
 def _leave_alone(_: Any) -> None:

@@ -12,9 +12,14 @@ FORMAT = 1
 
 
 def write(
-    path: Path, sites: list[dict[str, Any]], elapsed_s: float, notes: list[str], torch: Any
+    path: Path,
+    sites: list[dict[str, Any]],
+    elapsed_s: float,
+    notes: list[str],
+    torch: Any,
+    steps: dict[str, Any],
 ) -> None:
-    """An interrupted write leaves the part before. Raises OSError."""
+    """An interrupted write leaves the part before. ``steps``: see limit.py. Raises OSError."""
     part = {
         "format": FORMAT,
         "elapsed_s": elapsed_s,
@@ -25,6 +30,7 @@ def write(
         },
         "device": _device(torch),
         "sites": sites,
+        "steps": steps,
     }
     fresh = path.with_suffix(".part")
     fresh.write_text(json.dumps(part, default=str), encoding="utf-8")

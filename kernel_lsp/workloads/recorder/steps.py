@@ -1,12 +1,13 @@
 """The steps of a program, inside of it: where one ends, how long each takes, what it computes.
 
-A step ends when the program's first optimizer has stepped, or, where there is none, when its root
-module was called. Times are of the device's own clock where the root lies on a GPU. With ``check``
-every step leaves a digest of its gradients (or of the root's results) instead; digests of two runs
-tell how far they are apart. A few things are set from outside, without any change of the program's
-files: torch.compile of the roots or of a repeated block, parameters that are moved by one
-rounding, seeds. The last step can be profiled (profiling.py). The program ends after the last
-wanted step.
+A step ends when one of the program's optimizers has stepped, when its root module was called, when
+a function that its user has named has returned, or when its loader is asked for the next batch.
+Times are of the device's own clock where the root lies on a GPU. With ``check`` every step leaves a
+digest of its gradients (or of the root's results) instead; digests of two runs tell how far they
+are apart. A few things are set from outside, without any change of the program's files:
+torch.compile of the roots or of a repeated block, parameters that are moved by one rounding, seeds,
+dropout that drops nothing. The last step can be profiled (profiling.py). The program ends after the
+last wanted step.
 
 Standard library and relative imports alone; torch is the program's.
 """
@@ -27,7 +28,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from . import functions, imports, profiling
+from . import drawing, functions, imports, profiling, tokens
+from .limit import Optimizers, count_batches
+from .marking import StepMark
 
 PROJECTIONS = 8
 SEED = 0
@@ -53,12 +56,15 @@ class Steps:
 
     def __init__(self, given: dict[str, Any]) -> None:
         """``given``: out (file), roots ([[module, class] …], the main one first), clock
-        (optimizer, or calls of the main root), count (of steps) and begun (time of the start).
+        (optimizer, calls of the main root, function, or loader), count (of steps) and begun (time
+        of the start).
 
-        Optional: mode and region (of torch.compile), check, nudge (an eps), edited ([[module,
-        class] …]), profiled (the same, whose calls are told apart in the last step), served (path
-        of an installed file
-        -> a file with its edited text) and sources (what serves them).
+        Optional: optimizer (whose steps count, by the order of their first ones), marked ([module,
+        function] of that clock), mode and region (of torch.compile), check, nudge (an eps), redraw
+        (a number: other random draws from the first call on), undrawn (dropout drops nothing),
+        edited ([[module, class] …]), profiled (the same, whose calls are told apart in the last
+        step), served (path of an installed file -> a file with its edited text) and sources (what
+        serves them).
         """
         self.given = given
         self.torch: Any = None
@@ -71,8 +77,14 @@ class Steps:
         self.notes: list[str] = []
         self.profiled: dict[str, Any] | None = None
         self._profile: profiling.Profile | None = None
-        self._optimizer: Any = None
+        self._numbers = Optimizers()
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._data: Any = None
+        """What the loader loads whose batches are steps."""
+        self._tokens = tokens.TokenCounter(torch=None)
+        self._draws = drawing.DrawWatch(torch=None)
+        self._is_digested = False
+        """The step that goes on has left a digest."""
         self._prepared: set[int] = set()
         """Identities of roots, which live as long as the program."""
         self._ending: set[type] = set()
@@ -85,11 +97,30 @@ class Steps:
 
     def saw_torch(self, torch: Any) -> None:
         self.torch = torch
+        self._tokens, self._draws = tokens.TokenCounter(torch), drawing.DrawWatch(torch)
         torch.manual_seed(SEED)
-        self._wait_for_root()
-        if self.given["clock"] == "optimizer":
+        if self.given.get("undrawn"):
+            drawing.leave_out(torch)
+        if self.given["roots"]:
+            self._wait_for_root()
+        clock = self.given["clock"]
+        if clock != "calls":
             imports.after("torch.optim.optimizer", self._saw_optimizers)
+        if clock == "function":
+            StepMark(self.given["marked"], self._ended).saw_torch(torch)
+        elif clock == "loader":
+            imports.after("torch.utils.data.dataloader", self._saw_loaders)
         atexit.register(self.write)
+
+    def _saw_loaders(self, module: Any) -> None:
+        count_batches(module, self._before_batch)
+
+    def _before_batch(self, data: Any) -> None:
+        """A batch is asked for, which ends the step of the one before."""
+        if self._data is None:
+            self._data = data
+        elif data is self._data:
+            self._ended()
 
     def _saw_optimizers(self, module: Any) -> None:
         module.register_optimizer_step_pre_hook(self._before_step)
@@ -134,6 +165,8 @@ class Steps:
         )
         if eps := self.given.get("nudge"):
             self._nudge(root, eps)
+        if is_first and (number := self.given.get("redraw")):
+            drawing.redraw(self.torch, SEED + number)
         if mode := self.given.get("mode"):
             region = self.given.get("region")
             parts = [
@@ -147,6 +180,10 @@ class Steps:
             self._profile = profiling.Profile(self.torch, targets)
             self._profile.watch()
         is_main = _class_name(type(root)) == tuple(self.given["roots"][0])
+        if is_main and self.given.get("profiled"):
+            root.register_forward_hook(self._tokens.called, with_kwargs=True)
+        if is_first and self.given.get("profiled"):
+            self._draws.watch(root)
         if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
             self._ending.add(type(root))
             self._end_with_calls(type(root))
@@ -170,9 +207,7 @@ class Steps:
             finally:
                 inside[0] -= 1
             if not inside[0]:
-                if self.given.get("check"):
-                    self._digest(_tensors(result, self.torch))
-                self._ended()
+                self._ended(result)
             return result
 
         kind.__call__ = ending
@@ -180,10 +215,8 @@ class Steps:
     # --- steps ------------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        if self._optimizer is None:
-            self._optimizer = optimizer
-        self._optimizers.setdefault(id(optimizer), _variant(optimizer))
-        if optimizer is self._optimizer and self.given.get("check"):
+        self._optimizers.setdefault(self._numbers.number(optimizer), _variant(optimizer))
+        if self.given.get("check"):
             groups = [
                 parameter for group in optimizer.param_groups for parameter in group["params"]
             ]
@@ -194,10 +227,20 @@ class Steps:
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self._profile is not None:
             self._profile.end_optimizer()
-        if optimizer is self._optimizer:
+        is_clock = self.given["clock"] == "optimizer"
+        if is_clock and self._numbers.number(optimizer) == self.given.get("optimizer", 0):
             self._ended()
 
-    def _ended(self) -> None:
+    def _ended(self, result: Any = None) -> None:
+        """``result``: what the step's call has returned."""
+        if self.given.get("check") and not self._is_digested:
+            self._digest(_tensors(result, self.torch))
+        self._is_digested = False
+        self._tokens.end_step()
+        if not self.ends and not self._prepared:
+            self._cuda = self.torch.cuda.is_initialized()
+            if targets := self.given.get("profiled"):
+                self._profile = profiling.Profile(self.torch, targets)
         if self._cuda:
             event = self.torch.cuda.Event(enable_timing=True)
             event.record()
@@ -236,7 +279,9 @@ class Steps:
                 signs = torch.randint(0, 2, values.shape, generator=draw, device=values.device)
                 row.append(float((values * (2 * signs - 1)).sum()))
             found.append(row)
-        self.digests.append(found)
+        if found:
+            self.digests.append(found)
+            self._is_digested = True
 
     def _count_fast_paths(self) -> None:
         for module, qualname in self.given.get("edited", ()):
@@ -276,6 +321,8 @@ class Steps:
             "notes": self.notes,
             "profile": self.profiled,
             "optimizers": list(self._optimizers.values()),
+            "tokens": self._tokens.per_step,
+            "draws": self._draws.found,
             "files": _files() if self.given.get("profiled") else [],
         }
         path = Path(self.given["out"])
@@ -341,6 +388,8 @@ def _counting(function: Any, counts: list[int], place: int) -> Any:
 def _tensors(value: Any, torch: Any) -> list[Any]:
     if isinstance(value, torch.Tensor):
         return [value] if value.is_floating_point() else []
+    if isinstance(value, float):
+        return [torch.tensor([value], dtype=torch.float64)]
     if isinstance(value, dict):
         return [tensor for item in value.values() for tensor in _tensors(item, torch)]
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
 """Recorded rewrites of tasks as talks in the compact form: what the shipped policy's cold start
 learns from.
 
-    python -m trainer.talks --tasks benchmarks/tasks --table
+    python -m trainer.plan_dialogs --tasks benchmarks/tasks --table
     benchmarks/results/spaces-h200-DATE.json \\
         --unchanged --out talks.jsonl [--most 3] [--device cuda]
 

@@ -1,7 +1,7 @@
 """Measured plans with what the engine shows along them: all that a rollout in the compact form
 needs.
 
-    python -m trainer.shown --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
+    python -m trainer.plan_data --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
         --out shown.json.xz [--jobs 2]
 
 A rollout of the shipped policy asks an engine for the graph after each step. Here every step that
@@ -29,16 +29,16 @@ from typing import Any, TypeVar
 from kernel_lsp import wire
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.prompt_encoding.telling import MAX_FIRST_SITES
+from kernel_lsp.agents.prompt_encoding.situations import MAX_FIRST_SITES
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed
 from trainer import ruling, tables, tasks
+from trainer.plan_dialogs import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 from trainer.reading import Grant
 from trainer.records import Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.ruling import Places
 from trainer.spaces import RACE_SCATTER
-from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 
 T = TypeVar("T", Site, Step)
 SCHEMA = 1
@@ -350,7 +350,7 @@ def load(path: Path) -> list[TaskPlans]:
         return [_task(one) for one in data["tasks"]]
     except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
         cause = f"{path} holds no measured plans: {type(error).__name__}: {error}"
-        raise ConfigError(cause, "make it with python -m trainer.shown") from error
+        raise ConfigError(cause, "make it with python -m trainer.plan_data") from error
 
 
 def run(options: argparse.Namespace) -> int:

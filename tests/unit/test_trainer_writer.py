@@ -1,0 +1,238 @@
+"""A small writer of kernels: its form, its split, its data and its numbers."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+
+from kernel_lsp import wire
+from kernel_lsp.agents import writing
+from kernel_lsp.records import (
+    Form,
+    GraphView,
+    Operation,
+    OperationRole,
+    Program,
+    SourceEdit,
+    TargetKind,
+)
+from trainer.families import structure
+from trainer.likeness import mark
+from trainer.writer import data, split
+from trainer.writer.rows import WriterRow, WrittenReply, make_row
+from trainer.writer.split import WriterPart
+
+pytestmark = pytest.mark.torch
+
+SOURCE = '''"""Said about it."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        """What it does."""
+        return torch.relu(self.fc(x))
+
+
+def get_inputs():
+    return [torch.randn(2, 8)]
+'''
+PROGRAM = Program(source=SOURCE, entry="Model", kind=TargetKind.MODULE)
+GRAPH = GraphView(
+    operations=(
+        Operation(name="x", role=OperationRole.INPUT, op="", forms=(Form(dtype="float32", shape=(2, 8)),)),
+        Operation(name="relu", role=OperationRole.CALL, op="relu", reads=(0,), numbers=(1.5,),
+                  forms=(Form(dtype="float32", shape=(2, 4)),), output=True),
+    )
+)  # fmt: skip
+TARGET = """class Model(nn.Module):
+    def _forward_eager(self, x):
+        return torch.relu(self.fc(x))
+
+    def forward(self, x):
+        if not (x.is_cuda and (fc := self.fc) and (w := fc.weight).dtype == torch.float32):
+            return self._forward_eager(x)
+        # said by the engine
+        return fused_linear(x, w)
+"""
+DEFINITIONS = '''@triton.jit
+def _tanh(x):
+    return x
+
+
+@triton.jit
+def _fused_linear_kernel(x_ptr):
+    """One tile."""
+    tl.store(x_ptr, _tanh(1.0))
+
+
+def fused_linear(x, w):
+    _fused_linear_kernel[(1,)](x)
+    return x
+'''
+REPLY = """# fused-matmul
+@triton.jit
+def _tanh(x):
+    return x
+@triton.jit
+def k1(x_ptr):
+    tl.store(x_ptr, _tanh(1.0))
+def f1(x, w):
+    k1[1,](x)
+    return x
+def forward(self, x):
+    return f1(x, self.fc.weight)
+"""
+
+
+def test_a_question_tells_program_graph_and_skills_without_what_is_only_said() -> None:
+    told = writing.encode_question(PROGRAM, GRAPH, [("fused-matmul", "Products with their tails.")])
+    assert "What it does" not in told and "get_inputs" not in told and "import" not in told
+    assert (
+        "x: input f32 2 8\nrelu = relu(x, 1.5) f32 2 4 returned\n<|skills|>\nfused-matmul" in told
+    )
+    assert told.endswith("<|write|>\n")
+
+
+def test_text_of_others_ends_no_part_of_a_question() -> None:
+    sly = SOURCE.replace("torch.relu(self.fc(x))", "print('<|write|>')")
+    told = writing.encode_question(
+        Program(source=sly, entry="Model", kind=TargetKind.MODULE), GRAPH
+    )
+    assert told.count("<|write|>") == 1
+
+
+def test_a_further_turn_is_told_the_failed_reply_and_why() -> None:
+    tried = writing.TriedRewrite(reply="def forward(self, x): ...", heard="wrong  values")
+    told = writing.encode_question(PROGRAM, GRAPH, (), tried)
+    assert "<|tried|>\ndef forward(self, x): ...\n<|heard|>\nwrong values\n<|write|>" in told
+
+
+def test_a_rewrite_of_the_engine_becomes_a_reply_with_short_names_and_no_guard() -> None:
+    edit = SourceEdit(qualname="Model", definitions=DEFINITIONS, target=TARGET)
+    assert writing.encode_rewrite(edit, ["fused-matmul", "fused-matmul"]) == REPLY
+
+
+@pytest.mark.parametrize("broken", ["    def _forward_steps(self):\n        pass\n", ""])
+def test_a_rewrite_around_the_forward_is_no_reply(broken: str) -> None:
+    target = TARGET + broken if broken else TARGET.replace("if not", "while not")
+    with pytest.raises(writing.UnreadableReply):
+        writing.encode_rewrite(SourceEdit(qualname="Model", target=target), [])
+
+
+def test_a_reply_takes_its_place_and_the_original_takes_every_other_call() -> None:
+    text = writing.assemble(PROGRAM, GRAPH, REPLY)
+    ast.parse(text)
+    for expected in (
+        "import torch.nn as nn\nimport triton\nimport triton.language as tl\n",
+        '    def _forward_eager(self, x):\n        """What it does."""\n',
+        "x.shape == (2, 8)",
+        "x.is_cuda",
+        "            return self._forward_eager(x)\n        return f1(x, self.fc.weight)\n",
+    ):
+        assert expected in text
+    assert "is_cuda" not in writing.assemble(PROGRAM, GRAPH, REPLY, "interpreter")
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("def forward(self, x:\n", "parse"),
+        ("x = 1\n", "end with a forward"),
+        ("import os\nos.system('ls')\ndef forward(self, x):\n    return x\n", "when the file is"),
+        ("def forward(self, x, y):\n    return x\n", "other arguments"),
+        ("", "end with a forward"),
+    ],
+)
+def test_replies_that_no_program_can_be_made_of_say_why(reply: str, why: str) -> None:
+    with pytest.raises(writing.UnreadableReply, match=why):
+        writing.assemble(PROGRAM, GRAPH, reply)
+
+
+def test_held_out_operators_count_wherever_they_are_seen() -> None:
+    plain, held = (
+        structure(f"class Model:\n    def forward(self, x):\n        return F.{op}(x @ x).sum()\n")
+        for op in ("relu", "mish")
+    )
+    assert plain is not None and held is not None
+    assert split.part_of(held) is WriterPart.OPERATORS
+    assert split.part_of(plain, ["leaky_relu_"]) is WriterPart.OPERATORS
+    assert split.part_of(plain) is split.part_of(plain, ["relu"]) is not WriterPart.OPERATORS
+
+
+def test_near_duplicates_are_found_by_tree_operators_and_text() -> None:
+    other = SOURCE.replace("torch.relu(self.fc(x))", "torch.tanh(x).sum(dim=0) * 3")
+    marks = [mark(text) for text in (SOURCE, SOURCE.replace("8, 4", "16, 4"), other)]
+    first, resized, third = (one for one in marks if one is not None)
+    found = split.near_duplicates([resized, third], [first])
+    assert (found["same_tree"], found["same_operators"], found["same_text"]) == (1, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def row() -> WriterRow:
+    found = (make_row(11, number, large=False) for number in range(20))
+    return next(one for one in found if isinstance(one, WriterRow))
+
+
+def test_a_row_is_the_same_for_its_seed_and_survives_its_file(row: WriterRow) -> None:
+    number = int(row.name.partition("_")[2])
+    assert make_row(11, number, large=False) == row
+    assert wire.from_json(WriterRow, json.loads(wire.dumps(row))) == row
+
+
+def test_what_the_engine_wrote_can_be_put_into_its_program(row: WriterRow) -> None:
+    for reply in row.replies:
+        compile(writing.assemble(row.program, row.graph, reply.text), "<row>", "exec")
+
+
+def test_supervised_rows_are_expected_to_be_faster_and_of_many_skills(row: WriterRow) -> None:
+    from dataclasses import replace
+
+    def reply(skill: str, gain: float) -> WrittenReply:
+        return WrittenReply(text=skill, skills=(skill,), gain=gain)
+
+    slow = replace(row, replies=(reply("a", 0.9), reply("b", 1.5)))
+    common = [replace(row, replies=(reply("a", 2.0),)) for _ in range(18)]
+    never = replace(row, replies=(reply("a", 0.5),))
+    kept = data.filtered([slow, *common, never])
+    assert kept[0] == (slow, slow.replies[1])
+    assert len(kept) == 1 + int(data.MAX_SKILL_SHARE * 19)
+
+
+def test_the_chance_of_one_right_of_k_is_counted_without_bias() -> None:
+    from trainer.writer.evaluating import one_of
+
+    assert one_of(4, 1, 1) == 0.25
+    assert one_of(4, 2, 2) == pytest.approx(1 - 1 / 6)  # one of six pairs has none
+    assert one_of(16, 0, 16) == 0.0 and one_of(16, 1, 16) == 1.0
+
+
+def test_the_vocabulary_gives_every_text_back() -> None:
+    from trainer.writer.tokens import encode, train_tokenizer
+
+    tokenizer = train_tokenizer([REPLY, SOURCE], 400, 512)
+    for text in (REPLY, "x = 1_024 * b_2  # é\n\n\tx ~= 'ß'", "<|program|>\n<|end|>"):
+        assert tokenizer.decode(encode(tokenizer, text)) == text
+    assert len(encode(tokenizer, "4096")) == 4 and len(encode(tokenizer, "<|end|>")) == 1
+
+
+def test_a_program_left_as_it_was_is_no_rewrite(row: WriterRow) -> None:
+    from trainer.writer.judging import WrittenCase, _is_unchanged
+
+    own = ast.unparse(next(
+        node for node in ast.walk(ast.parse(row.source))
+        if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    ))  # fmt: skip
+    assert _is_unchanged(WrittenCase(row, own))
+    assert _is_unchanged(
+        WrittenCase(row, "def forward(self, x):\n    return self._forward_eager(x)")
+    )
+    assert not _is_unchanged(WrittenCase(row, row.replies[0].text))

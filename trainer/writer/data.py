@@ -1,0 +1,177 @@
+"""The data of a writer: thousands of rows, made by all cores, the same for one seed.
+
+`make` writes ``rows.jsonl`` and then ``data.json``, which says how many rows each part has, why
+tasks were left out, how many near-duplicates there are between the parts and what a row cost; with
+the latter there, nothing is made again. Where the time ends first, the rows of the first numbers
+are there. `filtered` is what supervised training takes. Not covered: one row (rows.py)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import multiprocessing
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp import wire
+from kernel_lsp.files import replace_file
+from kernel_lsp.records import Json
+from trainer.likeness import Mark
+from trainer.writer.rows import WriterRow, WrittenReply, make_row
+from trainer.writer.split import WriterPart, near_duplicates
+
+CHUNK = 8
+"""Tasks that a process makes at a time: 3 s."""
+MAX_ALIKE = 12
+"""Rows of one part with the same operators in the same order."""
+MAX_SKILL_SHARE = 0.35
+"""Of supervised replies, that one set of skills may have."""
+LEAST_GAIN = 1.0
+ROWS, ROWS_XZ, SUMMARY = "rows.jsonl", "rows.jsonl.xz", "data.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataPlan:
+    seed: int
+    tasks: int
+    """Numbers that are tried; about two of three become a row."""
+    seconds: float
+    processes: int
+    large: bool
+    """Sizes for a GPU."""
+
+
+def make(folder: Path, plan: DataPlan) -> Json:
+    """See above. Raises OSError."""
+    if (folder / SUMMARY).is_file():
+        return dict(json.loads((folder / SUMMARY).read_text("utf-8")))
+    folder.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    left_out: Counter[str] = Counter()
+    rows: list[WriterRow] = []
+    spent = 0.0
+    for found, seconds in _made(plan, begun + plan.seconds):
+        spent += seconds
+        for row in found:
+            if isinstance(row, str):
+                left_out[row] += 1
+            else:
+                rows.append(row)
+    rows.sort(key=lambda row: row.name)
+    kept = _diverse(rows, left_out)
+    text = "".join(wire.dumps(row) + "\n" for row in kept)
+    replace_file(folder / ROWS, text.encode())
+    with lzma.open(folder / ROWS_XZ, "wt", preset=1) as out:
+        out.write(text)
+    summary = {
+        "seed": plan.seed,
+        "numbers_tried": sum(left_out.values()) + len(kept),
+        "rows": dict(Counter(row.part.value for row in kept)),
+        "families": dict(Counter(row.part.value for row in {r.family: r for r in kept}.values())),
+        "replies": sum(len(row.replies) for row in kept),
+        "left_out": dict(left_out.most_common()),
+        "seconds": time.monotonic() - begun,
+        "rows_per_core_minute": 60 * len(kept) / spent if spent else None,
+        "near_duplicates": _duplicates(kept),
+    }
+    replace_file(folder / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())
+    return summary
+
+
+def _made(plan: DataPlan, end: float) -> Iterator[tuple[list[WriterRow | str], float]]:
+    """Chunks in the order in which they are done, until all are or the time is up."""
+    numbers = iter(range(0, plan.tasks, CHUNK))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(plan.processes, mp_context=context, initializer=_start) as pool:
+        under_way: set[Future[tuple[list[WriterRow | str], float]]] = set()
+        while True:
+            while len(under_way) < 2 * plan.processes and time.monotonic() < end:
+                first = next(numbers, None)
+                if first is None:
+                    break
+                last = min(first + CHUNK, plan.tasks)
+                under_way.add(pool.submit(_chunk, plan.seed, first, last, plan.large))
+            if not under_way:
+                return
+            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+
+
+def _start() -> None:
+    os.nice(1)
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _chunk(seed: int, first: int, last: int, large: bool) -> tuple[list[WriterRow | str], float]:
+    begun = time.process_time()
+    found = [_row(seed, number, large) for number in range(first, last)]
+    return found, time.process_time() - begun
+
+
+def _row(seed: int, number: int, large: bool) -> WriterRow | str:
+    try:
+        return make_row(seed, number, large=large)
+    except Exception as error:  # one task of ten thousand must not end a machine's only run
+        return f"failed: {type(error).__name__}"
+
+
+def _diverse(rows: Sequence[WriterRow], left_out: Counter[str]) -> list[WriterRow]:
+    questions: set[str] = set()
+    alike: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    kept = []
+    for row in rows:
+        key = (row.part.value, row.ops)
+        if row.plain in questions:
+            left_out["the same question was asked before"] += 1
+        elif alike[key] >= MAX_ALIKE:
+            left_out["enough rows have these operators"] += 1
+        else:
+            questions.add(row.plain)
+            alike[key] += 1
+            kept.append(row)
+    return kept
+
+
+def _duplicates(rows: Sequence[WriterRow]) -> Json:
+    marks: dict[WriterPart, list[Mark]] = defaultdict(list)
+    for row in rows:
+        marks[row.part].append(Mark(digest=row.digest, ops=row.ops, grams=frozenset(row.grams)))
+    return {
+        part.value: near_duplicates(marks[part], marks[WriterPart.TRAIN])
+        for part in WriterPart
+        if part is not WriterPart.TRAIN
+    }
+
+
+def read(folder: Path) -> list[WriterRow]:
+    """Raises OSError where no data was made."""
+    with (folder / ROWS).open(encoding="utf-8") as lines:
+        return [wire.from_json(WriterRow, json.loads(line)) for line in lines]
+
+
+def filtered(rows: Sequence[WriterRow]) -> list[tuple[WriterRow, WrittenReply]]:
+    """What supervised training takes: of each task the first rewrite that is expected to be
+    faster, and of one set of skills at most a third of the whole.
+
+    The first is the dual filter's half that applies to first turns (datasets.py): right holds by
+    construction, faster by the engine's estimate."""
+    chosen = []
+    for row in rows:
+        best = next((r for r in row.replies if r.gain is None or r.gain > LEAST_GAIN), None)
+        if best is not None:
+            chosen.append((row, best))
+    most = max(1, int(MAX_SKILL_SHARE * len(chosen)))
+    counts: Counter[tuple[str, ...]] = Counter()
+    kept = []
+    for row, reply in chosen:
+        counts[reply.skills] += 1
+        if counts[reply.skills] <= most:
+            kept.append((row, reply))
+    return kept

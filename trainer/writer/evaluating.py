@@ -1,0 +1,310 @@
+"""How good a writer is on what it never saw: parsed, compiled, right, different, faster.
+
+Arms: the writer with the skills in its question and without, the engine, the nearest rewrite of
+the training part with the names of the task at hand, and the program as it is (right, never
+faster, and never counted as right here because nothing of it differs). *Right* is the gate's
+verdict on values, and a program that differs from the original in its syntax tree. Of k samples
+the chance that one is right is counted without bias, 1 - C(n - c, k) / C(n, k)
+(Chen et al. 2021, arXiv 2107.03374, equation 1). Not covered: the share of kernel time that a
+rewrite's own kernels have."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from kernel_lsp.files import replace_file
+from kernel_lsp.parsing import parse
+from kernel_lsp.records import Json
+from trainer.intervals import interval
+from trainer.writer import data
+from trainer.writer.judging import UNCHANGED, Verdict, WriterJudge, WrittenCase
+from trainer.writer.rows import WriterRow
+from trainer.writer.sampling import SamplingPlan, replies
+from trainer.writer.split import WriterPart
+from trainer.writer.training import MODEL
+
+RESULT = "evaluate.json"
+MAX_BYTES = 2**30
+"""Of all values of a task's graph together: many tasks share the device."""
+PER_FAMILY = 3
+BEST_OF = (1, 4, 16)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationPlan:
+    tasks: int = 100
+    """Of each held-out part."""
+    samples: int = 16
+    plain_samples: int = 4
+    """Without skills in the question."""
+    generate_seconds: float = 150.0
+    judge_seconds: float = 270.0
+    time_seconds: float = 90.0
+    lanes: int = 14
+    sampling: SamplingPlan = field(default_factory=SamplingPlan)
+
+
+Arm = dict[str, list[str]]
+"""Name of a row -> replies."""
+
+
+async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
+    """Judge the model in ``folder``; writes ``evaluate.json``."""
+    rows = data.read(folder)
+    training = [row for row in rows if row.part is WriterPart.TRAIN]
+    chosen = {
+        part: choose([row for row in rows if row.part is part], plan.tasks)
+        for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
+    }
+    asked = [row for part in chosen.values() for row in part]
+    arms, seconds = _written(folder, asked, plan, device)
+    arms["engine"] = {row.name: [row.replies[0].text] for row in asked}
+    arms["nearest"] = {row.name: [nearest(row, training)] for row in asked}
+    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.lanes)
+    begun = time.monotonic()
+    named = {row.name: row for row in asked}
+    for name in ("engine", "greedy", "greedy-plain", "nearest", "sampled", "sampled-plain"):
+        cases = [WrittenCase(named[n], text) for n, texts in arms[name].items() for text in texts]
+        if name.startswith("sampled"):  # every task's first ones first, should the time end
+            cases = _in_rounds(arms[name], named)
+        await judge.judge(cases, begun + plan.judge_seconds)
+        told = Counter(judge.known[c.key].status for c in cases if c.key in judge.known)
+        print(f"{time.monotonic() - begun:.0f} s {name}: {dict(told)}", flush=True)
+    seconds["judge"] = time.monotonic() - begun
+    result = {
+        "device": _device_name(device),
+        "seconds": seconds,
+        "parts": {
+            part.value: {name: _summary(rows_, arms[name], judge.known) for name in arms}
+            for part, rows_ in chosen.items()
+        },
+        "details": _common_details(judge.known),
+    }
+    replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    if device == "cuda" and plan.time_seconds > 0:
+        await _time_winners(judge, asked, arms, time.monotonic() + plan.time_seconds)
+        result["times"] = {
+            part.value: {
+                name: _times(rows_, arms[name], judge.known)
+                for name in ("greedy", "sampled", "engine")
+            }
+            for part, rows_ in chosen.items()
+        }
+    result["examples"] = _examples(asked, arms, judge.known)
+    replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    return result
+
+
+def choose(rows: Sequence[WriterRow], count: int) -> list[WriterRow]:
+    """Tasks of as many families as there are, at most three of one, small enough to share."""
+    draw = random.Random(0)
+    mixed = draw.sample(list(rows), len(rows))
+    families: Counter[str] = Counter()
+    chosen = []
+    for row in mixed:
+        if _bytes(row) <= MAX_BYTES and families[row.family] < PER_FAMILY:
+            families[row.family] += 1
+            chosen.append(row)
+    return chosen[:count]
+
+
+def _bytes(row: WriterRow) -> int:
+    return sum(4 * math.prod(form.shape) for one in row.graph.operations for form in one.forms)
+
+
+def _written(
+    folder: Path, rows: Sequence[WriterRow], plan: EvaluationPlan, device: str
+) -> tuple[dict[str, Arm], Json]:
+    """Replies of the model, likeliest and sampled, with and without skills."""
+    options = {"local_files_only": True}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / MODEL, **options)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder / MODEL, dtype=dtype, **options
+    ).to(device)
+    torch.manual_seed(0)
+    begun, arms, seconds = time.monotonic(), dict[str, Arm](), dict[str, Any]()
+    for name, told, count in (
+        ("greedy", [row.question for row in rows], 1),
+        ("greedy-plain", [row.plain for row in rows], 1),
+        ("sampled", [row.question for row in rows], plan.samples),
+        ("sampled-plain", [row.plain for row in rows], plan.plain_samples),
+    ):
+        start = time.monotonic()
+        end = begun + plan.generate_seconds
+        found = replies(model, tokenizer, told, count, plan.sampling, end)
+        arms[name] = {row.name: texts for row, texts in zip(rows, found, strict=True)}
+        seconds[name] = time.monotonic() - start
+        print(f"{seconds[name]:.0f} s to write {name}", flush=True)
+    return arms, seconds
+
+
+def _in_rounds(arm: Arm, named: dict[str, WriterRow]) -> list[WrittenCase]:
+    most = max((len(texts) for texts in arm.values()), default=0)
+    return [
+        WrittenCase(named[name], texts[place])
+        for place in range(most)
+        for name, texts in arm.items()
+        if place < len(texts)
+    ]
+
+
+# --- the nearest rewrite ----------------------------------------------------------------------
+
+
+def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
+    """The first rewrite of the training task that shares most of its text, with this task's names
+    of inputs and attributes in the order in which they occur."""
+    grams = set(row.grams)
+    best = max(training, key=lambda one: len(grams.intersection(one.grams)) / (len(one.grams) or 1))
+    names = dict(zip(_names(best.source), _names(row.source), strict=False))
+    body = parse(best.replies[0].text).body
+    for node in (inner for one in body for inner in ast.walk(one)):
+        if isinstance(node, ast.Attribute):
+            node.attr = names.get(node.attr, node.attr)
+    forward = body[-1]
+    if isinstance(forward, ast.FunctionDef):
+        _take_arguments(forward, row)
+    return "\n".join(map(ast.unparse, body)) + "\n"
+
+
+def _take_arguments(forward: ast.FunctionDef, row: WriterRow) -> None:
+    own = _forward(row.source).args.args
+    names = {old.arg: new.arg for old, new in zip(forward.args.args, own, strict=False)}
+    forward.args = _forward(row.source).args
+    for node in ast.walk(forward):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+
+
+def _forward(source: str) -> ast.FunctionDef:
+    classes = [n for n in parse(source).body if isinstance(n, ast.ClassDef)]
+    return next(
+        n for n in classes[-1].body if isinstance(n, ast.FunctionDef) and n.name == "forward"
+    )
+
+
+def _names(source: str) -> list[str]:
+    """Attributes of self in the order in which they are set."""
+    return [
+        target.attr
+        for node in ast.walk(parse(source))
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+    ]
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> Json:
+    """Shares over tasks, with 95 % intervals over tasks for what is right."""
+    by_task = [
+        [known[key] for text in arm[row.name] if (key := WrittenCase(row, text).key) in known]
+        for row in rows
+    ]
+    judged = [verdicts for verdicts in by_task if verdicts]
+    if not judged:
+        return {"tasks": 0}
+    told: Json = {"tasks": len(judged), "replies": sum(map(len, judged))}
+    for name in ("parsed", "compiled"):
+        told[name] = _mean([_mean([getattr(v, name) for v in found]) for found in judged])
+    told["unchanged"] = _mean([_mean([v.status == UNCHANGED for v in one]) for one in judged])
+    for k in BEST_OF:
+        chances = [
+            one_of(len(found), sum(v.right for v in found), k)
+            for found in judged
+            if len(found) >= k
+        ]
+        if chances:
+            low, high = interval(chances)
+            told[f"right_of_{k}"] = {
+                "tasks": len(chances), "mean": _mean(chances), "low": low, "high": high
+            }  # fmt: skip
+    return told
+
+
+def one_of(n: int, c: int, k: int) -> float:
+    """The chance that one of k of n samples is right when c are."""
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _common_details(known: dict[str, Verdict]) -> list[Json]:
+    """The commonest reasons, numbers left out."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for verdict in known.values():
+        if not verdict.right:
+            text = "".join(c for c in verdict.detail if not c.isdigit())[:90]
+            counts[(verdict.status, text)] += 1
+    return [{"status": s, "detail": d, "count": n} for (s, d), n in counts.most_common(40)]
+
+
+async def _time_winners(
+    judge: WriterJudge, rows: Sequence[WriterRow], arms: dict[str, Arm], end: float
+) -> None:
+    """The likeliest right reply of each task, then the engine's."""
+    cases = []
+    for row in random.Random(0).sample(list(rows), len(rows)):
+        for name in ("greedy", "sampled", "engine"):
+            told = [WrittenCase(row, text) for text in arms[name][row.name]]
+            right = [c for c in told if c.key in judge.known and judge.known[c.key].right]
+            cases += right[:1]
+    await judge.judge(cases, end, timed=True)
+
+
+def _times(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> Json:
+    """Of the tasks whose reply was timed: how much faster than the best baseline."""
+    found = defaultdict(list)
+    for row in rows:
+        keys = [WrittenCase(row, text).key for text in arm[row.name]]
+        timed = [known[key].speedups for key in keys if key in known and known[key].speedups]
+        if timed and timed[0]:
+            found["best"].append(min(timed[0].values()))
+            for name, speedup in timed[0].items():
+                found[name].append(speedup)
+    return {
+        name: {
+            "tasks": len(values),
+            "geometric_mean": math.exp(_mean([math.log(v) for v in values])),
+            "faster": _mean([v > 1.0 for v in values]),
+        }
+        for name, values in found.items()
+    }
+
+
+def _examples(rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, Verdict]) -> Any:
+    """Some replies to read, with their verdicts."""
+    told = []
+    for row in (*rows[:6], *rows[-6:]):
+        for text in arms["greedy"][row.name]:
+            verdict = known.get(WrittenCase(row, text).key)
+            told.append(
+                {
+                    "question": row.question,
+                    "reply": text,
+                    "status": verdict.status if verdict else None,
+                    "detail": verdict.detail if verdict else None,
+                }
+            )
+    return told
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else device

@@ -1,0 +1,145 @@
+"""What a writer wrote, judged by the product's gate: values only, many at once, then some timed.
+
+Equal programs are judged once. A reply that cannot be put into its program, or that leaves the
+program as it was, never reaches the gate. What is not judged when the time is up has no verdict
+and counts nowhere. Not covered: what is asked of the writer (evaluating.py)."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.agents import writing
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest
+from kernel_lsp.parsing import parse
+from kernel_lsp.records import EvalStatus, Evaluation, Json
+from trainer.timed_tasks import share, until
+from trainer.writer.rows import WORKLOAD, WriterRow
+
+GATES = 2
+"""Gates beside each other, each of which judges a candidate per two cores."""
+UNREADABLE, UNCHANGED, REFUSED = "unreadable", "unchanged", "not_judged"
+VALUES = EvaluationBudget(compile_s=0, load_s=40, call_s=20)
+TIMES = EvaluationBudget(compile_s=30, load_s=40, call_s=20, timing_s=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCase:
+    row: WriterRow
+    reply: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.row.name}\0{self.reply}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    status: str
+    """The gate's, or one of the three above."""
+    detail: str = ""
+    parsed: bool = True
+    compiled: bool = False
+    """Its first call went through: whatever came out."""
+    speedups: Json | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.status == EvalStatus.PASSED.value
+
+
+class WriterJudge:
+    """Verdicts by text, so that baselines and samples that are equal share them."""
+
+    def __init__(self, device: str, lanes: int) -> None:
+        """``device``: cuda, or interpreter where there is no GPU."""
+        self._device, self._lanes = device, lanes
+        self.known: dict[str, Verdict] = {}
+
+    async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
+        """Into `known`, as far as the time goes (``end``, on the monotonic clock)."""
+        fresh = {case.key: case for case in cases if timed or case.key not in self.known}
+        waiting = []
+        for key, case in fresh.items():
+            try:
+                text = self._program(case)
+            except writing.UnreadableReply as error:
+                self.known[key] = Verdict(status=UNREADABLE, detail=str(error), parsed=False)
+                continue
+            if _is_unchanged(case):
+                self.known[key] = Verdict(status=UNCHANGED, compiled=True)
+                continue
+            waiting.append((case, text))
+        gates = [Gate() for _ in range(1 if self._lanes < 4 else GATES)]
+        turn = iter(range(10**9))
+
+        async def work(item: tuple[WrittenCase, str]) -> None:
+            gate = gates[next(turn) % len(gates)]
+            verdict = await self._verdict(gate, *item, timed)
+            if verdict is not None:
+                self.known[item[0].key] = verdict
+
+        try:
+            await share(until(end, waiting), work, self._lanes, end)
+        finally:
+            for gate in gates:
+                await gate.close()
+
+    def _program(self, case: WrittenCase) -> str:
+        return writing.assemble(case.row.program, case.row.graph, case.reply, self._device)
+
+    async def _verdict(
+        self, gate: Gate, case: WrittenCase, text: str, timed: bool
+    ) -> Verdict | None:
+        request = EvaluationRequest(
+            reference=case.row.program,
+            candidate_source=text,
+            candidate_entry="Model",
+            workload=WORKLOAD,
+            device=self._device,
+            uses_triton="triton" in text,
+            require_speed=timed,
+            budget=TIMES if timed else VALUES,
+            timeout_s=90.0,
+        )
+        begun = time.monotonic()
+        try:
+            found = await gate.evaluate(request)
+        except EvaluationError as error:
+            return Verdict(status=REFUSED, detail=f"{error.cause}"[:300])
+        verdict = _verdict_of(found)
+        if timed and not verdict.right:
+            return None  # what was right before stays so: only its times are missing
+        if time.monotonic() - begun > 60:
+            print(f"slow: {case.row.name} took {time.monotonic() - begun:.0f} s", flush=True)
+        return verdict
+
+
+def _verdict_of(found: Evaluation) -> Verdict:
+    ran = found.status in (EvalStatus.PASSED, EvalStatus.WRONG_RESULT)
+    middles = {name: interval.mid for name, interval in found.speedups.items()}
+    return Verdict(
+        status=found.status.value,
+        detail=found.detail[:300],
+        compiled=ran,
+        speedups=middles or None,
+    )
+
+
+def _is_unchanged(case: WrittenCase) -> bool:
+    """No function of its own, and the same statements as the original: or the original called."""
+    body = parse(case.reply.partition(writing.END)[0]).body
+    if "_forward_eager" in case.reply:
+        return True
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    if len(functions) != 1:
+        return False
+    classes = [n for n in parse(case.row.source).body if isinstance(n, ast.ClassDef)]
+    old = next(
+        n for n in classes[-1].body if isinstance(n, ast.FunctionDef) and n.name == "forward"
+    )
+    return ast.dump(functions[0]) == ast.dump(old)

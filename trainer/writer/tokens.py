@@ -1,0 +1,47 @@
+"""The writer's vocabulary: byte-level BPE, trained on its own data, reversible for any text.
+
+Digits stand alone, so that a size is copied digit by digit; a line break with its indentation is
+one piece. Borders of parts (agents/writing.py) are one token each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import transformers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from kernel_lsp.agents.writing import BORDERS, END
+
+PIECES = r"\n *| ?[A-Za-z_][A-Za-z]*|_|[0-9]| ?[^\sA-Za-z0-9_]+| +|\s"
+PAD = "<|pad|>"
+
+
+def train_tokenizer(texts: Iterable[str], size: int, context: int) -> Any:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[AddedToken(w, special=True, normalized=False) for w in (PAD, *BORDERS)],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        model_max_length=context,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]

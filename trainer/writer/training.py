@@ -1,0 +1,318 @@
+"""A writer is trained: vocabulary, random weights, one schedule of two halves, in minutes.
+
+The first half reads everything (questions with a small weight, replies, and plain Triton kernels
+of `trainer.generated_kernels`), the second half only replies that passed the filters (data.py).
+Batches are of a few fixed lengths, so little is padding. The state is saved about once a minute,
+and a run that was ended goes on. Not covered: several GPUs, reinforcement."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from kernel_lsp.agents.writing import END, PROGRAM, WRITE
+from kernel_lsp.files import replace_file
+from kernel_lsp.records import Json
+from trainer import generated_kernels
+from trainer.writer import data
+from trainer.writer.rows import WriterRow
+from trainer.writer.split import WriterPart
+from trainer.writer.tokens import encode, train_tokenizer
+
+LENGTHS = (384, 768, 1152, 1600)
+"""Tokens of a batch's rows; longer rows are left out and counted."""
+QUESTION_WEIGHT = 0.2
+SAVE_S = 60.0
+IGNORED = -100
+MODEL, STATE, RESULT = "model", "state.pt", "train.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainPlan:
+    hidden: int = 384
+    layers: int = 10
+    heads: int = 6
+    key_heads: int = 3
+    inner: int = 1024
+    vocabulary: int = 4096
+    seconds: float = 180.0
+    """Wall time of all steps."""
+    epochs: float = 12.0
+    """Over the training part, at most."""
+    batch_tokens: int = 32_768
+    rate: float = 1.5e-3
+    warmup: int = 50
+    kernels: int = 2000
+    """Plain Triton kernels that the first half reads too."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    tokens: tuple[int, ...]
+    asked: int
+    """Tokens of the question; the rest is the reply."""
+
+
+class Batches:
+    """Rows in batches of one length each, in an order that the seed fixes."""
+
+    def __init__(self, rows: Sequence[TokenRow], batch_tokens: int, pad: int) -> None:
+        self._pad, self._batch_tokens = pad, batch_tokens
+        self._by_length: dict[int, list[TokenRow]] = {length: [] for length in LENGTHS}
+        for row in rows:
+            length = next(length for length in LENGTHS if len(row.tokens) <= length)
+            self._by_length[length].append(row)
+
+    def epoch(self, draw: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
+        """(tokens, labels of the reply), both (rows, length)."""
+        batches = []
+        for length, rows in self._by_length.items():
+            mixed = draw.sample(rows, len(rows))
+            size = max(1, self._batch_tokens // length)
+            batches += [(length, mixed[at : at + size]) for at in range(0, len(mixed), size)]
+        draw.shuffle(batches)
+        for length, chosen in batches:
+            yield self._tensors(length, chosen)
+
+    def _tensors(self, length: int, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
+        tokens = torch.full((len(rows), length), self._pad)
+        labels = torch.full((len(rows), length), IGNORED)
+        for place, row in enumerate(rows):
+            told = torch.tensor(row.tokens)
+            tokens[place, : len(told)] = told
+            labels[place, row.asked : len(told)] = told[row.asked :]
+        return tokens, labels
+
+
+def run(folder: Path, plan: TrainPlan, device: str) -> Json:
+    """Train on the data in ``folder``; writes ``model/`` and then ``train.json``."""
+    if (folder / RESULT).is_file():
+        return dict(json.loads((folder / RESULT).read_text("utf-8")))
+    torch.manual_seed(plan.seed)
+    rows = data.read(folder)
+    training = [row for row in rows if row.part is WriterPart.TRAIN]
+    tokenizer = train_tokenizer(_texts(training), plan.vocabulary, LENGTHS[-1])
+    model = make_model(plan, tokenizer).to(device)
+    first, second, left_out = _token_rows(training, tokenizer, plan)
+    held_out = _held_out(rows, tokenizer)
+    result = _optimize(model, tokenizer, first, second, folder, plan, device)
+    result |= {
+        "plan": asdict(plan),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "vocabulary": len(tokenizer),
+        "rows_first_half": len(first),
+        "rows_second_half": len(second),
+        "rows_too_long": left_out,
+        "tokens_of_replies": _spread([len(r.tokens) - r.asked for r in second]),
+        "tokens_of_rows": _spread([len(r.tokens) for r in second]),
+        "held_out_loss": {
+            part: _loss_of(model, part_rows, tokenizer.pad_token_id, device)
+            for part, part_rows in held_out.items()
+        },
+    }
+    model.to(torch.bfloat16).save_pretrained(folder / MODEL, max_shard_size="15MB")
+    tokenizer.save_pretrained(folder / MODEL)
+    replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    return result
+
+
+def make_model(plan: TrainPlan, tokenizer: Any) -> Any:
+    """Random weights of a Llama: what transformers and vLLM load."""
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=plan.hidden,
+        num_hidden_layers=plan.layers,
+        num_attention_heads=plan.heads,
+        num_key_value_heads=plan.key_heads,
+        intermediate_size=plan.inner,
+        max_position_embeddings=2 * LENGTHS[-1],
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def _texts(rows: Sequence[WriterRow]) -> Iterator[str]:
+    for row in rows:
+        yield row.question + "".join(reply.text for reply in row.replies)
+
+
+def _token_rows(
+    rows: Sequence[WriterRow], tokenizer: Any, plan: TrainPlan
+) -> tuple[list[TokenRow], list[TokenRow], int]:
+    """(first half, second half, rows that are too long)."""
+    draw = random.Random(plan.seed)
+    first, second, long = [], [], 0
+    for row in rows:
+        for reply in row.replies:
+            asked = row.question if draw.random() < 0.7 else row.plain
+            first.append(_token_row(tokenizer, asked, reply.text))
+    for row, reply in data.filtered(rows):
+        second += [_token_row(tokenizer, row.question, reply.text)]
+        second += [_token_row(tokenizer, row.plain, reply.text)]
+    for number in range(plan.kernels):
+        text = generated_kernels.build(plan.seed, number).source.partition("@triton.jit")[2]
+        first.append(_token_row(tokenizer, f"{PROGRAM}\n{WRITE}\n", f"@triton.jit{text}"))
+    for half in (first, second):
+        before = len(half)
+        half[:] = [one for one in half if len(one.tokens) <= LENGTHS[-1]]
+        long += before - len(half)
+    return first, second, long
+
+
+def _token_row(tokenizer: Any, question: str, reply: str) -> TokenRow:
+    asked = encode(tokenizer, question)
+    return TokenRow((*asked, *encode(tokenizer, reply + END)), len(asked))
+
+
+def _held_out(rows: Sequence[WriterRow], tokenizer: Any) -> dict[str, list[TokenRow]]:
+    found: dict[str, list[TokenRow]] = {}
+    for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS):
+        chosen = data.filtered([row for row in rows if row.part is part])[:200]
+        told = [_token_row(tokenizer, row.question, reply.text) for row, reply in chosen]
+        found[part.value] = [one for one in told if len(one.tokens) <= LENGTHS[-1]]
+    return found
+
+
+def _optimize(
+    model: Any,
+    tokenizer: Any,
+    first: Sequence[TokenRow],
+    second: Sequence[TokenRow],
+    folder: Path,
+    plan: TrainPlan,
+    device: str,
+) -> Json:
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.1
+    )
+    done, curve = 0.0, list[Json]()
+    step, tokens = 0, 0
+    if (folder / STATE).is_file():
+        state = torch.load(folder / STATE, map_location=device, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        done, step, tokens, curve = state["done"], state["step"], state["tokens"], state["curve"]
+    pad = tokenizer.pad_token_id
+    halves = [Batches(rows, plan.batch_tokens, pad) for rows in (first, second)]
+    need = plan.epochs * sum(len(row.tokens) for row in (*first, *second)) / 2
+    begun, saved = time.monotonic() - done * plan.seconds, time.monotonic()
+    draw = random.Random(f"{plan.seed} {step}")
+    model.train()
+    while done < 1:
+        reads_all = done < 0.5
+        for batch, labels in halves[0 if reads_all else 1].epoch(draw):
+            loss = _step(model, optimizer, (batch, labels), pad, device, plan, done, step)
+            step, tokens = step + 1, tokens + int((batch != pad).sum())
+            done = max((time.monotonic() - begun) / plan.seconds, tokens / need)
+            if step % 20 == 1:
+                curve.append({"step": step, "loss": round(float(loss), 4), "done": round(done, 3)})
+                print(json.dumps(curve[-1]), flush=True)
+            if time.monotonic() - saved > SAVE_S:
+                saved = time.monotonic()
+                _save(folder, model, optimizer, done, step, tokens, curve)
+            if done >= 1 or (done >= 0.5) is reads_all:
+                break
+    seconds = time.monotonic() - begun
+    return {
+        "steps": step,
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_s": tokens / seconds,
+        "curve": curve,
+    }
+
+
+def _step(
+    model: Any,
+    optimizer: Any,
+    batch: tuple[Tensor, Tensor],
+    pad: int,
+    device: str,
+    plan: TrainPlan,
+    done: float,
+    step: int,
+) -> Tensor:
+    tokens, labels = (one.to(device, non_blocking=True) for one in batch)
+    rate = plan.rate * min(1.0, (step + 1) / plan.warmup) * _decay(done)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    weights = (labels != IGNORED).float()
+    if done < 0.5:
+        weights = torch.where(weights > 0, 1.0, QUESTION_WEIGHT * (tokens != pad).float())
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        logits = model(input_ids=tokens, use_cache=False).logits
+    loss = _weighted(logits, tokens, weights)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def _weighted(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
+    """Mean of -ln p of the next tokens, weighted."""
+    lost = torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none"
+    )
+    counted = weights[:, 1:].flatten()
+    return (lost * counted).sum() / counted.sum().clamp_min(1.0)
+
+
+def _decay(done: float) -> float:
+    """Cosine down to a twentieth."""
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def _save(
+    folder: Path, model: Any, optimizer: Any, done: float, step: int, tokens: int, curve: list[Json]
+) -> None:
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "done": done,
+        "step": step,
+        "tokens": tokens,
+        "curve": curve,
+    }
+    torch.save(state, folder / f"{STATE}.new")
+    (folder / f"{STATE}.new").replace(folder / STATE)
+
+
+def _loss_of(model: Any, rows: Sequence[TokenRow], pad: int, device: str) -> float | None:
+    """Mean over tokens of replies."""
+    if not rows:
+        return None
+    model.eval()
+    total, count = 0.0, 0
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        for tokens, labels in Batches(rows, 16_384, pad).epoch(random.Random(0)):
+            told, wanted = tokens.to(device), labels.to(device)
+            weights = (wanted != IGNORED).float()
+            logits = model(input_ids=told, use_cache=False).logits
+            size = int(weights[:, 1:].sum())
+            total, count = total + float(_weighted(logits, told, weights)) * size, count + size
+    return total / max(1, count)
+
+
+def _spread(values: Sequence[int]) -> Json:
+    ordered = sorted(values) or [0]
+    return {
+        "median": ordered[len(ordered) // 2],
+        "p90": ordered[int(0.9 * (len(ordered) - 1))],
+        "most": ordered[-1],
+    }
