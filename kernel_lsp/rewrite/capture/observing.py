@@ -302,16 +302,21 @@ def module_calls(
         path = module_path(node)
         if path:
             groups.setdefault(path, []).append(node)
-    once = {path for path, simple in called if simple and sum(p == path for p, _ in called) == 1}
     made = []
     for path, nodes in groups.items():
         layer = attribute(module, path)
-        if path in once and not list(layer.children()) and (call := _single(graph, path, nodes)):
-            made.append(call)
+        if is_called_simply(path, called) and not list(layer.children()):
+            call = single_call(graph, path, nodes)
+            made += [call] if call is not None else []
     return tuple(made)
 
 
-def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
+def is_called_simply(path: str, called: list[tuple[str, bool]]) -> bool:
+    """Once, and one tensor goes in and one comes out."""
+    return [simple for known, simple in called if known == path] == [True]
+
+
+def single_call(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
     inside = set(nodes)
     outside = {
         arg
@@ -328,6 +333,8 @@ def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
 
 def module_path(node: fx.Node) -> str | None:
     """Dotted path of the torch.nn layer the node was traced in; None in the person's own code."""
+    if (opaque := node.meta.get("opaque")) is not None:
+        return str(opaque)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return None
