@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import interpreter, skillbook
-from kernel_lsp.agents.plan import Course, Planner
+from kernel_lsp.agents.plan import Planner, RankedPlan
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.evaluator import Gate
@@ -38,8 +38,8 @@ from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Candidate, Job, Json, Step
 from kernel_lsp.rewrite.choices import free_parameters
-from trainer import lanes
-from trainer.lanes import TableRecording
+from trainer import timed_tasks
+from trainer.timed_tasks import TableRecording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
@@ -121,42 +121,42 @@ async def record(name: str, bench: JobBench, gate: Gate, settings: Settings) -> 
     if not isinstance(prepared, PreparedJob):
         raise KernelLspError(prepared.note or "no target")
     async with open_target(prepared, bench, gate, settings, lambda progress: None) as one:
-        course = await _course(one)
-        made = [candidate async for candidate in _combinations(one, course)]
-        return await _timed(one, course, made)
+        ranked_plan = await _ranked_plan(one)
+        made = [candidate async for candidate in _combinations(one, ranked_plan)]
+        return await _timed(one, ranked_plan, made)
 
 
-async def _course(one: Opened) -> Course:
+async def _ranked_plan(one: Opened) -> RankedPlan:
     planner = Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
     count = 0
-    async for course in planner.courses(one.sites, triton=one.bench.device == "cuda"):
+    async for ranked_plan in planner.ranked_plans(one.sites, triton=one.bench.device == "cuda"):
         if (
             SMALLEST
-            <= math.prod(len(c) for axes in _axes(course) for c in axes.values())
+            <= math.prod(len(c) for axes in _axes(ranked_plan) for c in axes.values())
             <= LARGEST
         ):
-            return course
+            return ranked_plan
         count += 1
         if count == MAX_COURSES:
             break
     raise KernelLspError(f"no course with {SMALLEST} to {LARGEST} combinations")
 
 
-def _axes(course: Course) -> list[dict[str, Sequence[Any]]]:
+def _axes(ranked_plan: RankedPlan) -> list[dict[str, Sequence[Any]]]:
     """Of every step, the parameters that are searched."""
-    return [free_parameters(site.parameters) for site in course.sites]
+    return [free_parameters(site.parameters) for site in ranked_plan.sites]
 
 
-async def _combinations(one: Opened, course: Course) -> Any:
+async def _combinations(one: Opened, ranked_plan: RankedPlan) -> Any:
     """Candidates for all combinations that the engine makes: the largest step's in one request
     each."""
-    axes = _axes(course)
+    axes = _axes(ranked_plan)
     largest = max(
         range(len(axes)), key=lambda place: math.prod(len(c) for c in axes[place].values())
     )
     others = [place for place in range(len(axes)) if place != largest]
     for chosen in product(*(list(_choices(axes[place])) for place in others)):
-        steps = list(course.steps)
+        steps = list(ranked_plan.steps)
         for place, choice in zip(others, chosen, strict=True):
             steps[place] = replace(steps[place], parameters={**steps[place].parameters, **choice})
         for candidate in await one.engine.variants(steps, largest, LARGEST):
@@ -183,7 +183,7 @@ def variants_of(made: Sequence[Candidate]) -> list[TunedVariant]:
     return [TunedVariant(name=c.id, source=c.program, entry=c.entry) for c in made]
 
 
-async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict[str, Any]:
+async def _timed(one: Opened, ranked_plan: RankedPlan, made: Sequence[Candidate]) -> dict[str, Any]:
     variants = variants_of(made)
     async with one.gate.tuner(tuned(one), lambda progress: None) as tuner:
         names: list[str] = []
@@ -202,13 +202,16 @@ async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict
             "name": name,
             "choices": list(choices),
         }
-        for place, (site, found) in enumerate(zip(course.sites, _axes(course), strict=True))
+        for place, (site, found) in enumerate(
+            zip(ranked_plan.sites, _axes(ranked_plan), strict=True)
+        )
         for name, choices in found.items()
     ]
     return {
-        "summary": course.candidate.summary,
+        "summary": ranked_plan.candidate.summary,
         "steps": [
-            {"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in course.steps
+            {"skill": s.skill, "site": s.site, "parameters": s.parameters}
+            for s in ranked_plan.steps
         ],
         "axes": axes,
         "original_ms": known.median_ms[ORIGINAL],
@@ -267,7 +270,7 @@ async def run(options: argparse.Namespace) -> int:
             async def work(name: str) -> None:
                 await recording.space(name, record(name, bench, gate, settings))
 
-            if not await lanes.share(recording.next, work, options.lanes, recording.limit):
+            if not await timed_tasks.share(recording.next, work, options.lanes, recording.limit):
                 print("the time is over: what was running is given up", flush=True)
     recording.write()
     took = time.monotonic() - started

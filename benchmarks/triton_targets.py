@@ -42,7 +42,7 @@ from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.models.store import PolicyStore
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
-from trainer import lanes
+from trainer import timed_tasks
 
 FOLDER = Path(__file__).resolve().parent / "triton"
 OURS = (FOLDER.parent, FOLDER.parents[1], Path())
@@ -150,7 +150,7 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
                 save(options, rows)
 
         try:
-            await lanes.share(lanes.until(end, waiting), one, options.lanes)
+            await timed_tasks.share(timed_tasks.until(end, waiting), one, options.lanes)
         finally:
             await pipeline.close()
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import entry
-from kernel_lsp.consent import Consents
+from kernel_lsp.consent import ConsentAnswer, Consents, remote_origin
 from kernel_lsp.errors import Busy, JournalError, KernelLspError, SkillError, WorkerLost
 from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
@@ -35,6 +35,7 @@ MIN_REPORT_GAP_S = 0.2
 """Five reports a second are enough for a person."""
 KEPT = (EventKind.KEPT, EventKind.KEPT_COMMITTED)
 """What skills are learned from."""
+TAKEN_BACK = (EventKind.REVERTED, EventKind.DELETED)
 
 
 class Host:
@@ -57,7 +58,7 @@ class Host:
                 task.cancel()
             return
         task = asyncio.create_task(self._answer(number, message))
-        if op == "optimize":
+        if op in ("optimize", "learn"):
             self._jobs[number] = task
             task.add_done_callback(lambda _: self._jobs.pop(number, None))
         else:
@@ -162,6 +163,7 @@ class Host:
     async def _record(self, number: int, message: dict[str, Any]) -> int:
         events = wire.from_json(list[Event], message["events"])
         await self._in_journal(lambda journal: journal.record(events))
+        await asyncio.get_running_loop().run_in_executor(self._disk, self._queue, events)
         if any(event.kind in KEPT for event in events):
             self._other(asyncio.ensure_future(self._learn(events)))
         for event in events:
@@ -170,6 +172,17 @@ class Host:
                     asyncio.get_running_loop().run_in_executor(self._disk, self._guard, event)
                 )
         return len(events)
+
+    def _queue(self, events: Sequence[Event]) -> None:
+        """Kept rewrites wait for an idle moment in which they are learned from."""
+        if not any(event.kind in (*KEPT, *TAKEN_BACK) for event in events):
+            return
+        from kernel_lsp.pipeline.lessons import LessonQueue  # few sessions come so far
+
+        try:
+            LessonQueue(self._data_dir).note(events)
+        except OSError as error:
+            self._send({"op": "notice", "text": f"a kept rewrite was not queued: {error}"})
 
     def _guard(self, event: Event) -> None:
         """Put an accepted rewrite's evidence beside it, for `kernel-lsp guard`."""
@@ -191,6 +204,51 @@ class Host:
             )
         except SkillError as error:
             self._send({"op": "notice", "text": f"nothing was learned of a kept rewrite: {error}"})
+
+    async def _learn_once(self, number: int, message: dict[str, Any]) -> str | None:
+        """One piece of idle work on what was kept; what it came to, in a line, or None."""
+        settings, folder = wire.from_json(Settings, message["settings"]), str(message["folder"])
+        from kernel_lsp.pipeline.lessons import (
+            IdleWork,
+            LessonQueue,
+            has_drafts,
+            learn_once,
+            logged_for,
+        )
+        from kernel_lsp.pipeline.skill_validation.tasks import ValidationTask, workspace_targets
+
+        consents, data_dir = Consents(settings.data_dir), Path(settings.data_dir)
+        queue = LessonQueue(data_dir)
+        waiting = queue.waiting() if settings.training else ()
+        if not waiting and not has_drafts(data_dir):
+            return None
+
+        def allowed_targets() -> list[ValidationTask]:
+            every = workspace_targets(Path(folder), data_dir)
+            setting, allow = settings.consent, ConsentAnswer.ALLOW
+            return [
+                t for t in every if consents.answer(folder, setting=setting, path=t.path) is allow
+            ]
+
+        targets = await asyncio.to_thread(allowed_targets)
+        known = await self._in_journal(lambda j: {name: logged_for(j, name) for name in waiting})
+        origin = remote_origin(settings)
+        may_ask = origin is None or consents.allows_remote(folder, origin)
+        if not settings.training or not may_ask:  # then by rule alone
+            settings = replace(settings, policy="plan")
+        work = IdleWork(targets=targets, allowed_origin=origin)
+        report = self._reporter(number, lambda proposals: asyncio.ensure_future(asyncio.sleep(0)))
+        turn = SharedTurn(self._turns_on(settings.device), report)
+        with entry.requiring(consents.required(folder)):
+            async with turn():
+                news = await learn_once(
+                    self._pipeline(settings),
+                    queue,
+                    lambda name: known.get(name, ()),
+                    work,
+                    report,
+                )
+        return None if news is None else news.line
 
     async def _memory(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
         """What the journal knows about a folder: dismissals in force, and the states of offers."""
@@ -265,6 +323,7 @@ _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = 
     "record": Host._record,
     "memory": Host._memory,
     "keep": Host._keep,
+    "learn": Host._learn_once,
 }
 
 

@@ -76,6 +76,19 @@ class HostClient:
         finally:
             self._reports.pop(number, None)
 
+    async def learn(self, folder: str, settings: Settings) -> str | None:
+        """One piece of idle work on kept rewrites: what it came to, or None where there is none.
+
+        Cancelling the caller ends it; it goes on there the next time."""
+        number = next(self._numbers)
+        message = {"op": "learn", "folder": folder, "settings": wire.to_json(settings)}
+        try:
+            told = await self._request(number, message)
+        except asyncio.CancelledError:
+            await self._tell({"op": "cancel", "id": number})
+            raise
+        return None if told is None else str(told)
+
     async def cached(self, jobs: Sequence[Job], settings: Settings) -> list[Outcome | None]:
         """What is already known about these targets; nothing is run."""
         message = {

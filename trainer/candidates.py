@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernel_lsp.agents.learned import usable
-from kernel_lsp.agents.plan import Course, Planner
+from kernel_lsp.agents.plan import Planner, RankedPlan
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Candidate, Site, Step
 from kernel_lsp.rewrite.choices import free_parameters
@@ -49,12 +49,16 @@ class Plans:
         self._sites = self._usable(sites)
         self._seen: set[str] = set()
 
-    async def first(self, most: int) -> list[Course]:
+    async def first(self, most: int) -> list[RankedPlan]:
         """Up to ``most``, the rule's first course first. Empty where nothing applies."""
-        courses = await self._ruled(min(MAX_COURSES, most))
-        walks = [course for _ in range(WALKS) if (course := await self._walk())] if courses else []
-        wide = [course for course in courses if _places(course)]
-        found = [*courses, *walks][:most]
+        ranked_plans = await self._ruled(min(MAX_COURSES, most))
+        walks = (
+            [ranked_plan for _ in range(WALKS) if (ranked_plan := await self._walk())]
+            if ranked_plans
+            else []
+        )
+        wide = [ranked_plan for ranked_plan in ranked_plans if _places(ranked_plan)]
+        found = [*ranked_plans, *walks][:most]
         if (
             wide
         ):  # the main course half of the time: what the rule suggests is what has to be beaten
@@ -64,9 +68,9 @@ class Plans:
             )
         return found
 
-    async def near(self, best: Sequence[Course], most: int) -> list[Course]:
+    async def near(self, best: Sequence[RankedPlan], most: int) -> list[RankedPlan]:
         """Some of these with one parameter changed, the first ones more often."""
-        wide = [course for course in best if _places(course)]
+        wide = [ranked_plan for ranked_plan in best if _places(ranked_plan)]
         weights = [1.0 / (place + 1) for place in range(len(wide))]
         return (
             await self._varied(lambda: self._draw.choices(wide, weights)[0], None, most)
@@ -76,18 +80,18 @@ class Plans:
 
     # --- one by one --------------------------------------------------------------------------
 
-    async def _ruled(self, most: int) -> list[Course]:
+    async def _ruled(self, most: int) -> list[RankedPlan]:
         planner = Planner(self._made, self._look, weigh=self._engine.weigh)
-        found: list[Course] = []
-        async for course in planner.courses(self._sites, triton=self._triton):
-            if course.candidate.id not in self._seen:
-                self._seen.add(course.candidate.id)
-                found.append(course)
+        found: list[RankedPlan] = []
+        async for ranked_plan in planner.ranked_plans(self._sites, triton=self._triton):
+            if ranked_plan.candidate.id not in self._seen:
+                self._seen.add(ranked_plan.candidate.id)
+                found.append(ranked_plan)
             if len(found) >= most:
                 break
         return found
 
-    async def _walk(self) -> Course | None:
+    async def _walk(self) -> RankedPlan | None:
         """Steps at random places with random parameters."""
         steps, sites, left = list[Step](), list[Site](), self._sites
         while left and len(steps) < LONGEST_WALK and not (steps and self._draw.random() < STOPS):
@@ -100,31 +104,33 @@ class Plans:
                 left = await self._look(steps)
             except RewriteError:
                 return None
-        return await self._course(steps, sites) if steps else None
+        return await self._ranked_plan(steps, sites) if steps else None
 
-    async def _varied(self, choose: Any, share: float | None, most: int) -> list[Course]:
+    async def _varied(self, choose: Any, share: float | None, most: int) -> list[RankedPlan]:
         """Other parameters of a chosen course; ``share`` None: of exactly one parameter."""
-        found: list[Course] = []
+        found: list[RankedPlan] = []
         for _ in range(TRIES * most):
             if len(found) >= most:
                 break
-            course: Course = choose()
+            ranked_plan: RankedPlan = choose()
             steps = (
-                self._one_changed(course) if share is None else self._some_changed(course, share)
+                self._one_changed(ranked_plan)
+                if share is None
+                else self._some_changed(ranked_plan, share)
             )
-            made = await self._course(steps, course.sites)
+            made = await self._ranked_plan(steps, ranked_plan.sites)
             found += [made] if made else []
         return found
 
-    def _some_changed(self, course: Course, share: float) -> list[Step]:
+    def _some_changed(self, ranked_plan: RankedPlan, share: float) -> list[Step]:
         return [
             replace(step, parameters={**step.parameters, **self._chosen(site, share)})
-            for step, site in zip(course.steps, course.sites, strict=True)
+            for step, site in zip(ranked_plan.steps, ranked_plan.sites, strict=True)
         ]
 
-    def _one_changed(self, course: Course) -> list[Step]:
-        place, name, choices = self._draw.choice(_places(course))
-        steps = list(course.steps)
+    def _one_changed(self, ranked_plan: RankedPlan) -> list[Step]:
+        place, name, choices = self._draw.choice(_places(ranked_plan))
+        steps = list(ranked_plan.steps)
         others = [
             value for value in choices if value != steps[place].parameters.get(name, choices[0])
         ]
@@ -140,13 +146,13 @@ class Plans:
                 found[name] = self._draw.choice(list(choices))
         return found
 
-    async def _course(self, steps: Sequence[Step], sites: Sequence[Site]) -> Course | None:
+    async def _ranked_plan(self, steps: Sequence[Step], sites: Sequence[Site]) -> RankedPlan | None:
         """None: the engine refuses it, or it is a program that is known."""
         with contextlib.suppress(RewriteError):
             made = await self._made(steps)
             if made.id not in self._seen:
                 self._seen.add(made.id)
-                return Course(candidate=made, sites=tuple(sites), steps=tuple(steps))
+                return RankedPlan(candidate=made, sites=tuple(sites), steps=tuple(steps))
         return None
 
     async def _look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
@@ -162,10 +168,10 @@ class Plans:
         return found[0]
 
 
-def _places(course: Course) -> list[tuple[int, str, list[Any]]]:
+def _places(ranked_plan: RankedPlan) -> list[tuple[int, str, list[Any]]]:
     """(step, parameter, its choices) of everything that can be searched."""
     return [
         (place, name, list(choices))
-        for place, site in enumerate(course.sites)
+        for place, site in enumerate(ranked_plan.sites)
         for name, choices in free_parameters(site.parameters).items()
     ]

@@ -106,7 +106,7 @@ class World:
     """Folder of tasks (Model and get_inputs, from the recipe's folder) that are rolled out as the
     product rolls them out: its prompts, tools, feedback and gate (live.py)."""
     shown: tuple[str, ...] = ()
-    """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
+    """Measured plans in the compact form (trainer.plan_data), for model.words = "compact"."""
     orders: int = _number(0, 0, 100)
     """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
     training."""
@@ -195,7 +195,7 @@ class Rl:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rollouts:
+class RolloutsConfig:
     """Who samples."""
 
     engine: str = _choice("transformers", "transformers", "vllm")
@@ -262,7 +262,7 @@ class Recipe:
     world: World = World()
     sft: Sft | None = None
     rl: Rl | None = None
-    rollouts: Rollouts = Rollouts()
+    rollouts: RolloutsConfig = RolloutsConfig()
     judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
@@ -372,7 +372,7 @@ def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
         yield from _about_live(recipe, rl)
         return
     if recipe.model.words == "compact" and not world.shown:
-        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
+        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.plan_data)'
     if pool == "table":
         if not (world.tables or world.synthetic or world.shown):
             yield 'judging.pool is "table", and none of world.tables, shown and synthetic gives one'

@@ -205,7 +205,7 @@ def main() -> None:
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
     place = options.checkpoint or newest(recipe)
     metrics_found = (
-        _talks(recipe, place, options)
+        _dialogs(recipe, place, options)
         if recipe.model.words == "compact"
         else _table(recipe, place, options)
     )
@@ -218,11 +218,11 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
     return 0
 
 
-def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
+def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, games, models, ranking, weighing
+    from trainer import checkpoints, models, ranking, rl_tasks, weighing
 
-    _, held_out = games.plans_of(recipe)
+    _, held_out = rl_tasks.plans_of(recipe)
     if not held_out:
         raise ConfigError("nothing is held out", "set world.held_out, and have two families")
     print(f"{place}: {len(held_out)} held-out tasks", flush=True)

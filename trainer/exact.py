@@ -59,7 +59,7 @@ class Schedule:
     """Share of the told words that are made unknown."""
     decay: float = 0.1
     warmup: int = 30
-    courses: bool = False
+    ranked_plans: bool = False
     """Only plans that the rule proposed, with the parameters that it gives: what the product asks
     about."""
 
@@ -250,7 +250,7 @@ def supervised_batches(
 ) -> Iterator[Any]:
     """Rows of each step; every epoch has an order of its own."""
     rows, draw = known.of(tasks), np.random.default_rng(seed)
-    rows = rows[known.ruled[rows]] if schedule.courses else rows
+    rows = rows[known.ruled[rows]] if schedule.ranked_plans else rows
     order = np.zeros(0, dtype=np.int64)
     for _ in range(schedule.steps):
         if len(order) < min(schedule.batch, len(rows)):
@@ -268,7 +268,7 @@ def reinforced_batches(
         chosen = draw.choice(every, min(schedule.tasks, len(every)), replace=False)
         ways = [own[task] for task in chosen if task in own]
         taken = np.concatenate([one[draw.integers(len(one))] for one in ways])
-        yield taken[known.ruled[taken]] if schedule.courses else taken
+        yield taken[known.ruled[taken]] if schedule.ranked_plans else taken
 
 
 class Learner:

@@ -59,7 +59,7 @@ from trainer.records import (
     TurnOutcome,
     TurnStatus,
 )
-from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id, task_id
+from trainer.tasks import TaskSuite, TrainingTask, fingerprint_id, task_id
 
 BATCH = 500
 MAX_SHARE, MIN_CONTRIBUTORS = 0.25, 3
@@ -326,7 +326,7 @@ def _of_suite(proposal: Proposal, suites: Sequence[TaskSuite]) -> str | None:
     return next((task.program.source for task in fits), None)
 
 
-def _by_name(path: str, qualname: str, suites: Sequence[TaskSuite]) -> SuiteTask | None:
+def _by_name(path: str, qualname: str, suites: Sequence[TaskSuite]) -> TrainingTask | None:
     bare = path.removesuffix(".py")
     for suite in suites:
         for name, task in suite.by_name.items():
@@ -353,8 +353,9 @@ def _note(into: Journals, one: Logged, tally: Tally) -> None:
             into.searches[search] = one.permission
 
 
-def _trajectory(group: Sequence[Logged], offered: Mapping[str, Offered]) -> Trajectory:
-    first, turns = group[0], list[ModelTurn]()
+def _turns_of(group: Sequence[Logged], offered: Mapping[str, Offered]) -> list[ModelTurn]:
+    """Of one target's proposals, oldest first, then what people changed in them."""
+    turns: list[ModelTurn] = []
     numbers: dict[str, int] = {}
     for number, one in enumerate(group):
         candidate = one.proposal.candidate
@@ -366,6 +367,11 @@ def _trajectory(group: Sequence[Logged], offered: Mapping[str, Offered]) -> Traj
     for number, one in enumerate(group):
         if (changed := _changed(turns[number], one, len(turns))) is not None:
             turns.append(changed)
+    return turns
+
+
+def _trajectory(group: Sequence[Logged], offered: Mapping[str, Offered]) -> Trajectory:
+    first, turns = group[0], _turns_of(group, offered)
     narrow = all(one.permission.source for one in group)
     proposal, reference = (
         first.proposal,

@@ -17,7 +17,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer import tasks
@@ -56,7 +56,9 @@ class DeviceJudge:
         self._settings = config.load(None)[0]
         self._python = interpreter.find(None, self._settings.python).path
         compiled = Path(self._settings.data_dir) / "compiled"
-        self._gate = Gate(manners=Manners(SharingRules.of(self._settings)), cache=compiled)
+        self._gate = Gate(
+            device_sharing=DeviceSharing(SharingRules.of(self._settings)), cache=compiled
+        )
         self._open: dict[str, _Open] = {}
         """By program; the one used last is the last."""
 

@@ -30,15 +30,15 @@ import numpy as np
 
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json
-from trainer import imitation, ruling, shown, weighing
+from trainer import imitation, plan_data, ruling, weighing
 from trainer.batches import Example
-from trainer.shown import TaskPlans
-from trainer.sources import talk
+from trainer.plan_data import TaskPlans
+from trainer.sources import dialog_example
 
 ROWS, HELD_OUT = "rows.npz", "held-out.json.xz"
 QUESTIONS, TALKS, SKIPPED = 0, 1, 2
 """Kinds of rows: weighings, talks with their skills selected, talks without a selection."""
-Told = tuple[Example, int, int, int, int]
+PackedExample = tuple[Example, int, int, int, int]
 """A row with its task, plan, kind and order."""
 
 
@@ -81,7 +81,7 @@ class PackedRows:
     """(R,) each: 0 is the order in which sites are ranked."""
 
 
-def rows_of(made: Iterable[Told]) -> PackedRows:
+def rows_of(made: Iterable[PackedExample]) -> PackedRows:
     """From (example, task, plan, kind, order)."""
     tokens, places, among, about = (
         list[int](),
@@ -119,7 +119,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
 
 def encode_plans(
     tasks: Sequence[TaskPlans], orders: int, without: Collection[str] = (), jobs: int = 1
-) -> list[Told]:
+) -> list[PackedExample]:
     """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
     without a selection; ``without``: tasks of which talks are not told, since nobody learns
     them."""
@@ -130,23 +130,25 @@ def encode_plans(
         return [row for own in pool.map(_of, *zip(*asked, strict=True)) for row in own]
 
 
-def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[Told]:
-    rows = list[Told]()
+def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[PackedExample]:
+    rows = list[PackedExample]()
     for plan, tokens in enumerate(weighing.questions(task)):
         said = [False] * len(tokens) + [True]
-        asked = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
+        asked = dialog_example(
+            [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
+        )
         rows.append((asked, number, plan, QUESTIONS, 0))
     if brief:
         return rows
     for skip in (False, True):
-        rows += _talks(task, number, skip, 0)
+        rows += _dialogs(task, number, skip, 0)
     for order in range(1, orders + 1):
-        anew = shown.shuffle_sites(task, random.Random(f"{task.name} {order - 1}"))
-        rows += _talks(anew, number, order % 2 == 0, order)
+        anew = plan_data.shuffle_sites(task, random.Random(f"{task.name} {order - 1}"))
+        rows += _dialogs(anew, number, order % 2 == 0, order)
     return rows
 
 
-def _talks(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[Told]:
+def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[PackedExample]:
     for place, plan in enumerate(task.plans):
         with contextlib.suppress(
             ValueError
@@ -225,7 +227,7 @@ def run(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     paths = options.shown or [options.out / "shown.json.xz"]
     if not options.shown and not paths[0].exists():
-        made = shown.run(
+        made = plan_data.run(
             argparse.Namespace(
                 tasks=options.tasks,
                 table=[options.table],
@@ -242,7 +244,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
-    every = [task for path in paths for task in shown.load(path)]
+    every = [task for path in paths for task in plan_data.load(path)]
     every = every[: options.most] if options.most else every
     tasks = tasks_of(
         every, *(json.loads(path.read_text()) for path in (options.table, options.earlier))
@@ -252,7 +254,7 @@ def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
     files = [json.loads(lzma.decompress(path.read_bytes())) for path in paths]
     about = {key: files[0][key] for key in ("device", "versions")}
     named = [one for file in files for one in file["tasks"] if one["name"] in kept]
-    shown.save(named, options.out / HELD_OUT, about)
+    plan_data.save(named, options.out / HELD_OUT, about)
     save(tasks, rows, options.out / ROWS)
     size = sum((options.out / name).stat().st_size for name in (ROWS, HELD_OUT)) / 1e6
     print(
@@ -264,7 +266,7 @@ def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--shown", type=Path, action="append", help="of trainer.shown; else it is made first"
+        "--shown", type=Path, action="append", help="of trainer.plan_data; else it is made first"
     )
     parser.add_argument("--tasks", type=Path, action="append", help="folders of tasks, to make it")
     parser.add_argument("--table", type=Path, required=True, help="recorded evaluations")
@@ -278,7 +280,7 @@ def main() -> None:
     options = parser.parse_args()
     if not (options.shown or options.tasks):
         parser.error(
-            "name what trainer.shown made with --shown, or what it is made of with --tasks"
+            "name what trainer.plan_data made with --shown, or what it is made of with --tasks"
         )
     try:
         sys.exit(run(options))

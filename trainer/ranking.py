@@ -26,7 +26,7 @@ from trainer.evaluate import NEAR
 from trainer.imitation import example
 from trainer.intervals import ratios
 from trainer.lines import Line, LineWriter
-from trainer.shown import MeasuredPlan, TaskPlans
+from trainer.plan_data import MeasuredPlan, TaskPlans
 
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
 """By how much a word must be likelier than the rule's before the policy says it; the last never

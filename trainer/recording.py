@@ -27,18 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import interpreter, process, skillbook, wire
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import NAME, RankedPlan
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TunerClient, TuneRequest
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
-from trainer import lanes, tasks
+from trainer import tasks, timed_tasks
 from trainer.candidates import Plans
-from trainer.lanes import TableRecording
-from trainer.tasks import SuiteTask, digest
+from trainer.tasks import TrainingTask, digest
+from trainer.timed_tasks import TableRecording
 
 FIRST, NEAR, BEST = 14, 6, 3
 """Plans of the first wave and of the second, and how many of the best the second one starts
@@ -73,14 +73,14 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
         skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable
     ]
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        manners = Manners(SharingRules(data_dir=folder, when_busy="ignore"))
-        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
+        device_sharing = DeviceSharing(SharingRules(data_dir=folder, when_busy="ignore"))
+        async with Gate(device_sharing=device_sharing, cache=Path(folder) / "compiled") as gate:
             yield MeasuringMachine(gate=gate, probe=probe, device=device, skills=executable)
 
 
 @contextlib.asynccontextmanager
 async def open_task(
-    task: SuiteTask, place: MeasuringMachine
+    task: TrainingTask, place: MeasuringMachine
 ) -> AsyncIterator[tuple[Engine, Capture]]:
     """Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
@@ -103,7 +103,9 @@ async def open_task(
                 await engine.close()
 
 
-def tune_request(task: SuiteTask, place: MeasuringMachine, plans: Sequence[Course]) -> TuneRequest:
+def tune_request(
+    task: TrainingTask, place: MeasuringMachine, plans: Sequence[RankedPlan]
+) -> TuneRequest:
     """What the gate's tuner is asked for."""
     return TuneRequest(
         reference=task.program,
@@ -114,14 +116,14 @@ def tune_request(task: SuiteTask, place: MeasuringMachine, plans: Sequence[Cours
     )
 
 
-async def record(task: SuiteTask, place: MeasuringMachine) -> Json:
+async def record(task: TrainingTask, place: MeasuringMachine) -> Json:
     """One task of the table. Raises KernelLspError when nothing can be measured of it."""
     async with open_task(task, place) as (engine, capture):
         plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
         return await _measure(task, place, plans)
 
 
-async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Json:
+async def _measure(task: TrainingTask, place: MeasuringMachine, plans: Plans) -> Json:
     every = await plans.first(FIRST)
     if len(every) < 2:
         raise KernelLspError("nothing to choose: fewer than two plans")
@@ -149,7 +151,7 @@ async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Js
     }
 
 
-async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
+async def enter_plans(tuner: TunerClient, plans: Sequence[RankedPlan]) -> list[str]:
     """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
     return await tuner.enter(
@@ -157,7 +159,7 @@ async def enter_plans(tuner: TunerClient, plans: Sequence[Course]) -> list[str]:
     )
 
 
-def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
+def _row(plan: RankedPlan, times: dict[str, float], dropped: dict[str, str]) -> Json:
     made = plan.candidate
     fields = {
         "steps": wire.to_json(list(plan.steps)),
@@ -189,7 +191,7 @@ def resume(recording: TableRecording) -> None:
         ) from error
 
 
-async def record_limited(task: SuiteTask, place: MeasuringMachine) -> Json:
+async def record_limited(task: TrainingTask, place: MeasuringMachine) -> Json:
     """As `record`. Raises TimeoutError for one that hangs."""
     async with asyncio.timeout(LONGEST_S):
         return await record(task, place)
@@ -222,13 +224,13 @@ async def run(options: argparse.Namespace) -> int:
     ]
     async with open_machine(probe, options.device) as place:
 
-        def following() -> SuiteTask | None:
+        def following() -> TrainingTask | None:
             return None if recording.late or not waiting else waiting.pop(0)
 
-        async def work(task: SuiteTask) -> None:
+        async def work(task: TrainingTask) -> None:
             await recording.enter(task.name, record_limited(task, place), _describe_task)
 
-        if not await lanes.share(following, work, options.lanes, recording.limit):
+        if not await timed_tasks.share(following, work, options.lanes, recording.limit):
             print("the time is over: what was running is given up", flush=True)
     recording.write()
     rows = [row for task in recording.tasks.values() for row in task["rows"]]
@@ -241,7 +243,7 @@ async def run(options: argparse.Namespace) -> int:
     return 0 if recording.tasks else 1
 
 
-def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
+def _share(folders: Sequence[Path], shard: str, seed: int) -> list[TrainingTask]:
     """This process's tasks in an order that is the same for all. Raises ConfigError."""
     number, _, count = shard.partition("/")
     found = [task for folder in folders for task in tasks.load(folder).tasks]

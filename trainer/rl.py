@@ -28,7 +28,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, checkpoints, episodes, games, losses, models, starting
+from trainer import batches, checkpoints, episodes, losses, models, rl_tasks, starting
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
 from trainer.records import Tally
@@ -37,7 +37,7 @@ from trainer.training import TrainingRun, say
 
 def train(recipe: Recipe, rl: Rl) -> int:
     tally = Tally()
-    game = games.of(recipe, tally)
+    game = rl_tasks.of(recipe, tally)
     model, tokenizer = models.load(load_start(recipe, rl), game.texts())
     run = TrainingRun(
         recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates
@@ -57,7 +57,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     return 0
 
 
-def steps(run: TrainingRun, game: games.RolloutTasks, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, game: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together

@@ -45,5 +45,5 @@ async def first(session: Any, sites: Sequence[Site]) -> Places:
     """Of a GPU's first course; empty where nothing applies. ``sites``: the captured program's."""
     engine = InProcess(session)
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)
-    course = await anext(planner.courses(sites, triton=True), None)
-    return places(course.steps) if course is not None else ()
+    ranked_plan = await anext(planner.ranked_plans(sites, triton=True), None)
+    return places(ranked_plan.steps) if ranked_plan is not None else ()

@@ -19,7 +19,17 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError
-from trainer import batches, evaluate, games, imitation, losses, models, sources, starting, weighing
+from trainer import (
+    batches,
+    evaluate,
+    imitation,
+    losses,
+    models,
+    rl_tasks,
+    sources,
+    starting,
+    weighing,
+)
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
@@ -34,7 +44,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
     tally = Tally()
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
-        plans, world_settings = games.plans_of(recipe)[0], recipe.world
+        plans, world_settings = rl_tasks.plans_of(recipe)[0], recipe.world
         rows = imitation.examples(plans, world_settings.orders) + weighing.rows(
             plans, world_settings.weighings
         )

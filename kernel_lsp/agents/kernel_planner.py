@@ -23,7 +23,7 @@ from typing import Any
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ModelReply
 from kernel_lsp.agents.learned import Tell
-from kernel_lsp.agents.plan import Course, Make, Planner, Prefer
+from kernel_lsp.agents.plan import Make, Planner, Prefer, RankedPlan
 from kernel_lsp.agents.prompt_encoding import value_model
 from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -93,48 +93,60 @@ class KernelPlanner:
         """By steps; None: the engine refuses them."""
         self._asked = 0
 
-    async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
+    async def ranked_plans(
+        self, sites: Sequence[Site], *, triton: bool
+    ) -> AsyncIterator[RankedPlan]:
         """Best guess first, without duplicates."""
-        rules = self._rule.courses(sites, triton=triton)
-        made: list[Course] = []
-        async for course in rules:
-            made.append(course)
+        rules = self._rule.ranked_plans(sites, triton=triton)
+        made: list[RankedPlan] = []
+        async for ranked_plan in rules:
+            made.append(ranked_plan)
             if len(made) == MAX_COURSES:
                 break
         try:
             made = await self._ordered(made) if made else []
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
-        for course in made:
-            yield course
-        seen = {course.candidate.id for course in made}
-        async for course in rules:
-            if course.candidate.id not in seen:
-                yield course
+        for ranked_plan in made:
+            yield ranked_plan
+        seen = {ranked_plan.candidate.id for ranked_plan in made}
+        async for ranked_plan in rules:
+            if ranked_plan.candidate.id not in seen:
+                yield ranked_plan
 
-    async def _ordered(self, courses: Sequence[Course]) -> list[Course]:
+    async def _ordered(self, ranked_plans: Sequence[RankedPlan]) -> list[RankedPlan]:
         """What is found near the best of these, and these, by what the model expects; those that
         the engine cannot tell last. Raises BackboneError."""
         with contextlib.suppress(RewriteError):
             self._before = await self._launched(())
-        gains = [await self._gain(course.steps) for course in courses]
+        gains = [await self._gain(ranked_plan.steps) for ranked_plan in ranked_plans]
         weighed = [
-            (gain, course) for gain, course in zip(gains, courses, strict=True) if gain is not None
+            (gain, ranked_plan)
+            for gain, ranked_plan in zip(gains, ranked_plans, strict=True)
+            if gain is not None
         ]
         if not weighed:
-            return list(courses)
+            return list(ranked_plans)
         if gains[0] is not None:
-            weighed[0] = gains[0] + self._margin, courses[0]
-        weighed += await self._found(max(weighed, key=_promise)[1], courses)
-        ordered = [course for _, course in sorted(weighed, key=_promise, reverse=True)]
-        ordered += [course for gain, course in zip(gains, courses, strict=True) if gain is None]
-        if ordered[0] is courses[0]:
+            weighed[0] = gains[0] + self._margin, ranked_plans[0]
+        weighed += await self._found(max(weighed, key=_promise)[1], ranked_plans)
+        ordered = [ranked_plan for _, ranked_plan in sorted(weighed, key=_promise, reverse=True)]
+        ordered += [
+            ranked_plan
+            for gain, ranked_plan in zip(gains, ranked_plans, strict=True)
+            if gain is None
+        ]
+        if ordered[0] is ranked_plans[0]:
             return ordered
         best, *rest = (self._named(ordered[0]), *ordered[1:])
-        rest.sort(key=lambda course: course is not courses[0])  # a race tunes the whole chain
-        return [best, *await self._carried(best, courses[0], ordered), *rest]
+        rest.sort(
+            key=lambda ranked_plan: ranked_plan is not ranked_plans[0]
+        )  # a race tunes the whole chain
+        return [best, *await self._carried(best, ranked_plans[0], ordered), *rest]
 
-    async def _carried(self, best: Course, whole: Course, known: Sequence[Course]) -> list[Course]:
+    async def _carried(
+        self, best: RankedPlan, whole: RankedPlan, known: Sequence[RankedPlan]
+    ) -> list[RankedPlan]:
         """The rule's first with the parameters of the best where both have a step: what the best
         does without may be worth something yet. None where that is known, or refused."""
         chosen = {(step.skill, step.site): step for step in best.steps}
@@ -143,39 +155,43 @@ class KernelPlanner:
             made = await self._make(steps)
         except RewriteError:
             return []
-        if any(made.id == course.candidate.id for course in known):
+        if any(made.id == ranked_plan.candidate.id for ranked_plan in known):
             return []
         return [self._named(replace(whole, candidate=made, steps=steps))]
 
-    async def _found(self, start: Course, courses: Sequence[Course]) -> list[tuple[float, Course]]:
+    async def _found(
+        self, start: RankedPlan, ranked_plans: Sequence[RankedPlan]
+    ) -> list[tuple[float, RankedPlan]]:
         """What promises most from here on; none where that is a course of the rule's, or cannot be
         written down. Raises BackboneError."""
-        begun = [await self._shortened(chain) for chain in await self._chains((courses[0], start))]
+        begun = [
+            await self._shortened(chain) for chain in await self._chains((ranked_plans[0], start))
+        ]
         best = await self._tuned(max(begun, key=lambda chain: chain.gain))
-        if any(best.steps == course.steps for course in courses):
+        if any(best.steps == ranked_plan.steps for ranked_plan in ranked_plans):
             return []
         try:
             made = await self._make(best.steps)
         except RewriteError:
             return []
-        if any(made.id == course.candidate.id for course in courses):
+        if any(made.id == ranked_plan.candidate.id for ranked_plan in ranked_plans):
             return []
         return [
-            (best.gain, self._named(Course(candidate=made, sites=best.sites, steps=best.steps)))
+            (best.gain, self._named(RankedPlan(candidate=made, sites=best.sites, steps=best.steps)))
         ]
 
-    async def _chains(self, courses: Iterable[Course]) -> list[WeighedChain]:
+    async def _chains(self, ranked_plans: Iterable[RankedPlan]) -> list[WeighedChain]:
         """Those of them that the engine can tell. Raises BackboneError."""
-        gains = [(course, await self._gain(course.steps)) for course in courses]
+        gains = [(ranked_plan, await self._gain(ranked_plan.steps)) for ranked_plan in ranked_plans]
         return [
             WeighedChain(sites=one.sites, steps=one.steps, gain=gain)
             for one, gain in gains
             if gain is not None
         ]
 
-    def _named(self, course: Course) -> Course:
+    def _named(self, ranked_plan: RankedPlan) -> RankedPlan:
         return replace(
-            course, candidate=replace(course.candidate, proposer=self._name), weighed=True
+            ranked_plan, candidate=replace(ranked_plan.candidate, proposer=self._name), weighed=True
         )
 
     async def _shortened(self, best: WeighedChain) -> WeighedChain:
@@ -228,5 +244,5 @@ def free_parameters(parameters: dict[str, list[Any]]) -> list[str]:
     ]
 
 
-def _promise(pair: tuple[float, Course]) -> float:
+def _promise(pair: tuple[float, RankedPlan]) -> float:
     return pair[0]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ModelReply
-from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, rank_sites
+from kernel_lsp.agents.plan import Make, Planner, Prefer, RankedPlan, rank_sites
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation, grammar, value_model
 from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -106,75 +106,77 @@ class LearnedPlanner:
         """A course of the model's own, and its speedup over the program as it was; None: it
         failed."""
 
-    async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
+    async def ranked_plans(
+        self, sites: Sequence[Site], *, triton: bool
+    ) -> AsyncIterator[RankedPlan]:
         """Best guess first, without duplicates."""
-        rules = self._rule.courses(sites, triton=triton)
+        rules = self._rule.ranked_plans(sites, triton=triton)
         first = await anext(rules, None)
         if first is None:
             return
         made, self._advice = [first], first.steps
         try:
             if self._weighs:
-                async for course in rules:
-                    made.append(course)
+                async for ranked_plan in rules:
+                    made.append(ranked_plan)
                     if len(made) == MAX_WEIGHED:
                         break
                 made = await self._weighed(made)
             else:
-                async for course in self._learned(MAX_TRIES):
-                    yield course
+                async for ranked_plan in self._learned(MAX_TRIES):
+                    yield ranked_plan
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
         except _NotEncodable as error:
             self._tell(f"planned by the rule: its suggestion cannot be told to the model ({error})")
-        for course in made:
-            if self._new(course):
-                yield course
-        async for course in rules:
-            if self._new(course):
-                yield course
+        for ranked_plan in made:
+            if self._new(ranked_plan):
+                yield ranked_plan
+        async for ranked_plan in rules:
+            if self._new(ranked_plan):
+                yield ranked_plan
 
-    def _new(self, course: Course) -> bool:
+    def _new(self, ranked_plan: RankedPlan) -> bool:
         """Not suggested before; from now on it is."""
-        known = course.candidate.id in self._seen
-        self._seen.add(course.candidate.id)
+        known = ranked_plan.candidate.id in self._seen
+        self._seen.add(ranked_plan.candidate.id)
         return not known
 
-    async def _weighed(self, courses: Sequence[Course]) -> list[Course]:
+    async def _weighed(self, ranked_plans: Sequence[RankedPlan]) -> list[RankedPlan]:
         """The one from which the model expects most first; of equals, and where the engine tells
         no cost, the rule's. Raises BackboneError, _Untold."""
         before = await self._viewed(())
         if before is None or before.cost is None:
-            return list(courses)
-        plans = [await self._plan(course) for course in courses]
+            return list(ranked_plans)
+        plans = [await self._plan(ranked_plan) for ranked_plan in ranked_plans]
         gains = []
         for plan in plans:
             asked = PlanQuestion(
-                situation=self._situation, before=before.cost, rule=plans[0], course=plan
+                situation=self._situation, before=before.cost, rule=plans[0], ranked_plan=plan
             )
             choice = (await self._answer(asked, asked.offer)).choices[0]
             gains.append(value_model.expected_gain(choice.words, choice.logprobs))
         gains[0] += self._margin
-        order = sorted(range(len(courses)), key=lambda place: (-gains[place], place))
-        found = [courses[place] for place in order]
+        order = sorted(range(len(ranked_plans)), key=lambda place: (-gains[place], place))
+        found = [ranked_plans[place] for place in order]
         if order[0] != 0:
             found[0] = replace(found[0], candidate=replace(found[0].candidate, proposer=self._name))
         return found
 
-    async def _plan(self, course: Course) -> value_model.WeighedPlan:
-        viewed = await self._viewed(course.steps)
+    async def _plan(self, ranked_plan: RankedPlan) -> value_model.WeighedPlan:
+        viewed = await self._viewed(ranked_plan.steps)
         if viewed is None or viewed.cost is None:
             raise _NotEncodable("the engine cannot say what it would cost")
-        return value_model.plan(course.sites, viewed.cost)
+        return value_model.plan(ranked_plan.sites, viewed.cost)
 
-    async def again(self, course: Course, speedup: float | None) -> Course | None:
+    async def again(self, ranked_plan: RankedPlan, speedup: float | None) -> RankedPlan | None:
         """What the model suggests when it knows how a course of its own did; None: nothing new.
 
         ``speedup``: over the program as it was; None: it does not run there. As in a second turn
         of its training."""
-        if course.candidate.proposer != self._name:
+        if ranked_plan.candidate.proposer != self._name:
             return None
-        self._measured = course.steps, speedup
+        self._measured = ranked_plan.steps, speedup
         with contextlib.suppress(
             BackboneError, _NotEncodable
         ):  # the courses that are known are raced without it
@@ -182,69 +184,71 @@ class LearnedPlanner:
                 return found
         return None
 
-    async def _learned(self, most: int) -> AsyncIterator[Course]:
+    async def _learned(self, most: int) -> AsyncIterator[RankedPlan]:
         """New ones, by ``most`` attempts. Raises BackboneError, _Untold."""
         self._heap = [_Branch(0.0, next(self._numbers), (), ())]
         found = 0
         for _ in range(most):
             if not self._heap or found >= MAX_COURSES:
                 break
-            course = await self._completed(heapq.heappop(self._heap))
-            if course is not None and self._new(course):
+            ranked_plan = await self._completed(heapq.heappop(self._heap))
+            if ranked_plan is not None and self._new(ranked_plan):
                 found += 1
-                yield course
+                yield ranked_plan
 
-    async def _completed(self, branch: _Branch) -> Course | None:
-        talk, sites = Dialog(self._situation), list[Site]()
+    async def _completed(self, branch: _Branch) -> RankedPlan | None:
+        dialog, sites = Dialog(self._situation), list[Site]()
         cost, begun = branch.cost, branch.begun
         replies: tuple[tuple[str, ...], ...] = ()
-        while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MAX_REPLIES:
-            if talk.phase is DialogPhase.STEP and talk.turn == 0:
-                await self._advise(talk)
+        while dialog.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MAX_REPLIES:
+            if dialog.phase is DialogPhase.STEP and dialog.turn == 0:
+                await self._advise(dialog)
             if len(replies) < len(branch.replies):
                 words = branch.replies[len(replies)]
             else:
-                offer = talk.offer
-                said = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
-                said = await self._careful(talk, said, len(begun))
-                if talk.phase is DialogPhase.STEP:
+                offer = dialog.offer
+                said = await self._answer(dialog, grammar.chain(begun, offer.after(begun)))
+                said = await self._careful(dialog, said, len(begun))
+                if dialog.phase is DialogPhase.STEP:
                     self._branch(cost, replies, said)
                 words, cost, begun = said.words, cost - said.logprob, ()
-            await self._follow(talk, words, sites)
+            await self._follow(dialog, words, sites)
             replies = (*replies, words)
-        return await self._finished(talk.steps, sites)
+        return await self._finished(dialog.steps, sites)
 
-    async def _advise(self, talk: Dialog) -> None:
+    async def _advise(self, dialog: Dialog) -> None:
         """Tell it the rule's course as a turn before its own, then what was measured. Raises
         _Untold where that cannot be said."""
-        await self._tell_turn(talk, self._advice)
-        talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
+        await self._tell_turn(dialog, self._advice)
+        dialog.heard(EvalStatus.PASSED)  # nobody has measured it yet
         if self._measured is not None:
             steps, speedup = self._measured
-            await self._tell_turn(talk, steps)
-            talk.heard(EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup)
+            await self._tell_turn(dialog, steps)
+            dialog.heard(
+                EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup
+            )
 
-    async def _tell_turn(self, talk: Dialog, steps: Sequence[Step]) -> None:
+    async def _tell_turn(self, dialog: Dialog, steps: Sequence[Step]) -> None:
         """A whole course. Raises _Untold."""
         for step in steps:
             try:
-                talk.say(talk.reply_for(step))
+                dialog.say(dialog.reply_for(step))
             except ValueError as error:
                 raise _NotEncodable(error) from error
-            viewed = await self._viewed(talk.steps)
+            viewed = await self._viewed(dialog.steps)
             if viewed is None:
                 raise _NotEncodable(f"the engine refuses {step.skill}")
-            talk.saw(viewed)
-        if talk.phase is DialogPhase.STEP:
-            talk.say(STOP)
+            dialog.saw(viewed)
+        if dialog.phase is DialogPhase.STEP:
+            dialog.say(STOP)
 
-    async def _careful(self, talk: Dialog, said: ModelReply, fixed: int) -> ModelReply:
+    async def _careful(self, dialog: Dialog, said: ModelReply, fixed: int) -> ModelReply:
         """The reply, with the rule's word instead wherever it leaves the rule's course by too
         little.
 
         ``fixed``: words at its beginning that are not to be changed.
         """
-        wanted = self._rules_reply(talk)
+        wanted = self._rules_reply(dialog)
         if wanted is None or self._margin <= 0.0 or said.words[:fixed] != wanted[:fixed]:
             return said
         while said.words != wanted:
@@ -255,8 +259,8 @@ class LearnedPlanner:
             rules = choice.logprobs[choice.words.index(wanted[place])]
             if choice.logprobs[choice.words.index(said.words[place])] - rules >= self._margin:
                 break
-            begun, offer = wanted[: place + 1], talk.offer
-            rest = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
+            begun, offer = wanted[: place + 1], dialog.offer
+            rest = await self._answer(dialog, grammar.chain(begun, offer.after(begun)))
             before = tuple(one for one in said.choices if one.place <= place)
             taken = (one.logprobs[one.words.index(wanted[one.place])] for one in before)
             said = replace(
@@ -264,17 +268,17 @@ class LearnedPlanner:
             )
         return said
 
-    def _rules_reply(self, talk: Dialog) -> tuple[str, ...] | None:
+    def _rules_reply(self, dialog: Dialog) -> tuple[str, ...] | None:
         """How the rule would go on; None: it would not have come here, or it is time for something
         else."""
-        done = len(talk.steps)
+        done = len(dialog.steps)
         if (
             self._measured is not None
-            or talk.phase is not DialogPhase.STEP
-            or talk.steps != self._advice[:done]
+            or dialog.phase is not DialogPhase.STEP
+            or dialog.steps != self._advice[:done]
         ):
             return None
-        return STOP if done == len(self._advice) else tuple(talk.reply_for(self._advice[done]))
+        return STOP if done == len(self._advice) else tuple(dialog.reply_for(self._advice[done]))
 
     def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: ModelReply) -> None:
         """Every other word that was valid in the place of one that the model has chosen here."""
@@ -287,18 +291,18 @@ class LearnedPlanner:
                     heapq.heappush(self._heap, branch)
             cost -= choice.logprobs[choice.words.index(taken)]
 
-    async def _follow(self, talk: Dialog, words: Sequence[str], sites: list[Site]) -> None:
+    async def _follow(self, dialog: Dialog, words: Sequence[str], sites: list[Site]) -> None:
         """Say it, and let the engine do what it asks for."""
-        offered = {site.key: site for site in talk.sites}
-        talk.say(words)
-        if talk.phase is not DialogPhase.ENGINE:
+        offered = {site.key: site for site in dialog.sites}
+        dialog.say(words)
+        if dialog.phase is not DialogPhase.ENGINE:
             return
-        step = talk.steps[-1]
-        viewed = await self._viewed(talk.steps)
+        step = dialog.steps[-1]
+        viewed = await self._viewed(dialog.steps)
         if viewed is None:
-            talk.refused()
+            dialog.refused()
         else:
-            talk.saw(viewed)
+            dialog.saw(viewed)
             sites.append(offered[f"{step.skill}\0{step.site}"])
 
     async def _viewed(self, steps: Sequence[Step]) -> Viewed | None:
@@ -310,7 +314,7 @@ class LearnedPlanner:
                 self._views[key] = await self._view(steps)
         return self._views[key]
 
-    async def _finished(self, steps: Sequence[Step], sites: Sequence[Site]) -> Course | None:
+    async def _finished(self, steps: Sequence[Step], sites: Sequence[Site]) -> RankedPlan | None:
         """The program that the steps lead to; without the last ones where they cannot be written
         down."""
         known = [
@@ -320,7 +324,7 @@ class LearnedPlanner:
         for count in range(len(known), 0, -1):
             with contextlib.suppress(RewriteError):
                 made = replace(await self._make(known[:count]), proposer=self._name)
-                return Course(
+                return RankedPlan(
                     candidate=made, sites=tuple(sites[:count]), steps=tuple(known[:count])
                 )
         return None

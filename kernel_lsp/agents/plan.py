@@ -41,7 +41,7 @@ Prefer = Callable[[Site], Json | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class RankedPlan:
     """Rewrites applied one after the other, and what they lead to."""
 
     candidate: Candidate
@@ -93,17 +93,19 @@ class Planner:
         """``weigh`` None: nobody can tell, and fusions come first."""
         self._make, self._look, self._prefer, self._weigh = make, look, prefer, weigh
 
-    async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
+    async def ranked_plans(
+        self, sites: Sequence[Site], *, triton: bool
+    ) -> AsyncIterator[RankedPlan]:
         """Best guess first, without duplicates.
 
         ``triton`` says whether generated kernels can be of use on the device that will judge them.
         """
         seen: set[str] = set()
         async for chain in self._chains(sites, triton):
-            course = await self._finished(chain)
-            if course is not None and course.candidate.id not in seen:
-                seen.add(course.candidate.id)
-                yield course
+            ranked_plan = await self._finished(chain)
+            if ranked_plan is not None and ranked_plan.candidate.id not in seen:
+                seen.add(ranked_plan.candidate.id)
+                yield ranked_plan
 
     async def _chains(self, sites: Sequence[Site], triton: bool) -> AsyncIterator[PlanDraft]:
         start = PlanDraft(lefts=(tuple(sites),))
@@ -212,13 +214,15 @@ class Planner:
             return None
         return PlanDraft(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps)
 
-    async def _finished(self, chain: PlanDraft) -> Course | None:
+    async def _finished(self, chain: PlanDraft) -> RankedPlan | None:
         """The program that a chain leads to; without its last steps where they cannot be written
         down."""
         for count in range(len(chain.steps), 0, -1):
             with contextlib.suppress(RewriteError):
                 made = replace(await self._make(chain.steps[:count]), proposer=NAME)
-                return Course(candidate=made, sites=chain.sites[:count], steps=chain.steps[:count])
+                return RankedPlan(
+                    candidate=made, sites=chain.sites[:count], steps=chain.steps[:count]
+                )
         return None
 
     def _step(self, site: Site) -> Step:

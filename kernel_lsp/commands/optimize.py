@@ -17,7 +17,7 @@ from kernel_lsp.files import SourceFile, installed_file, is_installed, read_sour
 from kernel_lsp.journal import outcomes
 from kernel_lsp.patching import store as patching
 from kernel_lsp.pipeline import Pipeline, callers
-from kernel_lsp.presenter import breaks, cards, misses
+from kernel_lsp.presenter import breaks, cards, near_misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
     COMPILE,
@@ -378,7 +378,7 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(f"  {outcome.note}", markup=False)
         for line in breaks.lines(outcome, request.path.name):
             console.out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        for line in misses.lines(outcome, request.path.name):
+        for line in near_misses.lines(outcome, request.path.name):
             console.out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
         for line in search_lines(outcome.search) if outcome.search else ():
             console.out.print(line, markup=False, soft_wrap=True)

@@ -29,7 +29,7 @@ from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sharing.device_lock import DeviceTurn, Manners, default
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, DeviceTurn, default
 from kernel_lsp.process import Child
 from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
@@ -46,17 +46,17 @@ class Gate:
     def __init__(
         self,
         *,
-        manners: Manners | None = None,
+        device_sharing: DeviceSharing | None = None,
         idle_s: float = IDLE_S,
         cache: Path | None = None,
         readable: Iterable[Path] = (),
     ) -> None:
         """``cache``: a folder for compiled kernels; None compiles in every process anew.
         ``readable``: see `ZygotePool`; only a matter of time."""
-        self.manners = manners or default()
+        self.device_sharing = device_sharing or default()
         self._store = CompiledKernels(cache) if cache else None
         self._idle_s = idle_s
-        self._pool = ZygotePool(self.manners, readable)
+        self._pool = ZygotePool(self.device_sharing, readable)
         self._judges = judges.Judges(self._pool, self._store)
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
@@ -118,7 +118,7 @@ class Gate:
         request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
             async with self._at_work(request.device):
-                found, evaluation = await self.manners.persist(
+                found, evaluation = await self.device_sharing.persist(
                     lambda: self._judged(request, say, wanted), say
                 )
         if keep:
@@ -165,7 +165,7 @@ class Gate:
         loop, when = asyncio.get_running_loop(), limit.when()
         left = None if when is None else when - loop.time()
         limit.reschedule(None)
-        async with self.manners.turn(device, exclusive=exclusive, report=report) as turn:
+        async with self.device_sharing.turn(device, exclusive=exclusive, report=report) as turn:
             limit.reschedule(None if left is None else loop.time() + left)
             yield turn
 
@@ -175,7 +175,7 @@ class Gate:
     ) -> AsyncIterator[None]:
         """Hold every other child of this gate that uses the GPU; no other evaluation's time passes.
 
-        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `Quiet.alone`.
+        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `ExclusiveTiming.alone`.
         """
         async with self._pool.quiet.alone(child, anew=anew):
             start = time.monotonic()
@@ -363,6 +363,7 @@ def _evaluation(
         seconds=round(seconds, 3),
         runs_as=COMPILE if request.workload.setting.compiled else EAGER,
         least_ms=found.least_ms if passed else None,
+        unsure=found.unsure if passed else "",
     )
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
 from kernel_lsp.agents.learned import LearnedPlanner
-from kernel_lsp.agents.plan import Course, rank_sites
+from kernel_lsp.agents.plan import RankedPlan, rank_sites
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.models.store import FOLDER as MODELS
@@ -74,11 +74,11 @@ class Pipeline:
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(
-                manners=Manners(rules), cache=compiled, readable=self._shown()
+                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
             )
         return self._gates[rules]
 
-    def _shown(self) -> tuple[Path, ...]:
+    def _readable(self) -> tuple[Path, ...]:
         """What children of every job may be given to read, whatever its folder: skills and
         policies."""
         data_dir = Path(self.settings.data_dir)
@@ -164,7 +164,7 @@ class Pipeline:
         return outcome
 
     def _plan(self, prepared: PreparedJob, bench: JobBench) -> SearchPlan | None:
-        """What is searched beyond the quick search. In the background no model is ever asked."""
+        """What is searched beyond the quick search. In the background no model is asked for it."""
         job = prepared.job
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
@@ -203,9 +203,11 @@ class Pipeline:
     def _keep(
         self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True
     ) -> None:
-        """``model``: as what is known with the model of the settings, where one is set."""
+        """``model``: as what is known with the model of the settings, where one is set. What a
+        busy machine left open is judged again when it is asked for again."""
         unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
-        if not unknown and not outcome.cut_short:
+        disturbed = any(proposal.evaluation.disturbed for proposal in outcome.proposals)
+        if not unknown and not disturbed and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
     def _recalled(
@@ -317,8 +319,8 @@ class Pipeline:
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate
         planner = self.policies.planner(one, report)
-        planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
-        planned = recipes.courses(one, planned)
+        planned = planner.ranked_plans(one.sites, triton=one.bench.probe.triton is not None)
+        planned = recipes.ranked_plans(one, planned)
         search = TargetSearch(
             tournament=one.tournament,
             engine=one.engine,
@@ -390,18 +392,18 @@ def offered_by(one: Opened) -> Offered:
 
 
 async def _shortlist(
-    courses: AsyncIterator[Course], device: str, capture: Capture, *, budget: int
-) -> AsyncIterator[Course]:
+    ranked_plans: AsyncIterator[RankedPlan], device: str, capture: Capture, *, budget: int
+) -> AsyncIterator[RankedPlan]:
     """Within the budget. Without a GPU, plain PyTorch first and one Triton candidate at most:
     the interpreter can show that a kernel is right, but never that it is fast."""
-    plain, triton = 0, list[Course]()
-    async for course in courses:
-        if device == "cuda" or not course.candidate.uses_triton:
+    plain, triton = 0, list[RankedPlan]()
+    async for ranked_plan in ranked_plans:
+        if device == "cuda" or not ranked_plan.candidate.uses_triton:
             plain += 1
-            yield course
+            yield ranked_plan
         elif not triton and not silence.too_large(capture):
-            triton.append(course)
+            triton.append(ranked_plan)
         if plain + len(triton) >= budget:
             break
-    for course in triton:
-        yield course
+    for ranked_plan in triton:
+        yield ranked_plan

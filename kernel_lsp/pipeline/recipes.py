@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.agents.plan import MAX_CHAIN, Course, Planner, Prefer, rank_sites
+from kernel_lsp.agents.plan import MAX_CHAIN, Planner, Prefer, RankedPlan, rank_sites
 from kernel_lsp.agents.summary_rule import anchors
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.library.usage import PROPOSER
@@ -61,7 +61,9 @@ def fitting(one: Opened) -> list[Skill]:
     return sorted(fit, key=lambda skill: (rank.get(skill.name, len(rank)), skill.name))
 
 
-async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[Course]:
+async def ranked_plans(
+    one: Opened, planned: AsyncIterator[RankedPlan]
+) -> AsyncIterator[RankedPlan]:
     """The learned ones first, which were shown to be better than the rule's first; then the
     planner's.
 
@@ -72,16 +74,18 @@ async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[
         seen.add(first.candidate.id)
         yield first
     for skill in fitting(one)[:MAX_LEARNED_PLANS]:
-        course = await course_of(skill, one, one.known.best)
-        if course is not None and course.candidate.id not in seen:
-            seen.add(course.candidate.id)
-            yield course
-    async for course in planned:
-        if course.candidate.id not in seen:
-            yield course
+        ranked_plan = await ranked_plan_of(skill, one, one.known.best)
+        if ranked_plan is not None and ranked_plan.candidate.id not in seen:
+            seen.add(ranked_plan.candidate.id)
+            yield ranked_plan
+    async for ranked_plan in planned:
+        if ranked_plan.candidate.id not in seen:
+            yield ranked_plan
 
 
-async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: None) -> Course | None:
+async def ranked_plan_of(
+    skill: Skill, one: Opened, prefer: Prefer = lambda site: None
+) -> RankedPlan | None:
     """None: it does not apply to this program, or what it makes cannot be written down.
 
     ``prefer``: parameters for steps of which the skill says nothing.
@@ -99,7 +103,7 @@ async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: Non
     except RewriteError:
         return None
     candidate = replace(made, proposer=f"{PROPOSER}{skill.name}")
-    return Course(candidate=candidate, sites=placed.sites, steps=placed.steps)
+    return RankedPlan(candidate=candidate, sites=placed.sites, steps=placed.steps)
 
 
 async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> bool:
@@ -107,12 +111,14 @@ async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> 
     if asked is None or not (asked.planned or asked.unplanned):
         return True
     planner = Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
-    first = await anext(planner.courses(one.sites, triton=triton), None)
+    first = await anext(planner.ranked_plans(one.sites, triton=triton), None)
     taken = {step.skill for step in first.steps} if first is not None else set()
     return set(asked.planned) <= taken and not taken & set(asked.unplanned)
 
 
-async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:
+async def _tuned_plan(
+    skill: Skill, one: Opened, prefer: Prefer, *, triton: bool
+) -> RankedPlan | None:
     """What the rule would suggest first, with the skill's parameters; None: it takes no such
     step."""
 
@@ -121,13 +127,13 @@ async def _tuned_plan(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool
         return prefer(site) if asked is None else choose_parameters(asked, site)
 
     planner = Planner(one.engine.make, one.engine.look, choose, one.engine.weigh)
-    course = await anext(planner.courses(one.sites, triton=triton), None)
-    if course is None or not any(
-        _is_meant(step, site) for step in skill.recipe for site in course.sites
+    ranked_plan = await anext(planner.ranked_plans(one.sites, triton=triton), None)
+    if ranked_plan is None or not any(
+        _is_meant(step, site) for step in skill.recipe for site in ranked_plan.sites
     ):
         return None
-    made = replace(course.candidate, proposer=f"{PROPOSER}{skill.name}")
-    return replace(course, candidate=made)
+    made = replace(ranked_plan.candidate, proposer=f"{PROPOSER}{skill.name}")
+    return replace(ranked_plan, candidate=made)
 
 
 def _is_meant(asked: RecipeStep, site: Site) -> bool:

@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import phases
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import RankedPlan
 from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, TunedVariant, TunerClient, TuneRequest, TunerLost
 from kernel_lsp.pipeline import accuracy
@@ -44,7 +44,7 @@ from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[TunerClient]]
-Again = Callable[[Course, float | None], Awaitable[Course | None]]
+Again = Callable[[RankedPlan, float | None], Awaitable[RankedPlan | None]]
 """What to try next, when a course's speedup over the original is known (None: it does not run)."""
 MAX_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
@@ -72,14 +72,14 @@ class Contestant:
     """One point of the search: a course with parameters."""
 
     candidate: Candidate
-    course: Course
+    ranked_plan: RankedPlan
     steps: tuple[Step, ...]
     complete: bool
     """False: it was made for a comparison and has to be made again before it is judged."""
 
     @property
     def ranks(self) -> accuracy.Ranks:
-        return accuracy.ranks(self.course.sites, self.steps)
+        return accuracy.ranks(self.ranked_plan.sites, self.steps)
 
 
 @dataclass(kw_only=True)
@@ -106,9 +106,9 @@ class TargetSearch:
     _withdrawn: set[str] = field(default_factory=set)
     """Candidates that need not be timed while a better one is judged."""
 
-    async def run(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
+    async def run(self, ranked_plans: AsyncIterator[RankedPlan]) -> tuple[Proposal, ...]:
         """Every candidate that was judged, best first; none when there is nothing to judge."""
-        found = await self._searched_for(courses)
+        found = await self._searched_for(ranked_plans)
         if self.compiling is None or not self._compiler_may_win(found):
             return found
         try:
@@ -128,13 +128,13 @@ class TargetSearch:
         beaten = best is not None and best.speedups[COMPILE].mid > TIE[1]
         return not beaten and eager / compiled >= self.tournament.settings.threshold
 
-    async def _searched_for(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
+    async def _searched_for(self, ranked_plans: AsyncIterator[RankedPlan]) -> tuple[Proposal, ...]:
         deadline = self.tournament.deadline()
         with phases.phase("plan"):
-            first = await anext(courses, None)
+            first = await anext(ranked_plans, None)
         if first is None:
             return ()
-        planning = asyncio.create_task(_in_time(first, courses))
+        planning = asyncio.create_task(_in_time(first, ranked_plans))
         try:
             if self.budget > 1:
                 self._begin(first.candidate.id, first.candidate)
@@ -192,7 +192,9 @@ class TargetSearch:
 
     # --- comparing -----------------------------------------------------------------------
 
-    async def _compared(self, first: Course, planning: asyncio.Task[list[Course]]) -> Race | None:
+    async def _compared(
+        self, first: RankedPlan, planning: asyncio.Task[list[RankedPlan]]
+    ) -> Race | None:
         """None when there is nothing to compare, or nobody who can. The other courses are written
         down while the process that compares starts, where it is needed in any case."""
         if not (self._can_run(first.candidate) and first.places()) and not self._many(
@@ -215,16 +217,19 @@ class TargetSearch:
                 return race if race.order else None
         return None
 
-    def _many(self, courses: Sequence[Course]) -> bool:
-        racing = self._racing(courses)
-        return len(racing) > 1 or any(contestant.course.places() for contestant in racing)
+    def _many(self, ranked_plans: Sequence[RankedPlan]) -> bool:
+        racing = self._racing(ranked_plans)
+        return len(racing) > 1 or any(contestant.ranked_plan.places() for contestant in racing)
 
-    def _racing(self, courses: Sequence[Course]) -> list[Contestant]:
+    def _racing(self, ranked_plans: Sequence[RankedPlan]) -> list[Contestant]:
         """Those of all contestants that can be compared."""
-        for course in courses:
+        for ranked_plan in ranked_plans:
             self._add(
                 Contestant(
-                    candidate=course.candidate, course=course, steps=course.steps, complete=True
+                    candidate=ranked_plan.candidate,
+                    ranked_plan=ranked_plan,
+                    steps=ranked_plan.steps,
+                    complete=True,
                 )
             )
         return [c for c in self._contestants.values() if self._can_run(c.candidate)]
@@ -240,11 +245,11 @@ class TargetSearch:
 
     async def _raced(self, tuner: TunerClient, racing: list[Contestant]) -> Race:
         end = time.monotonic() + TUNE_S[self.device]
-        center = next((one for one in racing if not one.course.weighed), racing[0])
+        center = next((one for one in racing if not one.ranked_plan.weighed), racing[0])
         race = await self._race(tuner, racing, center)
         await self._go_ahead(race)
         with contextlib.suppress(TunerLost):  # what was found before counts
-            new = await self._suggested(race, racing[0].course)
+            new = await self._suggested(race, racing[0].ranked_plan)
             for _ in range(MAX_RACES - 1):
                 if not race.order or time.monotonic() - tuner.waited_s > end:
                     break
@@ -257,16 +262,19 @@ class TargetSearch:
                 new = []
         return race
 
-    async def _suggested(self, race: Race, first: Course) -> list[Contestant]:
+    async def _suggested(self, race: Race, first: RankedPlan) -> list[Contestant]:
         """What the planner says to the first race: one more course, or none."""
         name = first.candidate.id
         if self.again is None or name not in {*race.median_ms, *race.dropped}:
             return []
-        course = await self.again(first, race.speedup(name) or None)
-        if course is None or not self._can_run(course.candidate):
+        ranked_plan = await self.again(first, race.speedup(name) or None)
+        if ranked_plan is None or not self._can_run(ranked_plan.candidate):
             return []
         made = Contestant(
-            candidate=course.candidate, course=course, steps=course.steps, complete=True
+            candidate=ranked_plan.candidate,
+            ranked_plan=ranked_plan,
+            steps=ranked_plan.steps,
+            complete=True,
         )
         return [self._add(made)]
 
@@ -280,8 +288,8 @@ class TargetSearch:
     async def _variants(self, center: Contestant) -> tuple[str, list[Contestant]]:
         """(name of the skill, variants) of the most valuable step whose parameters nobody knows
         yet."""
-        for place in center.course.places():
-            site = center.course.sites[place]
+        for place in center.ranked_plan.places():
+            site = center.ranked_plan.sites[place]
             if site.key in self._searched or self.known.best(site) is not None:
                 continue
             self._searched.add(site.key)
@@ -297,15 +305,21 @@ class TargetSearch:
     async def _without(self, center: Contestant, tuned: int) -> list[Contestant]:
         """The course without this step, and without each that has no parameters: one may do
         harm."""
-        course, found = center.course, []
-        places = [p for p in range(len(course.sites)) if p == tuned or p not in course.places()]
-        for place in places[:MAX_SHORTER] if len(course.sites) > 1 else []:
-            sites = course.sites[:place] + course.sites[place + 1 :]
+        ranked_plan, found = center.ranked_plan, []
+        places = [
+            p for p in range(len(ranked_plan.sites)) if p == tuned or p not in ranked_plan.places()
+        ]
+        for place in places[:MAX_SHORTER] if len(ranked_plan.sites) > 1 else []:
+            sites = ranked_plan.sites[:place] + ranked_plan.sites[place + 1 :]
             steps = center.steps[:place] + center.steps[place + 1 :]
             with contextlib.suppress(RewriteError):  # a later step needs it
-                made = replace(await self.engine.make(steps), proposer=course.candidate.proposer)
-                shorter = Course(candidate=made, sites=sites, steps=steps)
-                found.append(Contestant(candidate=made, course=shorter, steps=steps, complete=True))
+                made = replace(
+                    await self.engine.make(steps), proposer=ranked_plan.candidate.proposer
+                )
+                shorter = RankedPlan(candidate=made, sites=sites, steps=steps)
+                found.append(
+                    Contestant(candidate=made, ranked_plan=shorter, steps=steps, complete=True)
+                )
         return found
 
     def _add(self, contestant: Contestant) -> Contestant:
@@ -345,14 +359,15 @@ class TargetSearch:
         found = []
         for name in [name for name, proposal in done.items() if _wrong(proposal)]:
             refused = self._contestants[name]
-            steps = accuracy.safer(refused.course.sites, refused.steps)
+            steps = accuracy.safer(refused.ranked_plan.sites, refused.steps)
             with contextlib.suppress(RewriteError):
                 if steps is not None:
                     made = replace(
-                        await self.engine.make(steps), proposer=refused.course.candidate.proposer
+                        await self.engine.make(steps),
+                        proposer=refused.ranked_plan.candidate.proposer,
                     )
                     one = Contestant(
-                        candidate=made, course=refused.course, steps=steps, complete=True
+                        candidate=made, ranked_plan=refused.ranked_plan, steps=steps, complete=True
                     )
                     found.append(self._add(one).candidate.id)
         return found
@@ -379,7 +394,7 @@ class TargetSearch:
             return contestant.candidate
         with contextlib.suppress(RewriteError):
             made = await self.engine.make(contestant.steps)
-            return replace(made, proposer=contestant.course.candidate.proposer)
+            return replace(made, proposer=contestant.ranked_plan.candidate.proposer)
         return None
 
     def _remember(self, done: dict[str, Proposal]) -> None:
@@ -388,17 +403,17 @@ class TargetSearch:
         if not passed:
             return
         best = self._contestants[min(passed, key=lambda n: rank(done[n]))]
-        for place in best.course.places():
-            if best.course.sites[place].key in self._searched:
-                self.known.keep(best.course.sites[place], best.steps[place].parameters)
+        for place in best.ranked_plan.places():
+            if best.ranked_plan.sites[place].key in self._searched:
+                self.known.keep(best.ranked_plan.sites[place], best.steps[place].parameters)
 
 
-async def _in_time(first: Course, courses: AsyncIterator[Course]) -> list[Course]:
+async def _in_time(first: RankedPlan, ranked_plans: AsyncIterator[RankedPlan]) -> list[RankedPlan]:
     """The first and the next, and further ones while their making takes no longer than PLAN_S."""
     found, end = [first], time.monotonic() + PLAN_S
     with phases.phase("plan"):
-        async for course in courses:
-            found.append(course)
+        async for ranked_plan in ranked_plans:
+            found.append(ranked_plan)
             if time.monotonic() > end:
                 break
     return found

@@ -9,9 +9,11 @@ a target runs beside its other jobs. The host sees to it that a device runs one 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from lsprotocol import types
 
@@ -29,6 +31,8 @@ from kernel_lsp.session import Document, examine
 log = logging.getLogger("kernel_lsp")
 IDLE_S = 1.5
 """Measure in the background only after that long without a keystroke."""
+LEARN_AFTER_S = 120.0
+"""Learn from what was kept only after that long: it takes minutes, and nobody waits for it."""
 
 
 class JobKind(StrEnum):
@@ -64,6 +68,8 @@ class ServerJobs:
         self._tried: set[str] = set()
         self._retries = Retries(ls.spawn, self._try_again)
         self._idle: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[Any] | None = None
+        """The same, while it learns."""
         self._rest: tuple[str, str | None] = ("ok", None)
         """Health and message while nothing runs: what went wrong last, until something else
         runs."""
@@ -110,6 +116,8 @@ class ServerJobs:
     def _start(
         self, key: Key, *, asked: bool, plan: SearchPlan | None = None
     ) -> asyncio.Task[Outcome | None]:
+        if asked and self._learning is not None:
+            self._learning.cancel()
         if key not in self._running:
             self._rest, beside = ("ok", None), self._running_for(key)
             task = self._running[key] = self._ls.spawn(self._run(key, plan, asked=asked))
@@ -234,6 +242,28 @@ class ServerJobs:
         await asyncio.sleep(IDLE_S)
         for uri in reversed(list(self._ls.session.documents)):
             await self._measure_document(uri)
+        self._learning = asyncio.current_task()
+        try:
+            await self._learn()
+        finally:
+            self._learning = None
+
+    async def _learn(self) -> None:
+        """Kept rewrites become verified skills, one piece of work after the other; a keystroke or
+        a job that somebody asked for ends it, and it goes on there the next time."""
+        await asyncio.sleep(LEARN_AFTER_S)
+        paths = {document.folder: document.path for document in self._ls.session.documents.values()}
+        for folder, path in paths.items():
+            settings = self._ls.settings(folder)
+            if not settings.background or self._running:
+                continue
+            if await self.questions.consent(folder, path) is not ConsentAnswer.ALLOW:
+                continue
+            with contextlib.suppress(Busy, WorkerLost):
+                while (line := await self._ls.host.learn(folder, settings)) is not None:
+                    self._rest = ("ok", line)
+                    self._ls.set_status(*self._rest)
+                    self._ls.say(line)
 
     async def _measure_document(self, uri: str) -> None:
         document = self._ls.session.documents.get(uri)

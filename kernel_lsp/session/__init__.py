@@ -13,13 +13,13 @@ from kernel_lsp import analysis, rulesets
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
-from kernel_lsp.presenter import breaks, cards, misses
+from kernel_lsp.presenter import breaks, cards, near_misses
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
 from kernel_lsp.session import wording
 from kernel_lsp.session.document import Document, examine, has_workload, shares_of, touches
-from kernel_lsp.session.fates import Fates, fingerprint_of
+from kernel_lsp.session.offer_tracking import OfferTracking, fingerprint_of
 from kernel_lsp.session.verdicts import speed
 from kernel_lsp.session.wording import NO_WORKLOAD, finding_hint
 
@@ -39,7 +39,7 @@ __all__ = [
 _REVERIFY = "nothing was edited; it is measured again when you ask or when the editor is idle"
 
 
-class EditorSession(Fates):
+class EditorSession(OfferTracking):
     """All open documents of one client, and what is shown of them."""
 
     # --- what is shown -----------------------------------------------------------------------
@@ -47,7 +47,10 @@ class EditorSession(Fates):
     def hints(self, uri: str) -> list[Hint]:
         """Verified rewrites first, the fastest before the others; then findings, which claim no
         speed."""
-        document = self.documents[uri]
+        return self.hints_of(self.documents[uri])
+
+    def hints_of(self, document: Document) -> list[Hint]:
+        """The same of a document that need not be open."""
         settings = self.settings(document.folder)
         verified: list[tuple[float, Hint]] = []
         for target in document.analysis.targets:
@@ -248,7 +251,7 @@ class EditorSession(Fates):
         if outcome is None:
             return None
         if outcome.note is not None:
-            near = [*broken, *misses.markdown(outcome, document.snapshot.text)]
+            near = [*broken, *near_misses.markdown(outcome, document.snapshot.text)]
             said = f"**{target.qualname}**: nothing is offered; {outcome.note}"
             return "\n".join([said, "", *near]) if near else said
         return cards.evidence(outcome.proposals[0]) if outcome.proposals else None

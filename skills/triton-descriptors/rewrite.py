@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels import descriptor_text, effects, launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.descriptors import DescribedTile, describe_tile
 from kernel_lsp.rewrite.kernels.harness import WRITES
-from kernel_lsp.rewrite.kernels.lanes import escape
+from kernel_lsp.rewrite.kernels.lane_escapes import escape
 from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import find_calls, sources
 from kernel_lsp.rewrite.kernels.terms import TermReader

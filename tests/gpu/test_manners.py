@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator.gate import Gate, Report  # noqa: E402
 from kernel_lsp.evaluator.sharing import nvml  # noqa: E402
-from kernel_lsp.evaluator.sharing.device_lock import Disturbed, Manners, SharingRules  # noqa: E402
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, Disturbed, SharingRules  # noqa: E402
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighborhood  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation, Progress  # noqa: E402
@@ -120,8 +120,8 @@ def resting(neighbor: Neighbor) -> Neighbor:
     return neighbor
 
 
-def manners(folder: Path, **changes: Any) -> Manners:
-    return Manners(SharingRules(data_dir=str(folder), **changes))
+def device_sharing(folder: Path, **changes: Any) -> DeviceSharing:
+    return DeviceSharing(SharingRules(data_dir=str(folder), **changes))
 
 
 def run(work: Callable[[], Any]) -> Any:
@@ -133,7 +133,7 @@ def run(work: Callable[[], Any]) -> Any:
 
 
 def test_the_driver_says_what_belongs_into_the_evidence(tmp_path: Path) -> None:
-    sample = run(lambda: manners(tmp_path).sample("cuda"))
+    sample = run(lambda: device_sharing(tmp_path).sample("cuda"))
     print(f"\nsample: {sample}")
     assert sample["driver"] and sample["uuid"] and sample["sm_mhz"] > 0 and sample["free_mb"] > 0
 
@@ -147,7 +147,7 @@ def test_a_resting_neighbor_is_seen_and_not_waited_for(tmp_path: Path, resting: 
     assert resting.pid in [n.pid for n in seen]
 
     async def work() -> float:
-        async with manners(tmp_path, when_busy="skip").turn("cuda") as turn:
+        async with device_sharing(tmp_path, when_busy="skip").turn("cuda") as turn:
             return turn.waited_s
 
     assert run(work) < LONG_S
@@ -159,7 +159,7 @@ def test_a_busy_neighbor_is_waited_for_until_it_rests(tmp_path: Path, resting: N
     async def work() -> bool:
         resting.burns(True)
         await asyncio.sleep(1.5)
-        turn = asyncio.create_task(_one_turn(manners(tmp_path), said))
+        turn = asyncio.create_task(_one_turn(device_sharing(tmp_path), said))
         while not said:
             assert not turn.done(), "nobody was waited for"
             await asyncio.sleep(0.05)
@@ -173,7 +173,7 @@ def test_a_busy_neighbor_is_waited_for_until_it_rests(tmp_path: Path, resting: N
     assert said[0].message.startswith("waiting for the GPU")
 
 
-async def _one_turn(its: Manners, said: list[Progress]) -> None:
+async def _one_turn(its: DeviceSharing, said: list[Progress]) -> None:
     async with its.turn("cuda", report=said.append):
         pass
 
@@ -184,7 +184,7 @@ def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(
     async def work() -> float:
         start = time.monotonic()
         with pytest.raises(Disturbed, match=str(resting.pid)):
-            async with manners(tmp_path).turn("cuda"):
+            async with device_sharing(tmp_path).turn("cuda"):
                 start = time.monotonic()
                 resting.burns(True)
                 await asyncio.sleep(LONG_S)
@@ -216,7 +216,7 @@ def test_an_evaluation_that_is_disturbed_yields_and_is_repeated(
             resting.burns(False)
 
     async def work() -> Evaluation:
-        async with Gate(manners=manners(tmp_path)) as gate:
+        async with Gate(device_sharing=device_sharing(tmp_path)) as gate:
             return await _judged(gate, "for _ in range(10_000_000): pass", report)  # 0.2 s a call
 
     evaluation = run(work)
@@ -235,7 +235,7 @@ def test_memory_is_capped_and_none_is_held_after_closing(tmp_path: Path, resting
     most: set[int] = set()
 
     async def work() -> tuple[Evaluation, Evaluation]:
-        async with Gate(manners=manners(tmp_path, memory_mb=1024)) as gate:
+        async with Gate(device_sharing=device_sharing(tmp_path, memory_mb=1024)) as gate:
             judging = asyncio.create_task(_judged(gate, EXTRA.format(mb=64)))
             while not judging.done():
                 most.update(ours_on_the_gpu())

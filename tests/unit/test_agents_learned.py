@@ -17,7 +17,7 @@ import talks
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
 from kernel_lsp.agents.learned import MAX_COURSES, LearnedPlanner
-from kernel_lsp.agents.plan import Course, Planner
+from kernel_lsp.agents.plan import Planner, RankedPlan
 from kernel_lsp.agents.prompt_encoding import Dialog, Situation, grammar
 from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -99,9 +99,9 @@ def prefers(*order: str) -> Weigh:
     return lambda talk, words, word: 2.0 ** -(order.index(word) if word in order else len(order))
 
 
-async def courses(
+async def ranked_plans(
     engine: Engine, model: Model, told: list[str] | None = None, margin: float = 0.0
-) -> list[Course]:
+) -> list[RankedPlan]:
     planner = LearnedPlanner(
         Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
         name="policy:test@1#0",
@@ -112,15 +112,19 @@ async def courses(
         margin=margin,
         tell=(told if told is not None else []).append,
     )
-    return [course async for course in planner.courses(engine.sites, triton=True)]
+    return [ranked_plan async for ranked_plan in planner.ranked_plans(engine.sites, triton=True)]
 
 
-def ids(found: Sequence[Course], proposer: str = "policy:test@1#0") -> list[str]:
-    return [course.candidate.id for course in found if course.candidate.proposer == proposer]
+def ids(found: Sequence[RankedPlan], proposer: str = "policy:test@1#0") -> list[str]:
+    return [
+        ranked_plan.candidate.id
+        for ranked_plan in found
+        if ranked_plan.candidate.proposer == proposer
+    ]
 
 
 async def test_the_first_course_is_the_greedy_one() -> None:
-    found = await courses(Engine([A, B, C]), Model(prefers("apply_skill", "@1", "@0", "p7")))
+    found = await ranked_plans(Engine([A, B, C]), Model(prefers("apply_skill", "@1", "@0", "p7")))
     assert found[0].candidate.id == "b+a:128+c"
     assert (
         [step.skill for step in found[0].steps]
@@ -142,7 +146,7 @@ async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
         }
         return table.get(word, 1.0)
 
-    found = ids(await courses(Engine([A, B, C]), Model(weigh)))
+    found = ids(await ranked_plans(Engine([A, B, C]), Model(weigh)))
     # a:64 stop (0.6*0.9*0.8); then @1 instead (0.3); then another step after a:64 (0.6*0.9*0.2, of
     # b and c the likelier); 0.1 for @2 comes before 0.06 for p7.
     assert found == ["a:64", "b", "a:64+b", "c"]
@@ -155,7 +159,7 @@ async def test_the_model_reads_the_rules_course_before_it_answers() -> None:
         heard.append(talk.text)
         return 1.0
 
-    await courses(Engine([A, B]), Model(weigh))
+    await ranked_plans(Engine([A, B]), Model(weigh))
     own = next(text for text in heard if "got" in text)
     assert (
         "apply_skill @0 BLOCK p6 . then gone @0 apply_skill @1 . then gone @1 stop . got right g- "
@@ -188,14 +192,18 @@ async def test_told_how_its_course_did_it_suggests_another() -> None:
             rule=Planner(engine.make, engine.look),
             margin=100.0,
         )
-        known = [course async for course in planner.courses([A, B, C], triton=True)]
-        own = next(course for course in known if course.candidate.proposer == "policy")
-        rules = next(course for course in known if course.candidate.proposer == "plan/2")
+        known = [ranked_plan async for ranked_plan in planner.ranked_plans([A, B, C], triton=True)]
+        own = next(
+            ranked_plan for ranked_plan in known if ranked_plan.candidate.proposer == "policy"
+        )
+        rules = next(
+            ranked_plan for ranked_plan in known if ranked_plan.candidate.proposer == "plan/2"
+        )
         assert own.candidate.id == "a:64+b+c"  # the margin holds it to the rule's
         assert await planner.again(rules, 1.5) is None  # that was not its own
         found = await planner.again(own, speedup)
         assert found is not None and found.candidate.id not in {
-            course.candidate.id for course in known
+            ranked_plan.candidate.id for ranked_plan in known
         }
         assert found.steps[0].skill == expected[0] and told in heard[-1]
 
@@ -211,7 +219,7 @@ class Priced(Engine):
 
 async def weighed(
     engine: Engine, model: Model, told: list[str], margin: float = 0.0
-) -> list[Course]:
+) -> list[RankedPlan]:
     planner = LearnedPlanner(
         Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
         name="policy",
@@ -223,26 +231,26 @@ async def weighed(
         weighs=True,
         tell=told.append,
     )
-    return [course async for course in planner.courses(engine.sites, triton=True)]
+    return [ranked_plan async for ranked_plan in planner.ranked_plans(engine.sites, triton=True)]
 
 
 async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_first() -> None:
     def shorter(talk: Dialog | PlanQuestion, words: Sequence[str], word: str) -> float:
         """Expects more of a course the more launches it leaves: of a single step."""
         assert isinstance(talk, PlanQuestion)
-        return 100.0 if word == f"g{talk.course.cost.launches}" else 1.0
+        return 100.0 if word == f"g{talk.ranked_plan.cost.launches}" else 1.0
 
     told: list[str] = []
     rule = [
-        course
-        async for course in Planner(Engine([A, B, C]).make, Engine([A, B, C]).look).courses(
-            [A, B, C], triton=True
-        )
+        ranked_plan
+        async for ranked_plan in Planner(
+            Engine([A, B, C]).make, Engine([A, B, C]).look
+        ).ranked_plans([A, B, C], triton=True)
     ]
     found = await weighed(Priced([A, B, C]), Model(shorter), told)
-    assert [course.candidate.id for course in rule][:2] == ["a:64+b+c", "a:64"]
-    assert [course.candidate.id for course in found] == ["a:64", "b", "c", "a:64+b+c"]
-    assert [course.candidate.proposer for course in found] == [
+    assert [ranked_plan.candidate.id for ranked_plan in rule][:2] == ["a:64+b+c", "a:64"]
+    assert [ranked_plan.candidate.id for ranked_plan in found] == ["a:64", "b", "c", "a:64+b+c"]
+    assert [ranked_plan.candidate.proposer for ranked_plan in found] == [
         "policy",
         "plan/2",
         "plan/2",
@@ -252,14 +260,16 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
         Priced([A, B, C]), Model(shorter), told, margin=0.1
     )  # ln(gain) of 0.13 is more
     unsure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.2)
-    assert [course.candidate.id for course in sure] == ["a:64", "b", "c", "a:64+b+c"]
-    assert [course.candidate.id for course in unsure] == ["a:64+b+c", "a:64", "b", "c"]
-    assert {course.candidate.proposer for course in unsure} == {"plan/2"}
+    assert [ranked_plan.candidate.id for ranked_plan in sure] == ["a:64", "b", "c", "a:64+b+c"]
+    assert [ranked_plan.candidate.id for ranked_plan in unsure] == ["a:64+b+c", "a:64", "b", "c"]
+    assert {ranked_plan.candidate.proposer for ranked_plan in unsure} == {"plan/2"}
     alike = await weighed(Priced([A, B, C]), Model(lambda talk, words, word: 1.0), told)
     unknown = await weighed(Engine([A, B, C]), Model(shorter), told)  # an engine that tells no cost
     failing = await weighed(Priced([A, B, C]), Model(shorter, fails_after=2), told)
     for other in (alike, unknown, failing):
-        assert [course.candidate.id for course in other] == [course.candidate.id for course in rule]
+        assert [ranked_plan.candidate.id for ranked_plan in other] == [
+            ranked_plan.candidate.id for ranked_plan in rule
+        ]
     assert told == ["planned by the rule: the child was lost (try later)"]
 
 
@@ -270,17 +280,17 @@ async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None
     def weigh(talk: Dialog, words: Sequence[str], word: str) -> float:
         return {"@0": 0.4, "@1": 0.6, "@2": 0.01, "p6": 0.5, "p7": 0.6, "stop": 0.9}.get(word, 0.1)
 
-    free = await courses(Engine([A, B, C]), Model(weigh))
-    sure = await courses(Engine([A, B, C]), Model(weigh), margin=0.3)
-    unsure = await courses(Engine([A, B, C]), Model(weigh), margin=0.5)
-    never = await courses(Engine([A, B, C]), Model(weigh), margin=100.0)
+    free = await ranked_plans(Engine([A, B, C]), Model(weigh))
+    sure = await ranked_plans(Engine([A, B, C]), Model(weigh), margin=0.3)
+    unsure = await ranked_plans(Engine([A, B, C]), Model(weigh), margin=0.5)
+    never = await ranked_plans(Engine([A, B, C]), Model(weigh), margin=100.0)
     assert [found[0].candidate.id for found in (free, sure)] == ["b", "b"]
     assert (
         unsure[0].candidate.id == "a:64"
     )  # ln(0.6 / 0.5) for p7 is too little as well; ln 9 for stop is not
     assert never[0].candidate.id == "a:64+b+c"
     for found in (sure, unsure, never):
-        assert len({course.candidate.id for course in found}) == len(found)
+        assert len({ranked_plan.candidate.id for ranked_plan in found}) == len(found)
 
 
 async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
@@ -297,36 +307,40 @@ async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
         ),  # no choice of A's any more
         tell=told.append,
     )
-    found = [course async for course in planner.courses([A, B], triton=True)]
+    found = [ranked_plan async for ranked_plan in planner.ranked_plans([A, B], triton=True)]
     assert found[0].candidate.id == "a:96+b:96" and {
-        course.candidate.proposer for course in found
+        ranked_plan.candidate.proposer for ranked_plan in found
     } == {"plan/2"}
     assert len(told) == 1 and "cannot be told" in told[0]
 
 
 async def test_the_rule_follows_without_what_was_there() -> None:
-    found = await courses(Engine([A, B, C]), Model(prefers("@2", "stop")))
+    found = await ranked_plans(Engine([A, B, C]), Model(prefers("@2", "stop")))
     rule = ids(found, "plan/2")
     assert len(ids(found)) == MAX_COURSES
     assert "a:64+b+c" in rule
-    assert len({course.candidate.id for course in found}) == len(found)
+    assert len({ranked_plan.candidate.id for ranked_plan in found}) == len(found)
 
 
 async def test_a_refused_step_is_passed_over() -> None:
-    found = await courses(Engine([A, B, C], broken="b"), Model(prefers("@1", "@0", "stop", "@2")))
+    found = await ranked_plans(
+        Engine([A, B, C], broken="b"), Model(prefers("@1", "@0", "stop", "@2"))
+    )
     assert found[0].candidate.id == "a:64"
-    assert not [course for course in found if "b" in course.candidate.id]
+    assert not [ranked_plan for ranked_plan in found if "b" in ranked_plan.candidate.id]
 
 
 async def test_what_cannot_be_written_down_loses_its_last_steps() -> None:
-    found = await courses(Engine([A, B, C], unspoken="b"), Model(prefers("@0", "@1", "stop", "@2")))
+    found = await ranked_plans(
+        Engine([A, B, C], unspoken="b"), Model(prefers("@0", "@1", "stop", "@2"))
+    )
     assert found[0].candidate.id == "a:64"
 
 
 async def test_a_model_that_fails_in_the_middle_leaves_the_rule_and_a_reason() -> None:
     for after in range(6):
         told: list[str] = []
-        found = await courses(
+        found = await ranked_plans(
             Engine([A, B, C]), Model(prefers("@1", "stop"), fails_after=after), told
         )
         assert ids(found, "plan/2")
@@ -344,12 +358,12 @@ async def test_parameters_that_won_before_count_more_than_the_models() -> None:
         rule=Planner(engine.make, engine.look),
         prefer=lambda site: {"BLOCK": 128},
     )
-    found = [course async for course in planner.courses([A], triton=True)]
+    found = [ranked_plan async for ranked_plan in planner.ranked_plans([A], triton=True)]
     assert found[0].steps[0].parameters == {"BLOCK": 128}
 
 
 async def test_nothing_to_apply_is_no_course() -> None:
-    assert await courses(Engine([]), Model(prefers())) == []
+    assert await ranked_plans(Engine([]), Model(prefers())) == []
 
 
 @given(st.integers(0, 10**6))
@@ -358,9 +372,9 @@ async def test_whatever_a_model_says_courses_are_sound_and_apart(seed: int) -> N
     dice = random.Random(seed)
     model = Model(lambda talk, words, word: dice.random() + 1e-9, fails_after=dice.randrange(1, 60))
     engine = Engine(sites, broken=dice.choice(["", "cuda-graph"]))
-    found = await courses(engine, model)
-    assert len({course.candidate.id for course in found}) == len(found)
-    for course in found:
-        for step, where in zip(course.steps, course.sites, strict=True):
+    found = await ranked_plans(engine, model)
+    assert len({ranked_plan.candidate.id for ranked_plan in found}) == len(found)
+    for ranked_plan in found:
+        for step, where in zip(ranked_plan.steps, ranked_plan.sites, strict=True):
             assert (step.skill, step.site) == (where.skill, where.site)
             assert all(step.parameters[name] in values for name, values in where.parameters.items())

@@ -57,7 +57,9 @@ class Applier:
 async def names(sites: Sequence[Site], *, triton: bool, broken: Sequence[str] = ()) -> list[str]:
     applier = Applier(sites, broken)
     planner = plan.Planner(applier.make, applier.look)
-    return [course.candidate.id async for course in planner.courses(sites, triton=triton)]
+    return [
+        ranked_plan.candidate.id async for ranked_plan in planner.ranked_plans(sites, triton=triton)
+    ]
 
 
 async def test_collapses_come_before_fusions_and_the_larger_saving_first() -> None:
@@ -86,7 +88,10 @@ async def test_the_shortest_call_comes_first_and_a_plainer_one_where_they_are_ab
             return 1.0 if "f" in {step.skill for step in steps} else plain
 
         planner = plan.Planner(applier.make, applier.look, weigh=weigh)
-        found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+        found = [
+            ranked_plan.candidate.id
+            async for ranked_plan in planner.ranked_plans(sites, triton=True)
+        ]
         assert found[:4] == first and sorted(found) == sorted(await names(sites, triton=True))
 
 
@@ -102,10 +107,14 @@ async def test_fusions_that_a_plain_rewrite_took_away_come_first_where_their_cal
         return {"c+g": 0.9, "f+g": 0.6}.get("+".join(step.skill for step in steps), 1.0)
 
     planner = plan.Planner(applier.make, applier.look, weigh=weigh)
-    found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+    found = [
+        ranked_plan.candidate.id async for ranked_plan in planner.ranked_plans(sites, triton=True)
+    ]
     assert found[:3] == ["f+g", "c+g", "c"]
-    assert [course.candidate.id async for course in planner.courses(sites, triton=False)] == ["c"]
-    assert [c.candidate.id for c in await courses(applier)][:2] == ["c+g", "c"]
+    assert [
+        ranked_plan.candidate.id async for ranked_plan in planner.ranked_plans(sites, triton=False)
+    ] == ["c"]
+    assert [c.candidate.id for c in await ranked_plans(applier)][:2] == ["c+g", "c"]
 
 
 async def test_where_nobody_can_tell_fusions_come_first() -> None:
@@ -114,7 +123,9 @@ async def test_where_nobody_can_tell_fusions_come_first() -> None:
 
     sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True)]
     planner = plan.Planner(Applier(sites).make, Applier(sites).look, weigh=weigh)
-    found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+    found = [
+        ranked_plan.candidate.id async for ranked_plan in planner.ranked_plans(sites, triton=True)
+    ]
     assert found == await names(sites, triton=True)
 
 
@@ -135,15 +146,17 @@ async def test_a_failing_skill_does_not_stop_the_others() -> None:
     assert await names([site("a", 0.9), site("b", 0.2)], triton=True, broken=["a"]) == ["b"]
 
 
-async def courses(applier: "Applier", prefer: plan.Prefer = lambda site: None) -> list[plan.Course]:
+async def ranked_plans(
+    applier: "Applier", prefer: plan.Prefer = lambda site: None
+) -> list[plan.RankedPlan]:
     planner = plan.Planner(applier.make, applier.look, prefer)
-    return [course async for course in planner.courses(applier.sites, triton=True)]
+    return [ranked_plan async for ranked_plan in planner.ranked_plans(applier.sites, triton=True)]
 
 
 async def test_parameters_start_from_the_default_or_from_what_won_before() -> None:
     applier = Applier([site("f", plain=False, BLOCK=[1024, 2048])])
-    assert [c.candidate.id for c in await courses(applier)] == ["f:1024"]
-    known = await courses(applier, lambda site: {"BLOCK": 2048})
+    assert [c.candidate.id for c in await ranked_plans(applier)] == ["f:1024"]
+    known = await ranked_plans(applier, lambda site: {"BLOCK": 2048})
     assert [c.candidate.id for c in known] == ["f:2048"]
 
 
@@ -155,9 +168,9 @@ async def test_places_to_search_come_by_benefit_and_need_a_choice() -> None:
             site("h", 0.4, plain=False, BLOCK=[1, 2], warps=[4]),
         ]
     )
-    course = (await courses(applier))[0]
-    assert [s.skill for s in course.sites] == ["g", "h", "f"]
-    assert [course.sites[place].skill for place in course.places()] == ["h", "f"]
+    ranked_plan = (await ranked_plans(applier))[0]
+    assert [s.skill for s in ranked_plan.sites] == ["g", "h", "f"]
+    assert [ranked_plan.sites[place].skill for place in ranked_plan.places()] == ["h", "f"]
 
 
 class Contested(Applier):
@@ -179,26 +192,26 @@ async def test_competitors_for_the_same_operations_are_courses_of_their_own() ->
     """m (matrix product with its tail) and t (the tail alone) exclude each other; e follows
     either."""
     sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("e", 0.1, plain=False)]
-    found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
+    found = [c.candidate.id for c in await ranked_plans(Contested(sites, ["mt"]))]
     assert found == ["m+e", "t+e", "m", "t", "e"]
 
 
 async def test_a_competitor_is_recorded_where_that_is_offered() -> None:
     sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("w", 0.4, wraps=True)]
-    found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
+    found = [c.candidate.id for c in await ranked_plans(Contested(sites, ["mt"]))]
     assert found == ["m+w", "m", "w", "t+w", "t"]
 
 
 async def test_a_plain_rewrite_does_not_cost_a_better_fusion() -> None:
     """c (plain, 5 %) makes f (a fusion, 60 %) impossible: the main course is f, c is another."""
     sites = [site("c", 0.05), site("f", 0.6, plain=False), site("p", 0.1)]
-    found = [c.candidate.id for c in await courses(Contested(sites, ["cf"]))]
+    found = [c.candidate.id for c in await ranked_plans(Contested(sites, ["cf"]))]
     assert found == ["p+f", "p+c", "f", "p", "c"]
 
 
 async def test_a_plain_rewrite_that_saves_more_than_the_fusion_it_costs_is_taken() -> None:
     sites = [site("c", 0.7), site("f", 0.6, plain=False)]
-    found = [c.candidate.id for c in await courses(Contested(sites, ["cf"]))]
+    found = [c.candidate.id for c in await ranked_plans(Contested(sites, ["cf"]))]
     assert found == ["c", "f"]
 
 
@@ -216,12 +229,12 @@ def test_promise_counts_each_operation_once() -> None:
 async def test_steps_that_cannot_be_written_down_are_left_off() -> None:
     applier = Applier([site("a", 0.9), site("f", 0.5, plain=False)])
     applier.unspoken = ("f",)
-    assert [c.candidate.id for c in await courses(applier)] == ["a"]
+    assert [c.candidate.id for c in await ranked_plans(applier)] == ["a"]
 
 
 async def test_rivals_are_bounded() -> None:
     sites = [site(name, 0.5, plain=False) for name in "abcdefgh"]
-    found = [c.candidate.id for c in await courses(Contested(sites, ["abcdefgh"]))]
+    found = [c.candidate.id for c in await ranked_plans(Contested(sites, ["abcdefgh"]))]
     assert found == list("abcdefgh")  # one winner, four rivals, the rest as single rewrites
     assert len(plan.rivals(plan.PlanDraft(lefts=(tuple(sites), ()), sites=(sites[0],)))) == 7
 

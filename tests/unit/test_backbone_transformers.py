@@ -174,8 +174,8 @@ async def test_cancelling_ends_it_at_the_next_token_and_the_process_stays(
 ) -> None:
     await backbone.open(silent)
     begun_at, pieces = asyncio.Event(), []
-    assert backbone._talk is not None
-    pid = backbone._talk.child.process.pid
+    assert backbone._dialog is not None
+    pid = backbone._dialog.child.process.pid
     asking = asyncio.create_task(
         backbone.reply(ENDLESS, lambda text: (pieces.append(text), begun_at.set())[0])
     )
@@ -186,7 +186,7 @@ async def test_cancelling_ends_it_at_the_next_token_and_the_process_stays(
         await asking
     await backbone.count(PROMPT)  # answered in order: nothing is computed before it any more
     assert time.monotonic() - begun < LONG_S
-    assert backbone._talk.child.process.pid == pid
+    assert backbone._dialog.child.process.pid == pid
     heard = len(pieces)
     await backbone.reply(PROMPT)
     assert len(pieces) == heard
@@ -210,8 +210,8 @@ async def test_a_time_limit_is_an_error_and_ends_the_reply(folder: Path) -> None
 async def test_one_that_does_not_come_to_its_next_token_is_ended(backbone: Transformers) -> None:
     """Whoever asks next starts another."""
     await backbone.open(silent)
-    assert backbone._talk is not None
-    child = backbone._talk.child
+    assert backbone._dialog is not None
+    child = backbone._dialog.child
     asking = asyncio.create_task(backbone.reply(ENDLESS))
     await asyncio.sleep(0.5)
     os.kill(child.process.pid, signal.SIGSTOP)  # as a long prompt would keep it
@@ -227,15 +227,15 @@ async def test_a_process_that_dies_is_an_error_and_the_next_question_starts_anot
     backbone = made(folder, model_idle_s=1.0)
     try:
         await backbone.open(silent)
-        assert backbone._talk is not None
-        pid = backbone._talk.child.process.pid
+        assert backbone._dialog is not None
+        pid = backbone._dialog.child.process.pid
         asking = asyncio.create_task(backbone.reply(ENDLESS))
         await asyncio.sleep(0.5)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(BackboneError, match=r"the model's process ended: .*started anew"):
             await asking
         assert (await backbone.reply(PROMPT)).text
-        second = backbone._talk.child
+        second = backbone._dialog.child
         assert second.process.pid != pid
         await ended(second)  # it is idle
     finally:

@@ -20,7 +20,7 @@ from kernel_lsp.agents.prompt_encoding import (
     DialogPhase,
     Situation,
     grammar,
-    telling,
+    situations,
     words,
 )
 from kernel_lsp.agents.prompt_encoding.grammar import chain, either
@@ -126,7 +126,7 @@ def test_numbers(value: float, told: str) -> None:
 def test_what_the_vocabulary_has_not_is_spelled() -> None:
     assert words.name("relu") == ["relu"]
     assert " ".join(words.name("ze bra\n.")) == "~ ~z ~e ~_ ~b ~r ~a ~_ ~_ ~"
-    assert telling.skill("fused-zebra") == ["fused", "~", "~z", "~e", "~b", "~r", "~a", "~"]
+    assert situations.skill("fused-zebra") == ["fused", "~", "~z", "~e", "~b", "~r", "~a", "~"]
 
 
 def test_choices_are_told_by_value_and_by_place_where_values_look_alike() -> None:
@@ -265,7 +265,7 @@ def test_any_graph_is_told_within_the_limit_and_twice_the_same(
     here = talks.situation(seed, max(2, operations), sites)
     talk = Dialog(here)
     assert talk.words == Dialog(here).words
-    assert len(talk.words) <= telling.MAX_WORDS
+    assert len(talk.words) <= situations.MAX_WORDS
     assert all(word in TOKENS for word in talk.words)
 
 

@@ -33,7 +33,7 @@ def test_two_courses_in_words() -> None:
         situation=Situation(graph=graph, sites=(), device="cuda", capability="sm_90"),
         before=before,
         rule=value_model.plan([site("fused-matmul", 0.5)], cost(32.768e-6, 16.384e-6, 2)),
-        course=value_model.plan([site("cuda-graph", None, wraps=True)], before),
+        ranked_plan=value_model.plan([site("cuda-graph", None, wraps=True)], before),
     )
     assert " ".join(question.words) == (
         "start on-cuda sm i9 triton evaluating reads unknown writes unknown operations relu "
@@ -61,7 +61,7 @@ def test_nothing_is_divided_by_nothing() -> None:
         situation=Situation(graph=GraphView(operations=()), sites=(), device="cuda"),
         before=cost(0.0, 0.0, 0),
         rule=empty,
-        course=empty,
+        ranked_plan=empty,
     )
     assert "g-" in asked.words
 

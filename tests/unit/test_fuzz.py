@@ -98,7 +98,7 @@ def replaced(value: Any, at: tuple[Any, ...], new: Any, *, drop: bool) -> Any:
 
 
 @st.composite
-def nearly(draw: st.DrawFn, document: Any) -> Any:
+def near_misses_of(draw: st.DrawFn, document: Any) -> Any:
     """A document with one to three of its values put out or replaced."""
     for _ in range(draw(st.integers(1, 3))):
         known = list(places(document))
@@ -211,7 +211,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
 
 
 @drawn
-@given(message=st.sampled_from(MESSAGES).flatmap(nearly) | VALUES)
+@given(message=st.sampled_from(MESSAGES).flatmap(near_misses_of) | VALUES)
 def test_json_rpc(server: RawClient, message: Any) -> None:
     if isinstance(message, dict) and message.get("method") in ENDING:
         return
@@ -285,7 +285,7 @@ def test_settings(tmp_path: Path, content: bytes) -> None:
 
 
 @drawn
-@given(table=nearly(json.loads(json.dumps(wire.to_json(config.Settings())))))
+@given(table=near_misses_of(json.loads(json.dumps(wire.to_json(config.Settings())))))
 def test_settings_of_an_editor(table: Any) -> None:
     if isinstance(table, dict):
         _, problems = config.load(None, environ={}, editor=table)
@@ -382,7 +382,9 @@ EVIDENCE = json.loads(json.dumps(wire.to_json(evidence_of(BEFORE, rewritten(BEFO
 
 
 @drawn
-@given(content=nearly(EVIDENCE).map(as_json) | damaged(as_json(EVIDENCE)) | VALUES.map(as_json))
+@given(
+    content=near_misses_of(EVIDENCE).map(as_json) | damaged(as_json(EVIDENCE)) | VALUES.map(as_json)
+)
 def test_evidence(content: bytes) -> None:
     try:
         evidence.request_of(evidence.parse(content))
@@ -391,7 +393,9 @@ def test_evidence(content: bytes) -> None:
 
 
 @drawn
-@given(data=nearly({"schema_version": 1, "path": "model.py", "evidence": EVIDENCE}) | VALUES)
+@given(
+    data=near_misses_of({"schema_version": 1, "path": "model.py", "evidence": EVIDENCE}) | VALUES
+)
 def test_acceptances(tmp_path: Path, data: Any) -> None:
     place = tmp_path / ".kernel-lsp" / "accepted"
     place.mkdir(parents=True, exist_ok=True)
@@ -407,7 +411,7 @@ HEADER = {"target": "m.Model", "specs": [{"shape": [3], "dtype": "float32"}], "p
 @drawn
 @given(
     content=damaged(snapshot_format.encode(HEADER, {"object": b"abc", "call": b"de"}))
-    | nearly({**HEADER, "format": snapshot_format.FORMAT, "parts": {"object": [0, 3]}}).map(
+    | near_misses_of({**HEADER, "format": snapshot_format.FORMAT, "parts": {"object": [0, 3]}}).map(
         lambda header: (
             snapshot_format.MAGIC
             + len(as_json(header)).to_bytes(8, "big")
@@ -443,7 +447,7 @@ INDEX = {
 
 
 @drawn
-@given(content=nearly(INDEX).map(as_json) | damaged(as_json(INDEX)))
+@given(content=near_misses_of(INDEX).map(as_json) | damaged(as_json(INDEX)))
 def test_recordings(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "complete").touch()
     (tmp_path / "index.json").write_bytes(content)
@@ -456,7 +460,7 @@ SAVED = converting.proposal_row(proposal(), FOLDER, "n.py", True, "s")
 
 
 @drawn
-@given(row=nearly(ROW), saved=nearly(SAVED))
+@given(row=near_misses_of(ROW), saved=near_misses_of(SAVED))
 def test_rows_of_a_journal(row: Any, saved: Any) -> None:
     def as_row(value: Any) -> Any:
         return (

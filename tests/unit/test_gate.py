@@ -14,7 +14,7 @@ import pytest_asyncio
 from kernel_lsp import phases
 from kernel_lsp.errors import Withdrawn
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
@@ -64,7 +64,7 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         async with Gate(
-            manners=Manners(SharingRules(data_dir=str(folder / "data"))), idle_s=60
+            device_sharing=DeviceSharing(SharingRules(data_dir=str(folder / "data"))), idle_s=60
         ) as gate:
             yield gate
         assert not children()

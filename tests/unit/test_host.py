@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from editor_helpers import TEXT, outcome, proposal
+from library_helpers import lesson
+from test_pipeline_proving import FASTER, NAMES, gate
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.host import Host
 from kernel_lsp.journal.store import FILE_NAME, Journal
-from kernel_lsp.records import Job, Outcome, Progress, Proposal
+from kernel_lsp.library import SkillLibrary
+from kernel_lsp.pipeline.lessons import LessonQueue
+from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal
 
 SETTINGS = Settings()
 JOB = Job(text=TEXT, path="/project/model.py", qualname="Model", folder="/project")
@@ -118,3 +122,50 @@ async def test_a_damaged_journal_is_said_to_the_server(tmp_path: Path) -> None:
     notices = [frame for frame in await answered(tmp_path, Reporting()) if frame["op"] == "notice"]
     assert len(notices) == 1
     assert "set aside" in str(notices[0]["text"])
+
+
+async def asked(
+    tmp_path: Path, pipeline: object, settings: Settings, **fields: object
+) -> dict[str, object]:
+    """The host's answer to one request."""
+    replies = io.BytesIO()
+    host = Host(tmp_path, wire.Pipe(replies, wire.Seal(KEY, wire.REPLIES)))
+    host._pipelines[settings] = pipeline  # type: ignore[assignment]
+    await host.handle({"id": 3, "settings": wire.to_json(settings), **fields})
+    while not any(frame["op"] in ("reply", "failed") for frame in frames(replies)):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await host.close()
+    (found,) = [frame for frame in frames(replies) if frame["op"] in ("reply", "failed")]
+    return found
+
+
+async def test_a_kept_rewrite_waits_to_be_learned_from_until_it_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    def event(kind: EventKind) -> list[object]:
+        made = Event(kind=kind, proposal="p", time="2026-01-02T03:04:05+00:00", folder="/project")
+        return [wire.to_json(made)]
+
+    for kind, waiting in ((EventKind.KEPT, ("p",)), (EventKind.REVERTED, ())):
+        told = await asked(tmp_path, Reporting(), SETTINGS, op="record", events=event(kind))
+        assert told["value"] == 1 and LessonQueue(tmp_path).waiting() == waiting
+
+
+@pytest.mark.parametrize(
+    ("consent", "line"), [("always", "learned "), ("never", None), ("ask", None)]
+)
+async def test_idle_work_is_done_on_targets_that_their_user_allowed(
+    tmp_path: Path, consent: str, line: str | None
+) -> None:
+    folder, data = tmp_path / "project", tmp_path / "data"
+    folder.mkdir()
+    net = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+    for name in NAMES:
+        body = f"        return x + {ord(name)}\n\ndef get_inputs():\n    return [torch.ones(2)]\n"
+        (folder / f"{name}.py").write_text(net + body)
+    SkillLibrary(data).stage(lesson())
+    settings = Settings(data_dir=str(data), consent=consent)
+    pipeline = gate(data, FASTER)
+    told = await asked(data, pipeline, settings, op="learn", folder=str(folder))
+    assert (str(told["value"])[:8] if told["value"] else None) == line
+    assert bool(pipeline.asked) == (line is not None)

@@ -13,7 +13,7 @@ import pytest
 
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
 from kernel_lsp.agents.kernel_planner import MAX_ASKED, KernelPlanner
-from kernel_lsp.agents.plan import NAME, Course, Planner
+from kernel_lsp.agents.plan import NAME, Planner, RankedPlan
 from kernel_lsp.agents.prompt_encoding import value_model
 from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -121,13 +121,13 @@ def harmed(view: KernelView) -> float:
     return view.constants["BLOCK"] / 256 - 1.5 * view.evicting
 
 
-async def courses(
+async def ranked_plans(
     engine: Engine,
     model: Model,
     told: list[str] | None = None,
     margin: float = 0.0,
     known: Json | None = None,
-) -> list[Course]:
+) -> list[RankedPlan]:
     """``known``: parameters that won before, by skill."""
 
     def prefer(one: Site) -> Json | None:
@@ -144,27 +144,32 @@ async def courses(
         prefer=prefer,
         tell=(told if told is not None else []).append,
     )
-    found = [course async for course in planner.courses(engine.sites, triton=True)]
-    assert len({course.candidate.id for course in found}) == len(found)
+    found = [ranked_plan async for ranked_plan in planner.ranked_plans(engine.sites, triton=True)]
+    assert len({ranked_plan.candidate.id for ranked_plan in found}) == len(found)
     return found
 
 
 async def of_the_rule(engine: Engine) -> list[str]:
     rule = Planner(engine.make, engine.look)
-    return [course.candidate.id async for course in rule.courses(engine.sites, triton=True)]
+    return [
+        ranked_plan.candidate.id
+        async for ranked_plan in rule.ranked_plans(engine.sites, triton=True)
+    ]
 
 
-def ids(found: Sequence[Course]) -> list[str]:
-    return [course.candidate.id for course in found]
+def ids(found: Sequence[RankedPlan]) -> list[str]:
+    return [ranked_plan.candidate.id for ranked_plan in found]
 
 
-def proposers(found: Sequence[Course]) -> list[str]:
-    return [course.candidate.proposer for course in found]
+def proposers(found: Sequence[RankedPlan]) -> list[str]:
+    return [ranked_plan.candidate.proposer for ranked_plan in found]
 
 
 async def test_what_promises_most_comes_first_then_the_rules_first_then_the_others() -> None:
     engine = Engine(WARPS, BLOCK)
-    found = await courses(engine, Model(lambda view: warps(view) + view.constants["BLOCK"] / 512))
+    found = await ranked_plans(
+        engine, Model(lambda view: warps(view) + view.constants["BLOCK"] / 512)
+    )
     assert ids(found) == [
         "block warps BLOCK=256 num_warps=8",
         "block warps BLOCK=64 num_warps=4",
@@ -184,7 +189,7 @@ async def test_what_promises_most_comes_first_then_the_rules_first_then_the_othe
 
 async def test_the_rules_first_is_followed_by_its_others_in_order() -> None:
     model = Model(lambda view: float(-2 * view.evicting + view.constants["BLOCK"] / 256))
-    found = await courses(Engine(HARM, BLOCK, WARPS), model)
+    found = await ranked_plans(Engine(HARM, BLOCK, WARPS), model)
     assert proposers(found) == [POLICY, POLICY, *[NAME] * (len(found) - 2)]
     assert [one.weighed for one in found] == [True, True, *[False] * (len(found) - 2)]
     best, carried, second, *others = ids(found)
@@ -196,13 +201,13 @@ async def test_the_rules_first_is_followed_by_its_others_in_order() -> None:
 
 async def test_what_is_best_already_stays_the_rules() -> None:
     engine = Engine(WARPS, BLOCK)
-    found = await courses(engine, Model(lambda view: 0.0))
+    found = await ranked_plans(engine, Model(lambda view: 0.0))
     assert ids(found) == await of_the_rule(engine)
     assert set(proposers(found)) == {NAME}
 
 
 async def test_a_harmful_step_is_dropped_and_the_rest_is_tuned() -> None:
-    found = await courses(
+    found = await ranked_plans(
         Engine(WARPS, BLOCK, HARM), Model(lambda view: harmed(view) + warps(view))
     )
     assert ids(found)[0] == "block warps BLOCK=256 num_warps=8"
@@ -226,14 +231,14 @@ async def test_several_steps_are_dropped_where_that_is_better_but_never_all() ->
         )
 
     engine.launched = launched  # type: ignore[method-assign]
-    found = await courses(engine, Model(fewer))
+    found = await ranked_plans(engine, Model(fewer))
     assert ids(found)[0] in {"harm0", "harm1", "harm2"}
 
 
 async def test_questions_about_both_states_are_bounded() -> None:
     many = [site(f"s{number}", 0.5, **{f"P{number}": list(range(9))}) for number in range(9)]
     model = Model(lambda view: 0.0)
-    found = await courses(Engine(*many), model)
+    found = await ranked_plans(Engine(*many), model)
     assert len(model.asked) == MAX_ASKED
     assert len(found) == 1 + len(many)
     assert {one.before.options["num_warps"] for one in model.asked} == {4}
@@ -242,7 +247,7 @@ async def test_questions_about_both_states_are_bounded() -> None:
 
 async def test_no_state_is_asked_about_twice() -> None:
     model = Model(lambda view: harmed(view) + warps(view))
-    await courses(Engine(WARPS, BLOCK, HARM), model)
+    await ranked_plans(Engine(WARPS, BLOCK, HARM), model)
     # 4 courses of the rule; 3 shorter than its first (2 shorter than that are courses); 2 and 2
     # choices
     assert len(model.asked) == 4 + 3 + 2 + 2
@@ -250,13 +255,17 @@ async def test_no_state_is_asked_about_twice() -> None:
 
 async def test_a_combination_that_the_engine_refuses_is_passed_over() -> None:
     model = Model(lambda view: view.options["num_warps"] / 16)
-    found = await courses(Engine(WARPS, refuses=lambda state: state.get("num_warps") == 16), model)
+    found = await ranked_plans(
+        Engine(WARPS, refuses=lambda state: state.get("num_warps") == 16), model
+    )
     assert ids(found) == ["warps num_warps=8", "warps num_warps=4"]
 
 
 async def test_what_cannot_be_written_down_is_passed_over() -> None:
     model = Model(lambda view: view.options["num_warps"] / 16)
-    found = await courses(Engine(WARPS, unspoken=lambda state: state.get("num_warps") == 16), model)
+    found = await ranked_plans(
+        Engine(WARPS, unspoken=lambda state: state.get("num_warps") == 16), model
+    )
     assert ids(found) == ["warps num_warps=4"] and proposers(found) == [NAME]
 
 
@@ -269,7 +278,7 @@ async def test_the_rules_first_is_the_second_even_where_its_state_cannot_be_told
         return await Engine.launched(engine, steps)
 
     engine.launched = launched  # type: ignore[method-assign]
-    found = await courses(engine, Model(warps))
+    found = await ranked_plans(engine, Model(warps))
     assert ids(found) == [
         "warps num_warps=8",
         "block warps BLOCK=64 num_warps=8",
@@ -290,14 +299,14 @@ async def test_where_no_state_can_be_told_the_rules_order_stays(refused: int) ->
         return await Engine.launched(engine, steps)
 
     engine.launched = launched  # type: ignore[method-assign]
-    found = await courses(engine, model)
+    found = await ranked_plans(engine, model)
     assert ids(found) == await of_the_rule(engine) and not model.asked
 
 
 @pytest.mark.parametrize("answers", [0, 3, 5])
 async def test_a_model_that_fails_leaves_the_rule_and_a_reason(answers: int) -> None:
     engine, told = Engine(WARPS, BLOCK, HARM), list[str]()
-    found = await courses(engine, Model(harmed, fails_after=answers), told)
+    found = await ranked_plans(engine, Model(harmed, fails_after=answers), told)
     assert ids(found) == await of_the_rule(engine)
     assert set(proposers(found)) == {NAME}
     assert len(told) == 1 and told[0].startswith("planned by the rule: the child was lost")
@@ -306,25 +315,27 @@ async def test_a_model_that_fails_leaves_the_rule_and_a_reason(answers: int) -> 
 async def test_the_rules_first_is_left_for_a_margin_alone() -> None:
     engine = Engine(WARPS, BLOCK)
     for margin, first in ((0.3, POLICY), (0.4, NAME)):  # eight warps promise ln(2) / 2 = 0.35 more
-        found = await courses(engine, Model(warps), margin=margin)
+        found = await ranked_plans(engine, Model(warps), margin=margin)
         assert found[0].candidate.proposer == first
         assert POLICY in proposers(found) and "block warps BLOCK=64 num_warps=8" in ids(found)
 
 
 async def test_parameters_that_won_before_are_not_searched() -> None:
     model = Model(lambda view: (view.options["num_warps"] == 8) + view.constants["BLOCK"] / 256)
-    found = await courses(Engine(WARPS, BLOCK), model, known={"warps": {"num_warps": 16}})
+    found = await ranked_plans(Engine(WARPS, BLOCK), model, known={"warps": {"num_warps": 16}})
     assert ids(found)[0] == "block warps BLOCK=256 num_warps=16"
 
 
 async def test_of_equals_the_rules_choice_stays() -> None:
-    found = await courses(Engine(WARPS, BLOCK), Model(lambda view: view.constants["BLOCK"] / 256))
+    found = await ranked_plans(
+        Engine(WARPS, BLOCK), Model(lambda view: view.constants["BLOCK"] / 256)
+    )
     assert ids(found)[0] == "block warps BLOCK=256 num_warps=4"
 
 
 async def test_without_courses_nothing_is_asked() -> None:
     model = Model(warps)
-    assert await courses(Engine(refuses=lambda state: True), model) == [] and not model.asked
+    assert await ranked_plans(Engine(refuses=lambda state: True), model) == [] and not model.asked
 
 
 # --- a real kernel -----------------------------------------------------------------------------
@@ -368,7 +379,7 @@ def opened(kernel: str, name: str, *more: str) -> Any:
     return KernelSession(made.program, made.workload, "cuda", skills)
 
 
-async def planned(session: Any, model: Model) -> list[Course]:
+async def planned(session: Any, model: Model) -> list[RankedPlan]:
     def asked(question: Callable[[list[Step]], Any]) -> Callable[[Sequence[Step]], Awaitable[Any]]:
         async def answer(steps: Sequence[Step]) -> Any:
             return question(list(steps))
@@ -384,4 +395,7 @@ async def planned(session: Any, model: Model) -> list[Course]:
         rule=Planner(make, asked(session.look)),
         capability="sm_90",
     )
-    return [course async for course in planner.courses(session.capture().sites, triton=True)]
+    return [
+        ranked_plan
+        async for ranked_plan in planner.ranked_plans(session.capture().sites, triton=True)
+    ]

@@ -13,7 +13,7 @@ from kernel_lsp import process
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.pipeline.places import locate_error, place_misses
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
-from kernel_lsp.presenter.misses import lines
+from kernel_lsp.presenter.near_misses import lines
 from kernel_lsp.records import Explained, Job, NearMiss, Outcome, RoofKind
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.rewrite.engine import EngineSession

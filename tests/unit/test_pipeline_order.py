@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import RankedPlan
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline import order, silence
 from kernel_lsp.pipeline.prepare import prepare
@@ -42,17 +42,21 @@ def capture(num_elements: int, *, plain: bool = False, holds: bool = True) -> Ca
     return Capture(words=(), sites=(site,), inputs=(spec,))
 
 
-def course(name: str, *, triton: bool) -> Course:
+def ranked_plan(name: str, *, triton: bool) -> RankedPlan:
     made = Candidate(id=name, edit=None, program="", entry="M", uses_triton=triton)
-    return Course(candidate=made, sites=(), steps=())
+    return RankedPlan(candidate=made, sites=(), steps=())
 
 
-async def planned(*courses: Course) -> AsyncIterator[Course]:
-    for one in courses:
+async def planned(*ranked_plans: RankedPlan) -> AsyncIterator[RankedPlan]:
+    for one in ranked_plans:
         yield one
 
 
-KERNEL, OTHER, PLAIN = course("k", triton=True), course("o", triton=True), course("p", triton=False)
+KERNEL, OTHER, PLAIN = (
+    ranked_plan("k", triton=True),
+    ranked_plan("o", triton=True),
+    ranked_plan("p", triton=False),
+)
 
 
 @pytest.mark.parametrize(

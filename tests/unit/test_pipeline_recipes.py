@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import RankedPlan
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import recipes
@@ -110,15 +110,15 @@ async def test_kernels_only_where_they_run(triton: bool, applies: bool) -> None:
 # --- in a job -----------------------------------------------------------------------------
 
 
-def course(name: str) -> Course:
-    return Course(
+def ranked_plan(name: str) -> RankedPlan:
+    return RankedPlan(
         candidate=Candidate(id=name, edit=None, program="", entry="Model"), sites=(), steps=()
     )
 
 
-async def planned(*names: str) -> AsyncIterator[Course]:
+async def planned(*names: str) -> AsyncIterator[RankedPlan]:
     for name in names:
-        yield course(name)
+        yield ranked_plan(name)
 
 
 def learned(name: str, **more: Any) -> Skill:
@@ -131,7 +131,7 @@ def learned(name: str, **more: Any) -> Skill:
 
 def job(*skills: Skill, policy: object = None) -> Any:
     async def make(steps: Sequence[Step]) -> Candidate:
-        return course("+".join(step.site for step in steps)).candidate
+        return ranked_plan("+".join(step.site for step in steps)).candidate
 
     return SimpleNamespace(
         bench=SimpleNamespace(
@@ -149,7 +149,7 @@ def job(*skills: Skill, policy: object = None) -> Any:
 
 
 async def offered(one: Any) -> list[tuple[str, str]]:
-    found = recipes.courses(one, planned("p1", "p2", "linear_1+gelu"))
+    found = recipes.ranked_plans(one, planned("p1", "p2", "linear_1+gelu"))
     return [(made.candidate.id, made.candidate.proposer) async for made in found]
 
 
@@ -181,7 +181,7 @@ PLANNED = RecipeStep(skill="fuse", covers=("linear",), parameters={"warps": 8}, 
 
 
 async def test_what_is_planned_keeps_its_order_and_gets_the_parameters_of_the_skill() -> None:
-    found = await recipes.course_of(learned("a", recipe=(PLANNED,)), job())
+    found = await recipes.ranked_plan_of(learned("a", recipe=(PLANNED,)), job())
     assert found is not None and found.candidate.proposer == "recipe:a"
     assert [(step.site, step.parameters.get("warps")) for step in found.steps] == [
         ("add+mul", 4),  # no linear: as it is planned
@@ -193,7 +193,7 @@ async def test_what_is_planned_keeps_its_order_and_gets_the_parameters_of_the_sk
 
 
 async def test_parameters_that_won_here_before_count_where_the_skill_says_nothing() -> None:
-    found = await recipes.course_of(
+    found = await recipes.ranked_plan_of(
         learned("a", recipe=(PLANNED,)),
         job(),
         lambda site: {"warps": 8} if site.parameters else None,
@@ -205,7 +205,7 @@ async def test_parameters_that_won_here_before_count_where_the_skill_says_nothin
     "step", [replace(PLANNED, covers=("conv2d",)), replace(PLANNED, skill="none")]
 )
 async def test_where_no_such_step_is_planned_it_does_not_apply(step: RecipeStep) -> None:
-    assert await recipes.course_of(learned("a", recipe=(step,)), job()) is None
+    assert await recipes.ranked_plan_of(learned("a", recipe=(step,)), job()) is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_where_no_such_step_is_planned_it_does_not_apply(step: RecipeStep)
 async def test_what_was_shown_instead_of_a_skill_applies_where_that_is_planned(
     asked: Requirements, applies: bool
 ) -> None:
-    found = await recipes.course_of(learned("a", recipe=(LINEAR,), requires=asked), job())
+    found = await recipes.ranked_plan_of(learned("a", recipe=(LINEAR,), requires=asked), job())
     assert (found is not None) == applies
 
 

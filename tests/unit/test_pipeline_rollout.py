@@ -17,7 +17,7 @@ from kernel_lsp.agents import backbones, feedback
 from kernel_lsp.agents.policy import PolicyAgent
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -64,7 +64,7 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
     engine = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
     async with (
         ScriptedModel(say) as server,
-        Gate(manners=Manners(SharingRules(data_dir=str(tmp_path)))) as gate,
+        Gate(device_sharing=DeviceSharing(SharingRules(data_dir=str(tmp_path)))) as gate,
     ):
 
         async def judge(request: Any, *more: Any) -> Evaluation:

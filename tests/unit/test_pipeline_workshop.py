@@ -19,7 +19,7 @@ from kernel_lsp.agents import feedback
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.tournament import Tournament
@@ -184,7 +184,7 @@ async def test_the_gate_judges_what_was_written_and_hostile_code_does_nothing(
     canary = tmp_path / "canary"
     body = "return self.fc(self.d[:, None] * x).sum(dim=1)"
     async with Gate(
-        manners=Manners(SharingRules(data_dir=str(tmp_path / "data"))), idle_s=60
+        device_sharing=DeviceSharing(SharingRules(data_dir=str(tmp_path / "data"))), idle_s=60
     ) as gate:
 
         async def judge(request: Any, *more: Any) -> Evaluation:

@@ -133,7 +133,9 @@ async def test_a_triton_kernel_is_planned_by_what_was_trained_for_kernels(tmp_pa
     try:
         async with pipeline.opened(job, told.append) as one:
             planner = pipeline.policies.planner(one, told.append)
-            found = [course async for course in planner.courses(one.sites, triton=True)]
+            found = [
+                ranked_plan async for ranked_plan in planner.ranked_plans(one.sites, triton=True)
+            ]
         outcome = await pipeline.optimize(job, told.append)
     finally:
         await pipeline.close()

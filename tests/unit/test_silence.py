@@ -15,7 +15,7 @@ from kernel_lsp.pipeline import silence
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.places import locate_error, place_misses
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
-from kernel_lsp.presenter import misses
+from kernel_lsp.presenter import near_misses as misses
 from kernel_lsp.records import (
     EvalStatus,
     Explained,

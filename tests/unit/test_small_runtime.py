@@ -58,7 +58,7 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
             [], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3)
         )
         asked = value_model.PlanQuestion(
-            situation=talk.situation, before=plan.cost, rule=plan, course=plan
+            situation=talk.situation, before=plan.cost, rule=plan, ranked_plan=plan
         )
         (choice,) = (await runtime.reply(asked)).choices
         assert (

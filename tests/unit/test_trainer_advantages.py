@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer import advantages, earned
+from trainer import advantages, rollout_credit
 from trainer.advantages import ADVANTAGES, AdvantageRow
 from trainer.config import Rl
 from trainer.records import Agent
@@ -83,12 +83,14 @@ def test_kevin_scores_all_turns_of_all_rollouts_together() -> None:
 def test_a_recipe_that_names_no_gamma_has_the_papers() -> None:
     """Kevin's returns are discounted by 0.4: 1 + 0.4 x 2 = 1.8 against 2 and 0 + 0.4 x 0 = 0, 0."""
     rows = [*policy("a", 1.0, 2.0), *policy("b", 0.0, 0.0)]
-    told = earned.weigh_rows(rows, Rl(advantage="kevin"))
+    told = rollout_credit.weigh_rows(rows, Rl(advantage="kevin"))
     # mean 0.95, deviation sqrt((0.85^2 + 1.05^2 + 0.95^2 + 0.95^2) / 3) = 1.0999
     assert told == pytest.approx([0.7728, 0.9546, -0.8637, -0.8637], abs=1e-3)
     assert told == advantages.kevin(rows, 0.4)
-    assert earned.weigh_rows(rows, Rl(advantage="kevin", gamma=1.0)) == advantages.kevin(rows, 1.0)
-    assert earned.weigh_rows(rows, Rl(advantage="trloo")) == pytest.approx([3, 2, -3, -2])
+    assert rollout_credit.weigh_rows(rows, Rl(advantage="kevin", gamma=1.0)) == advantages.kevin(
+        rows, 1.0
+    )
+    assert rollout_credit.weigh_rows(rows, Rl(advantage="trloo")) == pytest.approx([3, 2, -3, -2])
 
 
 def test_shared_credits_every_agent_of_a_rollout_alike() -> None:

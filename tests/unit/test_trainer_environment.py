@@ -36,11 +36,11 @@ from kernel_lsp.records import (
 )
 from trainer import archives, config, live, rewards, rollouts, rows, tasks
 from trainer.config import Rl
-from trainer.earned import UNKNOWN
 from trainer.environment import Environment, RewardedEpisode, of_model, reply_of
 from trainer.generation import Ask, Sampled
 from trainer.records import Agent, Permission, Tally, TurnStatus
 from trainer.rl import train
+from trainer.rollout_credit import UNKNOWN
 
 pytestmark = pytest.mark.torch
 WRONG = RIGHT.replace(".sum(dim=1)", ".sum(dim=1) + 1")

@@ -24,7 +24,17 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from trainer import config, earned, episodes, evaluate, judging, parents, rewards, rows, spaces
+from trainer import (
+    config,
+    episodes,
+    evaluate,
+    judging,
+    parents,
+    rewards,
+    rollout_credit,
+    rows,
+    spaces,
+)
 from trainer.config import Rl
 from trainer.generation import Ask, Sampled
 from trainer.judge import Case
@@ -103,7 +113,7 @@ def picks(*wanted: str) -> Callable[[Ask, int], str]:
 
 def rolled(
     sampler: Scripted, rl: Rl, *some: RecordedSpace
-) -> tuple[episodes.Episodes, earned.Learned, Tally]:
+) -> tuple[episodes.Episodes, rollout_credit.Learned, Tally]:
     world = TableWorld(some or (space(),))
     tally = Tally()
     pool = judging.Table(world.spaces)
@@ -180,7 +190,7 @@ def test_what_does_not_run_fails_and_what_was_never_recorded_is_no_row() -> None
         | {"times": {(0, 0): 1.0}}
     )
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, unknown)
-    assert tally.count(earned.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
+    assert tally.count(rollout_credit.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
 
 
 def test_a_summary_is_measured_on_other_tasks_than_its_source() -> None:
@@ -214,7 +224,7 @@ def test_every_reward_goes_with_every_advantage(scheme: str, reward: str) -> Non
     # Coverage and torch.compile are in no table, so a recipe that asks for them is refused.
     recipe = {"rl": {"reward": reward}, "world": {"synthetic": 8}}
     refused = "no recorded table has" in _complaints(recipe)
-    assert bool(tally.count(earned.UNKNOWN)) == refused
+    assert bool(tally.count(rollout_credit.UNKNOWN)) == refused
 
 
 def _complaints(recipe: dict[str, Any]) -> str:
@@ -240,7 +250,7 @@ def test_a_judge_that_profiles_pays_every_right_turn(reward: str) -> None:
     pool = Profiling(world.spaces)
     found = asyncio.run(episodes.roll(world, world.names, sampler, pool, rl, seed=1))
     learned = rows.make_examples(found, rl, tally)
-    assert tally.count(earned.UNKNOWN) == 0 and tally.kept == 4
+    assert tally.count(rollout_credit.UNKNOWN) == 0 and tally.kept == 4
     assert learned.metrics["terms/coverage"] == pytest.approx(
         0.8 * (0.5 if reward == "davinci" else 1.0)
     )

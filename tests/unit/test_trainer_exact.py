@@ -12,7 +12,7 @@ from kernel_lsp.errors import ConfigError
 from tests.unit.test_trainer_plans import proposed, task  # noqa: F401
 from trainer import batches, exact, imitation, models, packed, weighing
 from trainer.packed import QUESTIONS, SKIPPED, TALKS
-from trainer.shown import TaskPlans
+from trainer.plan_data import TaskPlans
 
 pytestmark = pytest.mark.torch
 
@@ -152,7 +152,7 @@ def attainable(known: exact.FormLesson) -> float:
 
 def test_a_schedule_of_courses_learns_of_the_rules_plans_alone(tasks: list[TaskPlans]) -> None:
     known = lesson(tasks, "weigh")
-    told = exact.Schedule(form="weigh", steps=3, rl_steps=3, tasks=2, courses=True)
+    told = exact.Schedule(form="weigh", steps=3, rl_steps=3, tasks=2, ranked_plans=True)
     for steps in (exact.supervised_batches, exact.reinforced_batches):
         for chosen in steps(known, told, range(6), 0):
             pairs = zip(known.rows.tasks[chosen], known.rows.plans[chosen], strict=True)

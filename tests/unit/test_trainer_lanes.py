@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from kernel_lsp.records import Json
-from trainer import lanes
+from trainer import timed_tasks
 
 
 async def test_every_item_is_done_once_and_as_many_at_a_time_as_there_are_lanes() -> None:
@@ -22,7 +22,7 @@ async def test_every_item_is_done_once_and_as_many_at_a_time_as_there_are_lanes(
         under_way -= 1
         done.append(item)
 
-    assert await lanes.share(lanes.until(math.inf, range(7)), work, 3)
+    assert await timed_tasks.share(timed_tasks.until(math.inf, range(7)), work, 3)
     assert sorted(done) == [*range(7)] and most == 3
 
 
@@ -34,9 +34,9 @@ async def test_at_the_end_nothing_is_begun_and_what_runs_is_given_up() -> None:
         await asyncio.Event().wait()
 
     now = time.monotonic()
-    assert await lanes.share(lanes.until(now, range(7)), hangs, 2) and begun == []
-    assert not await lanes.share(
-        lanes.until(math.inf, range(7)), hangs, 2, now + 0.01
+    assert await timed_tasks.share(timed_tasks.until(now, range(7)), hangs, 2) and begun == []
+    assert not await timed_tasks.share(
+        timed_tasks.until(math.inf, range(7)), hangs, 2, now + 0.01
     ) and begun == [0, 1]
 
 
@@ -44,7 +44,7 @@ async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_
     tmp_path: Path, capsys
 ) -> None:
     out = tmp_path / "new" / "table.json"
-    recording = lanes.TableRecording(
+    recording = timed_tasks.TableRecording(
         out=out, about={"rounds": 3}, limit=math.inf, expected_s=1.0, breaks='}, {"steps"'
     )
 
@@ -68,7 +68,7 @@ async def test_a_broken_task_is_told_with_its_reason_and_what_is_measured_is_in_
 
 def test_a_task_that_would_probably_not_end_in_time_is_late(tmp_path: Path) -> None:
     limit = time.monotonic() + 3600
-    made = lanes.TableRecording(
+    made = timed_tasks.TableRecording(
         out=tmp_path / "x", about={}, limit=limit, expected_s=7200, breaks=", "
     )
     assert made.late

@@ -12,17 +12,27 @@ from typing import Any
 import pytest
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import NAME, RankedPlan
 from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, DialogPhase
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
 from kernel_lsp.rewrite.engine import EngineSession
-from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks, weighing
+from trainer import (
+    candidates,
+    imitation,
+    lines,
+    plan_data,
+    ranking,
+    rounds,
+    tables,
+    tasks,
+    weighing,
+)
 from trainer.candidates import Plans
 from trainer.config import Rl
+from trainer.plan_data import TaskPlans
 from trainer.reading import Grant
 from trainer.records import Tally, TurnStatus
-from trainer.shown import TaskPlans
 from trainer.tasks import digest
 
 pytestmark = pytest.mark.torch
@@ -49,7 +59,7 @@ def get_init_inputs():
     return []
 """
 FAILED = "it was not compiled"
-Proposed = tuple[Path, list[Course], list[Course]]
+Proposed = tuple[Path, list[RankedPlan], list[RankedPlan]]
 
 
 class InProcess:
@@ -81,7 +91,7 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     engine: Any = InProcess(session)
     plans = Plans(engine, session.capture().sites, random.Random(1), triton=True)
 
-    async def found() -> tuple[list[Course], list[Course]]:
+    async def found() -> tuple[list[RankedPlan], list[RankedPlan]]:
         first = await plans.first(10)
         return first, await plans.near(first, 3)
 
@@ -105,7 +115,7 @@ def test_what_is_near_differs_in_one_parameter(proposed: Proposed) -> None:
         assert 1 in [apart(plan, other) for other in first]
 
 
-def apart(one: Course, other: Course) -> int | None:
+def apart(one: RankedPlan, other: RankedPlan) -> int | None:
     """Parameters that differ; None: not the same steps."""
     if [(s.skill, s.site) for s in one.steps] != [(s.skill, s.site) for s in other.steps]:
         return None
@@ -143,11 +153,11 @@ def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> TaskPl
     )
     suite = tasks.load(folder)
     (trajectory,) = tables.read(path, [suite], Grant(own=True), Tally())
-    made, tally = shown.make(trajectory, str(trajectory.program), "sm_90")
+    made, tally = plan_data.make(trajectory, str(trajectory.program), "sm_90")
     assert made is not None and tally.kept >= 3
     kept = path.parent / "shown.json.xz"
-    shown.save([made], kept, {})
-    return shown.load(kept)[0]
+    plan_data.save([made], kept, {})
+    return plan_data.load(kept)[0]
 
 
 def test_a_measured_plan_is_told_as_it_was_measured(task: TaskPlans) -> None:
@@ -157,18 +167,18 @@ def test_a_measured_plan_is_told_as_it_was_measured(task: TaskPlans) -> None:
     )
     for plan in task.plans:
         for skip in (False, True):
-            talk = shown.encode_plan(task, plan, skip=skip)
+            talk = plan_data.encode_plan(task, plan, skip=skip)
             assert talk.steps == plan.steps and talk.phase is DialogPhase.RESULT
             assert ("select_skills" in talk.words) != skip
-    hidden = shown.nameless(task)
-    words = shown.encode_plan(hidden, hidden.plans[0]).words
-    assert "fused" in shown.encode_plan(task, task.plans[0]).words and "fused" not in words
+    hidden = plan_data.nameless(task)
+    words = plan_data.encode_plan(hidden, hidden.plans[0]).words
+    assert "fused" in plan_data.encode_plan(task, task.plans[0]).words and "fused" not in words
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xz").write_bytes(b"no file of ours")
     with pytest.raises(ConfigError, match="holds no measured plans"):
-        shown.load(tmp_path / "x.xz")
+        plan_data.load(tmp_path / "x.xz")
 
 
 def walked(line: lines.Line, draw: random.Random) -> lines.Line:
@@ -184,21 +194,21 @@ def test_a_line_says_measured_plans_each_once(task: TaskPlans) -> None:
         )
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
         assert len(line.cuts) == 1 + len(line.tried)
-        assert line.talk.words.count("got") == len(
+        assert line.dialog.words.count("got") == len(
             line.tried
         )  # of the rule's turn, and of all but the last
     selection = walked(lines.Line(task, Dialog(task.situation), 0), random.Random(0))
     assert (
         selection.tried == []
-        and selection.talk.phase is DialogPhase.STEP
-        and "got" not in selection.talk.words
+        and selection.dialog.phase is DialogPhase.STEP
+        and "got" not in selection.dialog.words
     )
 
 
 def test_the_rules_suggestion_is_read_and_not_learned(task: TaskPlans) -> None:
     talk = Dialog(task.situation, skip=True)
     opening = len(talk.words)
-    shown.advise(talk, task)
+    plan_data.advise(talk, task)
     assert talk.words[-3:] == ["got", "right", "g-"] and not any(talk.sample().said)
     first = " ".join(talk.words[opening:])
     for step in task.plans[0].steps:
@@ -226,7 +236,7 @@ def test_what_would_repeat_the_rule_is_known_word_by_word(task: TaskPlans) -> No
 def rolled(task: TaskPlans) -> list[rounds.Rolled]:
     """One scheme and the null scheme, two rollouts of two turns each; said at random."""
     draw = random.Random(5)
-    begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).talk
+    begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).dialog
     alone = Dialog(task.situation, skip=True)
     return [
         rounds.Rolled(
@@ -248,7 +258,7 @@ def test_words_have_the_advantage_of_who_said_them(task: TaskPlans) -> None:
         every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally()
     )
 
-    def reward(plan: shown.MeasuredPlan) -> float:
+    def reward(plan: plan_data.MeasuredPlan) -> float:
         if plan.speedup is None:
             return 0.0
         return 0.5 + min(max(math.log(plan.speedup / 1.03), -0.5), math.log(6))
@@ -389,6 +399,7 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: TaskPlans) -> Non
     writer = lines.LineWriter(model, pad)
     rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
     texts = [
-        [one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)
+        [one.line.dialog.text for one in rounds.roll([task], writer, rl, seed)]
+        for seed in (7, 7, 8)
     ]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6

@@ -5,6 +5,8 @@ import pytest
 from codegen_helpers import program
 from training_helpers import agrees, rewritten, session
 
+from kernel_lsp.errors import CaptureError
+
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
@@ -182,6 +184,79 @@ def test_cross_entropy_has_the_gradients_of_eager(trainer, how, smoothing) -> No
     inputs = "torch.randn(5, 37, requires_grad=True), torch.tensor([1, 36, -100, 0, 7])"
     loss = f"F.cross_entropy(x, y, reduction='{how}'{smoothing})"
     agrees(trainer, program(loss, inputs), "fused-loss")
+
+
+WIDENED = [
+    "F.cross_entropy(self.n(x).float(), y)",
+    "F.cross_entropy(self.n(x).float(), y, label_smoothing=0.1, reduction='sum')",
+    "F.cross_entropy(self.n(x).float()[:-1].contiguous().view(-1, 37), y[1:])",
+    "F.cross_entropy(self.n(x)[1:].to(torch.float32).view(-1, 37), y[:-1], reduction='none')",
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("loss", WIDENED)
+def test_logits_that_are_cast_for_their_loss_are_read_as_they_were(trainer, loss, dtype) -> None:
+    """As language models have it; the float32 copy of the logits is never written."""
+    inputs = f"torch.randn(6, 11, dtype=torch.{dtype}, requires_grad=True), "
+    source = program(
+        loss,
+        inputs + "torch.tensor([1, 36, -100, 0, 7, 9])",
+        init=f"self.n = nn.Linear(11, 37, dtype=torch.{dtype})",
+    )
+    after = agrees(trainer, source, "fused-loss", twice=loss is WIDENED[0])
+    fast = after[after.index("Anything that the reasoning") :]
+    assert "float32)" not in fast and ".float()" not in fast.split("def get_inputs")[0]
+
+
+def test_wide_logits_that_somebody_else_reads_are_read_wide() -> None:
+    inputs = "torch.randn(6, 37, dtype=torch.bfloat16, requires_grad=True), "
+    source = program(
+        "(lambda wide: (F.cross_entropy(wide, y), wide))(x.float())",
+        inputs + "torch.tensor([1, 36, -100, 0, 7, 9])",
+    )
+    assert ".to(dtype=torch.float32)" in rewritten(source, "fused-loss")
+
+
+AUTOCAST = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(13), nn.Linear(13, 13)
+
+    def forward(self, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = F.gelu(self.linear(self.norm(x))) * y
+            with torch.autocast("cpu", enabled=False):
+                h = self.linear(h)
+        return torch.relu(h * 2) + y
+
+
+def get_inputs():
+    return [torch.randn(7, 13, requires_grad=True), torch.randn(7, 13, requires_grad=True)]
+"""
+
+
+def test_a_part_under_autocast_keeps_its_casts(trainer) -> None:
+    """The rewritten forward opens no region: a layer in one is printed with its casts, a layer
+    where nothing is cast as a call."""
+    after = agrees(trainer, AUTOCAST, "fused-pointwise")
+    fast = after[after.index("Anything that the reasoning") :]
+    assert "self.norm(x).to(dtype=torch.bfloat16)" in fast
+    assert "linear_weight.to(dtype=torch.bfloat16)" in fast
+    assert "autocast(" not in fast
+
+
+def test_a_region_that_was_made_before_the_capture_is_not_guessed() -> None:
+    source = AUTOCAST.replace('torch.autocast("cpu", dtype=torch.bfloat16)', "LATER").replace(
+        "class Model", 'LATER = torch.autocast("cpu", enabled=False)\n\n\nclass Model'
+    )
+    with pytest.raises(CaptureError, match="a part under autocast"):
+        session(source, "fused-pointwise")
 
 
 TWICE = [

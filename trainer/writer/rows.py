@@ -143,8 +143,8 @@ async def _plans(session: object, sites: Sequence[object]) -> list[tuple[Step, .
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)
     found: dict[str, tuple[Step, ...]] = {}
     seen = 0
-    async for course in planner.courses(sites, triton=True):  # type: ignore[arg-type]
-        steps = tuple(step for step in course.steps if step.skill not in WRAPPERS)
+    async for ranked_plan in planner.ranked_plans(sites, triton=True):  # type: ignore[arg-type]
+        steps = tuple(step for step in ranked_plan.steps if step.skill not in WRAPPERS)
         if steps:
             found.setdefault(wire.dumps(steps), steps)
         seen += 1

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kernel_lsp.agents.plan import MAX_CHAIN
-from kernel_lsp.agents.prompt_encoding import grammar, telling, words
+from kernel_lsp.agents.prompt_encoding import grammar, situations, words
 from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
-from kernel_lsp.agents.prompt_encoding.telling import Numbering, Situation
+from kernel_lsp.agents.prompt_encoding.situations import Numbering, Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.agents.tools import APPLY, MAX_SELECTED, SELECT
 from kernel_lsp.records import EvalStatus, Site, Step, ToolCall, Viewed
@@ -57,7 +57,7 @@ class Dialog:
     def __init__(self, situation: Situation, *, skip: bool = False) -> None:
         """``skip``: no skills are selected (for the arm without that agent)."""
         self.situation, self._numbering = situation, Numbering()
-        self.words: list[str] = telling.opening(situation, self._numbering)
+        self.words: list[str] = situations.opening(situation, self._numbering)
         self.offers: list[tuple[str, ...]] = [()] * len(self.words)
         """What was valid in each place that the model has filled."""
         self.selected: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Dialog:
 
     def _applications(self, site: Site) -> GrammarNode:
         node = grammar.chain([PERIOD])
-        for name, choices in reversed(telling.encode_choices(site).items()):
+        for name, choices in reversed(situations.encode_choices(site).items()):
             node = grammar.either(*(grammar.chain(choice, node) for choice in choices))
             node = grammar.chain(words.name(name), node)
         return grammar.chain([APPLY, f"@{self._numbering.sites[site.key]}"], node)
@@ -139,7 +139,7 @@ class Dialog:
             list(reply[2:-1]),
             {name: values[0] for name, values in site.parameters.items()},
         )
-        for name, choices in telling.encode_choices(site).items():
+        for name, choices in situations.encode_choices(site).items():
             del left[: len(words.name(name))]
             place = next(
                 i for i, choice in enumerate(choices) if tuple(left[: len(choice)]) == choice
@@ -165,7 +165,7 @@ class Dialog:
             if key not in now and key in self._numbering.sites
         ]
         self._tell(
-            telling.encode_changes(viewed.graph, tuple(now.values()), closed, self._numbering)
+            situations.encode_changes(viewed.graph, tuple(now.values()), closed, self._numbering)
         )
         self._open, self.phase = now, DialogPhase.STEP
 
@@ -220,7 +220,7 @@ class Dialog:
         if site is None or site.key not in self._numbering.sites:
             raise ValueError(f"{step.skill} at {step.site} is not offered here")
         said = [APPLY, f"@{self._numbering.sites[site.key]}"]
-        for name, choices in telling.encode_choices(site).items():
+        for name, choices in situations.encode_choices(site).items():
             values = site.parameters[name][: len(choices)]
             value = step.parameters.get(name, values[0])
             if value not in values:

@@ -16,9 +16,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernel_lsp.agents.prompt_encoding import telling, words
+from kernel_lsp.agents.prompt_encoding import situations, words
 from kernel_lsp.agents.prompt_encoding.grammar import END, GrammarNode
-from kernel_lsp.agents.prompt_encoding.telling import Situation
+from kernel_lsp.agents.prompt_encoding.situations import Situation
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import CallCost, OperationRole, Site
 
@@ -67,7 +67,7 @@ class PlanQuestion:
     before: CallCost
     """Of the program as it is."""
     rule: WeighedPlan
-    course: WeighedPlan
+    ranked_plan: WeighedPlan
     words: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,26 +83,26 @@ class PlanQuestion:
 
     def _encode(self) -> Iterable[str]:
         calls = [one for one in self.situation.graph.operations if one.role is OperationRole.CALL]
-        before, rule, course = self.before, self.rule, self.course
-        yield from telling.device(self.situation)
+        before, rule, ranked_plan = self.before, self.rule, self.ranked_plan
+        yield from situations.device(self.situation)
         yield "operations"
         for call in calls[:MAX_NAMES]:
             yield from words.name(call.op)
         yield "given"
         yield from (_time(before.host_s), _time(before.device_s), _count(before.launches))
         yield _gain(before.host_s, before.device_s)
-        for mark, one in (("again", rule), ("then", course)):
+        for mark, one in (("again", rule), ("then", ranked_plan)):
             yield mark
             yield from _names(one.skills)
             yield "stop"
             yield _count(one.cost.launches)
             yield from _ratios(before, max(before.host_s, before.device_s), one)
         yield "gone"
-        yield from _names([skill for skill in rule.skills if skill not in course.skills])
+        yield from _names([skill for skill in rule.skills if skill not in ranked_plan.skills])
         yield "more"
-        yield from _names([skill for skill in course.skills if skill not in rule.skills])
+        yield from _names([skill for skill in ranked_plan.skills if skill not in rule.skills])
         yield "got"
-        yield from _ratios(rule.cost, rule.call_s, course, rule.left)
+        yield from _ratios(rule.cost, rule.call_s, ranked_plan, rule.left)
 
 
 def _ratios(before: CallCost, call_s: float, now: WeighedPlan, left: float = 1.0) -> Iterable[str]:
@@ -126,7 +126,7 @@ def _count(launches: int) -> str:
 
 
 def _names(skills: Iterable[str]) -> Iterable[str]:
-    return (word for skill in skills for word in telling.skill(skill))
+    return (word for skill in skills for word in situations.skill(skill))
 
 
 def word(gain: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import (
+from kernel_lsp.analysis.rules.masked_lanes import (
     ReductionCall,
     loaded_directly,
     reduces_masked_lanes,

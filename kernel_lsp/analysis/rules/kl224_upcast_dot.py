@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, argument, hit
-from kernel_lsp.analysis.rules.lanes import cast_operand
+from kernel_lsp.analysis.rules.masked_lanes import cast_operand
 from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.records import TargetKind
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts, names_in
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import loaded_directly
+from kernel_lsp.analysis.rules.masked_lanes import loaded_directly
 from kernel_lsp.analysis.rules.torchops import is_number
 from kernel_lsp.records import TargetKind
 

@@ -9,7 +9,7 @@ from functools import partial
 from kernel_lsp.analysis.kernels import KernelFacts, PointerAccess
 from kernel_lsp.analysis.launches import LaunchExpression
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
-from kernel_lsp.analysis.rules.lanes import parts
+from kernel_lsp.analysis.rules.masked_lanes import parts
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 

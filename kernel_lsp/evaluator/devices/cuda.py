@@ -241,7 +241,7 @@ def nvidia_smi() -> dict[str, Any]:
     """Driver, clocks, temperature and power of this device; empty where nvidia-smi is missing or
     silent.
 
-    manners.py samples clocks and neighbors over the whole turn where NVML is there; this is one
+    device_lock.py samples clocks and neighbors over the whole turn where NVML is there; this is one
     look."""
     fields = "driver_version,clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw"
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)

@@ -19,8 +19,8 @@ from kernel_lsp import process, scratch
 from kernel_lsp.confinement import BOOTSTRAP
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes.warm import QUIET, UnfitInterpreter, ZygoteClient, warm_up
-from kernel_lsp.evaluator.sharing.device_lock import Manners
-from kernel_lsp.evaluator.sharing.quiet import Quiet
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing
+from kernel_lsp.evaluator.sharing.exclusive_timing import ExclusiveTiming
 from kernel_lsp.process import Child, Confinement, Limits
 
 
@@ -39,10 +39,12 @@ INTERPRETED = {"TRITON_INTERPRET": "1"}
 class ZygotePool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
-    def __init__(self, manners: Manners | None = None, readable: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, device_sharing: DeviceSharing | None = None, readable: Iterable[Path] = ()
+    ) -> None:
         """``readable``: folders that children will be shown; one that is asked for later needs a
         zygote that sees it."""
-        self.manners, self.quiet = manners, Quiet()
+        self.device_sharing, self.quiet = device_sharing, ExclusiveTiming()
         self._readable = frozenset({BOOTSTRAP.parent, *readable})
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[ZygoteClient]] = {}
         self.unfit: dict[tuple[Any, ...], str] = {}

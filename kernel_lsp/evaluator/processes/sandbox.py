@@ -300,7 +300,7 @@ class Sandbox:
         imports: str = "",
     ) -> Party:
         start = self.pool.start if self.pool else ZygotePool.start_afresh
-        manners = self.pool.manners if self.pool else None
+        device_sharing = self.pool.device_sharing if self.pool else None
         name = module.rpartition(".")[2]
         try:
             with phases.phase(f"{name}.start"):
@@ -310,7 +310,7 @@ class Sandbox:
                     python=self.request.python,
                     limits=self._limits(),
                     confinement=confinement,
-                    environment={**extra, **(manners.environment if manners else {})},
+                    environment={**extra, **(device_sharing.environment if device_sharing else {})},
                     imports=imports,
                 )
         except OSError as error:
@@ -319,8 +319,8 @@ class Sandbox:
                 "choose the project's interpreter",
             ) from error
         self.children.append(child)
-        if manners:
-            manners.settle(child.process.pid)
+        if device_sharing:
+            device_sharing.settle(child.process.pid)
         return Party(child, name, confinement.scratch)
 
     def _limits(self) -> process.Limits:

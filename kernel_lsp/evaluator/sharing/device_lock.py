@@ -1,6 +1,6 @@
 """Whose turn it is on a device: one user at a time, and the GPU's other users go first.
 
-    async with manners.turn("cuda", exclusive=True, report=report) as turn:
+    async with device_sharing.turn("cuda", exclusive=True, report=report) as turn:
         ...                                     # judge and time
         environment["device_state"] = turn.states
 
@@ -99,7 +99,7 @@ class SharingRules:
 class DeviceTurn:
     """The right to use a device, for as long as the block lasts."""
 
-    manners: Manners
+    device_sharing: DeviceSharing
     device: str
     waited_s: float = 0.0
     """Nobody's fault: not to be counted against a limit on the work."""
@@ -110,10 +110,10 @@ class DeviceTurn:
     disturbed_by: str | None = None
 
     async def sample(self, moment: str) -> None:
-        self.states[moment] = await self.manners.sample(self.device)
+        self.states[moment] = await self.device_sharing.sample(self.device)
 
 
-class Manners:
+class DeviceSharing:
     """The turns of one process under one set of rules. Keep one, or locks between its own users
     poll."""
 
@@ -136,7 +136,7 @@ class Manners:
 
         Raises EvaluationError when it stays busy or the hour's allowance is used up, Disturbed out
         of the block when a neighbor becomes busy (what runs in it is cancelled first)."""
-        turn = DeviceTurn(manners=self, device=device)
+        turn = DeviceTurn(device_sharing=self, device=device)
         if device == "interpreter" or (device == "cpu" and not exclusive):
             yield turn
             return
@@ -486,6 +486,6 @@ def status(settings: Settings) -> DeviceStatus:
     )
 
 
-def default() -> Manners:
+def default() -> DeviceSharing:
     """Under the user's own settings, for someone who waits."""
-    return Manners(SharingRules.of(config.load(None)[0]))
+    return DeviceSharing(SharingRules.of(config.load(None)[0]))

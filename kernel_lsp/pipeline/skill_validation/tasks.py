@@ -6,15 +6,19 @@ Not covered: which of them can be captured and timed (that shows when they are o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import analysis
-from kernel_lsp.errors import CaptureError, EvaluationError
+from kernel_lsp.checker.discovery import find_files
+from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.files import read_source
-from kernel_lsp.records import Job, Snapshot, TargetKind
+from kernel_lsp.pipeline.prepare import prepare
+from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind
 
 NO_TASKS = (
     "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, or "
@@ -22,6 +26,8 @@ NO_TASKS = (
     " kernels and their launchers, with --tasks"
 )
 MODEL = "Model"
+MAX_FILES, MAX_TARGETS = 500, 32
+"""Of a workspace that are looked at: a verification needs three to six."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +36,12 @@ class ValidationTask:
 
     path: Path
     qualname: str = MODEL
+    folder: str | None = None
+    """The workspace whose recordings say what it is called with; None: its file says it."""
+    kernel: bool = False
+    """A Triton kernel."""
+    stamp: str = ""
+    """Fingerprint, for targets of a workspace: they change."""
 
     @property
     def name(self) -> str:
@@ -47,6 +59,7 @@ class ValidationTask:
             text=_text(self.path),
             path=str(self.path),
             qualname=self.qualname,
+            folder=self.folder,
             device=device,
             background=True,
         )
@@ -80,13 +93,39 @@ def targets(files: Sequence[Path], scope: str) -> list[ValidationTask]:
             if "class Model" in path.read_text(errors="replace")
         ]
     return [
-        ValidationTask(path=path, qualname=target.qualname)
+        ValidationTask(path=path, qualname=target.qualname, kernel=True)
         for path in files
         for target in analysis.analyze(
             Snapshot(uri=path.absolute().as_uri(), text=_text(path))
         ).targets
         if target.kind is TargetKind.TRITON_KERNEL and target.launchers
     ]
+
+
+def workspace_targets(folder: Path, data_dir: Path) -> list[ValidationTask]:
+    """What of a workspace can be judged: targets that say, or were recorded, what they are called
+    with. Files that cannot be read are passed over."""
+    found: list[ValidationTask] = []
+    for path in itertools.islice(find_files(folder), MAX_FILES):
+        try:
+            text = _text(path)
+        except CaptureError:
+            continue
+        snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
+        for target in analysis.analyze(snapshot).targets:
+            task = ValidationTask(
+                path=path,
+                qualname=target.qualname,
+                folder=str(folder),
+                kernel=target.kind is TargetKind.TRITON_KERNEL,
+                stamp=target.fingerprint,
+            )
+            with contextlib.suppress(KernelLspError):
+                if not isinstance(prepare(task.job("auto"), str(data_dir)), Outcome):
+                    found.append(task)
+            if len(found) == MAX_TARGETS:
+                return found
+    return found
 
 
 def mix_families(tasks: Sequence[ValidationTask], seed: str) -> list[ValidationTask]:

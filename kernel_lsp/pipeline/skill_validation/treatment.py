@@ -48,17 +48,17 @@ async def arms(
     skill: Skill, library: Sequence[Skill], one: Opened, pipeline: Pipeline, report: Report
 ) -> ValidationArms | None:
     """None: the skill's sites do not occur."""
-    mine = await recipes.course_of(skill, one)
+    mine = await recipes.ranked_plan_of(skill, one)
     if mine is None:
         return None
     planner = _planner(one, pipeline, report)
     triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
-    first = await anext(planner.courses(one.sites, triton=triton), None)
+    first = await anext(planner.ranked_plans(one.sites, triton=triton), None)
     null = first.candidate if first else None
     rivals = {}
     for other in _others(skill, library, one)[:MAX_RIVALS]:
-        if (course := await recipes.course_of(other, one)) is not None:
-            rivals[other.name] = course.candidate
+        if (ranked_plan := await recipes.ranked_plan_of(other, one)) is not None:
+            rivals[other.name] = ranked_plan.candidate
     return ValidationArms(
         mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals
     )

@@ -39,6 +39,8 @@ class VerificationRequest:
     """One verification."""
 
     tasks: tuple[Path, ...]
+    targets: tuple[ValidationTask, ...] = ()
+    """Instead of ``tasks``: of a workspace."""
     samples: int = 3
     most: int = 6
     """Tasks that the skill changes; no further one is judged."""
@@ -51,7 +53,7 @@ class VerificationRequest:
 
 
 @dataclass(kw_only=True)
-class Proving:
+class Validating:
     """One verification under way."""
 
     pipeline: Pipeline
@@ -92,7 +94,8 @@ class Proving:
             raise EvaluationError(
                 f"{self.skill.name} is text, and no language model is set", remedy
             )
-        waiting = iter(mix_families(targets(self.asked.tasks, self.skill.scope), self.skill.name))
+        every = self.asked.targets or targets(self.asked.tasks, self.skill.scope)
+        waiting = iter(mix_families(every, self.skill.name))
         count = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
         lanes = [asyncio.create_task(self._lane(waiting)) for _ in range(count)]
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,9 @@ class Autocast(TorchFunctionMode):
         super().__init__()
         self.device, self.rules = device, CUDA if device == "cuda" else CPU
         self._regions: list[torch.dtype | None] = [dtype]
+        self.opened = False
+        """The program has opened a region of its own."""
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -167,13 +171,20 @@ class Autocast(TorchFunctionMode):
                 cache_enabled,
             )
             region.fast_dtype = dtype or default
+            self._made.add(region)
 
         return __init__
 
+    def _is_known(self, region: Any) -> bool:
+        """Whether it is on or off is known. One that was made before the capture may be off merely
+        because this machine lacks the device: torch is asked, and the region is refused."""
+        return region.device == self.device and (region in self._made or region._enabled)
+
     def _enters(self, original: Any) -> Any:
         def __enter__(region: Any) -> Any:
-            if region.device != self.device:
+            if not self._is_known(region):
                 return original(region)
+            self.opened = True
             self._regions.append(region.fast_dtype if region._enabled else None)
             return region
 
@@ -181,7 +192,7 @@ class Autocast(TorchFunctionMode):
 
     def _leaves(self, original: Any) -> Any:
         def __exit__(region: Any, *error: Any) -> Any:
-            if region.device != self.device:
+            if not self._is_known(region):
                 return original(region, *error)
             self._regions.pop()
             return False

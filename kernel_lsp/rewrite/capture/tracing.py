@@ -50,6 +50,7 @@ from kernel_lsp.rewrite.capture.observing import (
     observe_module,
     observed_objects,
 )
+from kernel_lsp.rewrite.capture.opaque import OpaqueLayers
 from kernel_lsp.rewrite.capture.overriding import CalledCode
 from kernel_lsp.rewrite.capture.questions import (
     by_batch,
@@ -71,11 +72,13 @@ from kernel_lsp.rewrite.capture.recorded import (
 )
 from kernel_lsp.rewrite.capture.results import known_classes
 from kernel_lsp.rewrite.capture.structure import Structure
-from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input
+from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
 from kernel_lsp.rewrite.live import fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.snapshots import sources
+
+aten = torch.ops.aten
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -122,7 +125,10 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
                 module.train(workload.training)
         callee = _Function(target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, namespace, module)
-        graph = _export(program, callee, module, call, device, effects)
+        autocast = Autocast(None, device)  # off where it is called; regions of its own count
+        with autocast, autocast.watching():
+            graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         graph.gradients = _records_gradients(module, call, workload)
         hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
         graph.origin = replace(graph.origin, hides_gradients=hidden)
@@ -169,6 +175,8 @@ def _capture_recorded(
             call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
+            module._forward_hooks.clear()  # of the target itself: they run around its forward,
+            module._forward_pre_hooks.clear()  # whatever that is
             refusals.of_module(program.entry, module)
         inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
         answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
@@ -181,6 +189,7 @@ def _capture_recorded(
         answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects)
+        _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
     for condition in call.conditions:
         graph.require(condition, "the call that was recorded")
@@ -200,6 +209,16 @@ def _capture_recorded(
         _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _spell_out_casts(graph: Graph, autocast: Autocast) -> None:
+    """A rewritten forward does not open the program's own autocast regions: a layer in which one
+    casts is printed as its operations, with their casts, and not as a call of the layer."""
+    if not autocast.opened:
+        return
+    casts = {node.name for node in graph.nodes if is_op(node, aten.to, aten._to_copy)}
+    kept = tuple(call for call in graph.origin.calls if not casts & set(call.nodes))
+    graph.origin = replace(graph.origin, calls=kept)
 
 
 def _require_plain_results(entry: str, graph: Graph) -> None:
@@ -228,6 +247,7 @@ def _export(
     objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
+    opaque = OpaqueLayers(program.entry, module)
     structure = Structure(module)
     seen = observe_module(module, reads, own_code, called, effects.set, structure)
     of_objects = observed_objects(things, asked, objects_code, effects.set_of)
@@ -259,7 +279,14 @@ def _export(
             f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
             "return the new value, or make the parts around it targets",
         )
+    opaque.require_unread({*(path for path, _ in called), *_called_modules(own_code)})
     graph = _graph(program, module, exported, leaves, device, (reads, called), classes)
+    layers = opaque.calls(graph, called)
+    for condition in opaque.conditions(layers, names, guard.self_path):
+        graph.require(condition, "its hooks and parametrizations were traced")
+    kept = {call.path for call in layers}
+    calls = [call for call in graph.origin.calls if call.path not in kept]
+    graph.origin = replace(graph.origin, calls=(*calls, *layers), opaque=tuple(sorted(kept)))
     for source, thing in things:
         graph.require(same_kind(source, thing), "the call that was recorded")
     for source, value in asked.items():
@@ -271,9 +298,17 @@ def _export(
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
-    layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
-    graph.origin = replace(graph.origin, structure=layers)
+    has_layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=has_layers)
     return graph
+
+
+def _called_modules(own_code: dict[str, CalledCode]) -> Iterator[str]:
+    """Paths of modules of the user's own classes whose forward ran."""
+    for path in own_code:
+        owner, _, name = path.rpartition(".")
+        if name == "forward":
+            yield owner
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
 from kernel_lsp.rewrite.near_misses import MAX_REASONS, describe_unproved
 
 
-def nearly(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
+def near_misses_of(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
     """Those that would gain most first; lines are those of the program."""
     found = [miss for name, module in rewrites.items() for miss in _of_skill(kernel, name, module)]
     return tuple(miss for _, miss in sorted(found, key=lambda one: -one[0])[:MAX_REASONS])

@@ -37,7 +37,7 @@ from kernel_lsp.rewrite.edit import LINE_END
 from kernel_lsp.rewrite.kernels.launch_view import describe_launch
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
-from kernel_lsp.rewrite.kernels.near_misses import nearly
+from kernel_lsp.rewrite.kernels.near_misses import near_misses_of
 from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
 from kernel_lsp.rewrite.scripts import load_skills
@@ -102,7 +102,7 @@ class KernelSession:
 
     def explain(self) -> Explained:
         """Why not more is offered: matches of which a single precondition fails."""
-        return Explained(misses=nearly(self.kernel, self.rewrites))
+        return Explained(misses=near_misses_of(self.kernel, self.rewrites))
 
     def weigh(self, steps: list[Step]) -> float:
         raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")

@@ -64,19 +64,21 @@ def benefit(
     lowered: LoweredRegion,
     space: RegionShape,
     forward_s: float,
+    launches: int,
     least: float,
 ) -> float:
     """Share of forward and backward that is saved; 0 when less than ``least`` of the nodes' own
-    time."""
+    time. ``forward_s``, ``launches``: of the forward kernels."""
     ours, planned = forward_s, backward.plan(graph, nodes, lowered)
     assert planned is not None, "ask is_trainable first"
     region = planned.region
     if region.outputs and (template := _template(region, space)) is not None:
         ours += cost.region_seconds(graph, region, template.launches, template.passes)
+        launches += template.launches
     ours += sum(
         cost.summing_seconds(graph, region, g.stored) for g in planned.gradients if g.is_summed
     )
-    return cost.trained_benefit(graph, nodes, ours, least)
+    return cost.trained_benefit(graph, nodes, ours, launches, least)
 
 
 def _template(region: Region, space: RegionShape) -> templates.Template | None:

@@ -109,14 +109,18 @@ def fused_seconds(graph: Graph, lowered: LoweredRegion, launches: int, passes: f
     moved = sum(bytes_of(node) for node in lowered.inputs) * passes + sum(
         bytes_of(node) for node in lowered.outputs
     )
-    return moved / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return launched_seconds(graph, moved / rates(graph).bytes_per_s, launches)
+
+
+def launched_seconds(graph: Graph, moving_s: float, launches: int) -> float:
+    """Kernels of ours that move for so long. The device works while the host prepares the next
+    launch: the longer of the two counts."""
+    return max(moving_s + launches * rates(graph).overhead_s, launches * TRITON_OVERHEAD_S)
 
 
 def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
-    return (
-        sum(bytes_of(node) for node in nodes) / rates(graph).bytes_per_s
-        + launches * TRITON_OVERHEAD_S
-    )
+    moved = sum(bytes_of(node) for node in nodes)
+    return launched_seconds(graph, moved / rates(graph).bytes_per_s, launches)
 
 
 BACKWARD = {
@@ -132,10 +136,12 @@ def trained_seconds(graph: Graph, node: fx.Node) -> float:
     return eager_seconds(graph, node) * (1.0 + BACKWARD.get(op_name(node), 1.5))
 
 
-def trained_benefit(graph: Graph, nodes: Sequence[fx.Node], ours_s: float, least: float) -> float:
-    """`benefit` over forward and backward together."""
+def trained_benefit(
+    graph: Graph, nodes: Sequence[fx.Node], ours_s: float, launches: int, least: float
+) -> float:
+    """`benefit` over forward and backward together, which launch so many kernels."""
     eager_s = sum(trained_seconds(graph, node) for node in nodes)
-    ours_s += AUTOGRAD_OVERHEAD_S
+    ours_s = max(ours_s, host_seconds(launches))
     if ours_s > eager_s * (1.0 - least):
         return 0.0
     return round(
@@ -143,11 +149,16 @@ def trained_benefit(graph: Graph, nodes: Sequence[fx.Node], ours_s: float, least
     )
 
 
+def host_seconds(launches: int) -> float:
+    """What Python takes for a Function of ours in both directions. Only short kernels see it."""
+    return launches * TRITON_OVERHEAD_S + AUTOGRAD_OVERHEAD_S
+
+
 def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -> float:
     """A kernel from its region alone: operands read ``passes`` times, outputs written once."""
     moved = sum(_region_bytes(region, o.axes, o.dtype) for o in region.operands) * passes
     moved += sum(_region_bytes(region, _axes(region, o), o.dtype) for o in region.outputs)
-    return moved / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return launched_seconds(graph, moved / rates(graph).bytes_per_s, launches)
 
 
 def summing_seconds(graph: Graph, region: Region, stored: str) -> float:

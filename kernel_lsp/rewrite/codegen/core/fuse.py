@@ -133,7 +133,9 @@ def demanded_match(
     if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
         raise Unsupported(NO_BACKWARD)
     if graph.gradients:
-        saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
+        saved = training.benefit(
+            graph, nodes, lowered, space, fused_s, template.launches, MIN_SAVING
+        )
     else:
         saved = cost.benefit(graph, nodes, fused_s, MIN_SAVING)
     return Match(

@@ -70,9 +70,8 @@ def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
         eager_s += sum(
             cost.trained_seconds(graph, n) - cost.eager_seconds(graph, n) for n in parts.nodes[1:]
         )
-        ours += (
-            5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S + cost.AUTOGRAD_OVERHEAD_S
-        )
+        ours += cost.launched_seconds(graph, 5.0 * moved / rate.bytes_per_s, 3)
+        ours = max(ours, cost.host_seconds(6))
     if ours > eager_s * (1.0 - MIN_SAVING):
         return 0.0
     each = cost.trained_seconds if graph.gradients else cost.eager_seconds

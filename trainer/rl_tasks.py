@@ -1,9 +1,9 @@
-"""What reinforcement learning plays: tasks, who samples, who judges, and how good it is on
+"""The tasks of reinforcement learning: who samples, who judges, and how good a policy is on
 held-out tasks.
 
 Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
 prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
-form over measured plans (shown.py, rounds.py), which is what the shipped policy speaks. Tables are
+form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables are
 a fast test world: what they ask is never asked by the product."""
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kernel_lsp.errors import ConfigError
-from trainer import episodes, evaluate, parents, ranking, rounds, rows, shown, spaces
+from trainer import episodes, evaluate, parents, plan_data, ranking, rounds, rows, spaces
 from trainer.batches import Example
 from trainer.config import Recipe, Rl
 from trainer.lines import LineWriter
 from trainer.parents import StoredParent
+from trainer.plan_data import TaskPlans
 from trainer.records import Tally
-from trainer.shown import TaskPlans
 from trainer.worlds import TableWorld
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class DialogTasks:
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
         tasks = [
-            shown.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
+            plan_data.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
         ]
         found = rounds.make_examples(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
         return list(found.examples), found.metrics
@@ -184,10 +184,10 @@ def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
         paths = sorted(place.parent.resolve().glob(place.name))
         if not paths:
             raise ConfigError(
-                f"world.shown: {place} finds no file", "make it with python -m trainer.shown"
+                f"world.shown: {place} finds no file", "make it with python -m trainer.plan_data"
             )
-        found |= {task.name: task for path in paths for task in shown.load(path)}
-    tasks = [shown.nameless(task) if recipe.world.nameless else task for task in found.values()]
+        found |= {task.name: task for path in paths for task in plan_data.load(path)}
+    tasks = [plan_data.nameless(task) if recipe.world.nameless else task for task in found.values()]
     training, held_out = spaces.split(tasks, recipe.world.held_out, recipe.seed)
     if not training:
         raise ConfigError(

@@ -21,12 +21,12 @@ import pytest
 
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.sharing import device_lock as manners
+from kernel_lsp.evaluator.sharing import device_lock as device_sharing
 from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.evaluator.sharing.allowance import DeviceLedger, continues_at, used_s
 from kernel_lsp.evaluator.sharing.device_lock import (
+    DeviceSharing,
     Disturbed,
-    Manners,
     SharingRules,
     busy_before,
     busy_during,
@@ -121,8 +121,8 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     tmp_path: Path, quiet_gpu: Neighborhood
 ) -> None:
     settings = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=2)
-    asked = Manners(SharingRules.of(settings), neighborhood=quiet_gpu)
-    behind = Manners(SharingRules.of(settings, background=True), neighborhood=quiet_gpu)
+    asked = DeviceSharing(SharingRules.of(settings), neighborhood=quiet_gpu)
+    behind = DeviceSharing(SharingRules.of(settings, background=True), neighborhood=quiet_gpu)
     used = Files(str(tmp_path), device_key("cuda", None)).ledger
     used.add(time.time() - 200, 119)
     async with behind.turn("cuda"):
@@ -139,7 +139,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
 
 
 async def test_a_turn_is_written_down(tmp_path: Path) -> None:
-    async with Manners(rules(tmp_path)).turn("cpu"):
+    async with DeviceSharing(rules(tmp_path)).turn("cpu"):
         await asyncio.sleep(0.2)
     ((start, seconds),) = Files(str(tmp_path), "cpu").ledger.uses()
     assert 0.2 <= seconds < LONG_S and time.time() - LONG_S < start <= time.time()
@@ -149,9 +149,9 @@ async def test_a_turn_is_written_down(tmp_path: Path) -> None:
 
 HOLDER = """
 import asyncio, sys
-from kernel_lsp.evaluator.sharing.device_lock import Manners, SharingRules
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 async def main():
-    async with Manners(SharingRules(data_dir=sys.argv[1])).turn("cpu"):
+    async with DeviceSharing(SharingRules(data_dir=sys.argv[1])).turn("cpu"):
         print("in", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 asyncio.run(main())
@@ -175,7 +175,7 @@ async def test_another_process_is_waited_for_by_name(
     entered = asyncio.Event()
 
     async def wait() -> float:
-        async with Manners(rules(tmp_path)).turn("cpu", report=said.append) as turn:
+        async with DeviceSharing(rules(tmp_path)).turn("cpu", report=said.append) as turn:
             entered.set()
             return turn.waited_s
 
@@ -194,7 +194,7 @@ async def test_the_death_of_a_holder_frees_the_device(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     holder.send_signal(signal.SIGKILL)
-    async with asyncio.timeout(LONG_S), Manners(rules(tmp_path)).turn("cpu"):
+    async with asyncio.timeout(LONG_S), DeviceSharing(rules(tmp_path)).turn("cpu"):
         assert Files(str(tmp_path), "cpu").holder() == os.getpid()
     assert Files(str(tmp_path), "cpu").holder() is None
 
@@ -205,7 +205,7 @@ async def test_who_stops_waiting_leaves_no_lock_behind(
     said: list[Progress] = []
 
     async def wait() -> None:
-        async with Manners(rules(tmp_path)).turn("cpu", report=said.append):
+        async with DeviceSharing(rules(tmp_path)).turn("cpu", report=said.append):
             raise AssertionError("it was let in")
 
     task = asyncio.create_task(wait())
@@ -214,7 +214,7 @@ async def test_who_stops_waiting_leaves_no_lock_behind(
     with pytest.raises(asyncio.CancelledError):
         await task
     holder.kill()
-    async with asyncio.timeout(LONG_S), Manners(rules(tmp_path)).turn("cpu"):
+    async with asyncio.timeout(LONG_S), DeviceSharing(rules(tmp_path)).turn("cpu"):
         pass
 
 
@@ -225,7 +225,7 @@ async def test_who_just_had_the_device_cannot_take_it_again_before_who_waits(
     order: list[str] = []
 
     async def work(name: str, times: int) -> None:
-        its_own = Manners(rules(tmp_path))
+        its_own = DeviceSharing(rules(tmp_path))
         for _ in range(times):
             async with its_own.turn("cpu"):
                 order.append(name)
@@ -239,7 +239,7 @@ async def test_who_just_had_the_device_cannot_take_it_again_before_who_waits(
 async def test_shared_turns_overlap_and_exclusive_ones_do_not(
     tmp_path: Path, quiet_gpu: Neighborhood
 ) -> None:
-    ours = Manners(rules(tmp_path), neighborhood=quiet_gpu)
+    ours = DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu)
     inside: set[str] = set()
     order: list[str] = []
     together = asyncio.Barrier(2)
@@ -266,11 +266,11 @@ async def test_turns_that_overlap_without_end_let_another_editor_through_when_on
     somebody_waits: bool, tmp_path: Path, quiet_gpu: Neighborhood, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kernel_lsp.evaluator.sharing.device_lock.MAX_HOLD_S", 0.0)
-    ours, other = (Manners(rules(tmp_path), neighborhood=quiet_gpu) for _ in range(2))
+    ours, other = (DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu) for _ in range(2))
     order: list[str] = []
 
-    async def work(manners: Manners, name: str) -> None:
-        async with manners.turn("cuda", exclusive=False, report=lambda said: waiting.set()):
+    async def work(device_sharing: DeviceSharing, name: str) -> None:
+        async with device_sharing.turn("cuda", exclusive=False, report=lambda said: waiting.set()):
             order.append(name)
 
     waiting = asyncio.Event()
@@ -289,14 +289,14 @@ async def test_turns_that_overlap_without_end_let_another_editor_through_when_on
 async def test_trials_on_a_cpu_and_the_interpreter_wait_for_nobody(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
-    ours = Manners(rules(tmp_path))
+    ours = DeviceSharing(rules(tmp_path))
     async with asyncio.timeout(LONG_S), ours.turn("cpu", exclusive=False), ours.turn("interpreter"):
         pass
 
 
 async def test_a_folder_that_cannot_hold_a_lock_is_no_reason_not_to_measure(tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("a file where the folder should be")
-    async with asyncio.timeout(LONG_S), Manners(rules(tmp_path)).turn("cpu") as turn:
+    async with asyncio.timeout(LONG_S), DeviceSharing(rules(tmp_path)).turn("cpu") as turn:
         assert "load" in turn.states["begin"]
 
 
@@ -330,7 +330,7 @@ def quiet_gpu(compute_device: Path) -> Neighborhood:
 @pytest.fixture
 def neighbor(compute_device: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     """Starts a process that computes on the GPU and is no descendant of ours."""
-    monkeypatch.setattr(manners, "BUSY_CPU_PERCENT", SHARE_PERCENT)
+    monkeypatch.setattr(device_sharing, "BUSY_CPU_PERCENT", SHARE_PERCENT)
     started: list[int] = []
 
     def start(what: str, **more: str) -> int:
@@ -393,7 +393,9 @@ async def test_cpu_time_tells_a_busy_neighbor_from_a_resting_one(
 
     def both_known(seen: tuple[Neighbor, ...]) -> bool:
         shares = {n.pid: n.cpu_percent for n in seen}
-        return (shares.get(busy) or 0) >= manners.BUSY_CPU_PERCENT and shares.get(resting) == 0
+        return (shares.get(busy) or 0) >= device_sharing.BUSY_CPU_PERCENT and shares.get(
+            resting
+        ) == 0
 
     seen = await look_for(quiet_gpu, both_known)
     (words,) = busy_before(seen, None, sees_all=False)
@@ -407,7 +409,7 @@ async def test_a_busy_neighbor_is_waited_for(
     await look_for(quiet_gpu, lambda seen: any((n.cpu_percent or 0) >= SHARE_PERCENT for n in seen))
 
     async def wait() -> float:
-        async with Manners(rules(tmp_path), neighborhood=quiet_gpu).turn(
+        async with DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu).turn(
             "cuda", report=said.append
         ) as turn:
             return turn.waited_s
@@ -428,7 +430,7 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
     with pytest.raises(
         EvaluationError, match=f"could not judge: the GPU is busy with pid {pid}"
     ) as refused:
-        async with Manners(rules(tmp_path, **way), neighborhood=quiet_gpu).turn("cuda"):
+        async with DeviceSharing(rules(tmp_path, **way), neighborhood=quiet_gpu).turn("cuda"):
             raise AssertionError("it was let in")
     assert "gpu_when_busy" in str(refused.value)
     assert Files(str(tmp_path), device_key("cuda", None)).holder() is None
@@ -437,7 +439,7 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
 async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
     tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
-    ours = Manners(rules(tmp_path), neighborhood=quiet_gpu)
+    ours = DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu)
     said, tries, ended = list[Progress](), list[int](), list[bool]()
 
     async def work() -> str:
@@ -462,7 +464,7 @@ async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
 async def test_a_disturbed_turn_is_not_repeated_where_nobody_waits(
     tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
-    ours = Manners(rules(tmp_path, when_busy="skip"), neighborhood=quiet_gpu)
+    ours = DeviceSharing(rules(tmp_path, when_busy="skip"), neighborhood=quiet_gpu)
 
     async def work() -> None:
         async with ours.turn("cuda"):
@@ -476,7 +478,7 @@ async def test_a_disturbed_turn_is_not_repeated_where_nobody_waits(
 async def test_ignoring_neighbors_leaves_a_note_for_the_evidence(
     tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
-    async with Manners(rules(tmp_path, when_busy="ignore"), neighborhood=quiet_gpu).turn(
+    async with DeviceSharing(rules(tmp_path, when_busy="ignore"), neighborhood=quiet_gpu).turn(
         "cuda"
     ) as turn:
         pid = neighbor("busy")
@@ -490,7 +492,7 @@ async def test_a_cancellation_of_somebody_else_stays_one(
     inside = asyncio.Event()
 
     async def work() -> None:
-        async with Manners(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"):
+        async with DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"):
             inside.set()
             await asyncio.sleep(LONG_S)
 
@@ -501,7 +503,7 @@ async def test_a_cancellation_of_somebody_else_stays_one(
         await task
     with pytest.raises(TimeoutError):
         async with (
-            Manners(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"),
+            DeviceSharing(rules(tmp_path), neighborhood=quiet_gpu).turn("cuda"),
             asyncio.timeout(0.05),
         ):
             await asyncio.sleep(LONG_S)
@@ -604,8 +606,8 @@ def test_the_drivers_numbers_are_believed_where_they_are_ours(
 
 
 def test_a_child_is_told_of_a_memory_limit_only_when_there_is_one(tmp_path: Path) -> None:
-    assert Manners(rules(tmp_path)).environment == {}
-    assert Manners(rules(tmp_path, memory_mb=512)).environment == {
+    assert DeviceSharing(rules(tmp_path)).environment == {}
+    assert DeviceSharing(rules(tmp_path, memory_mb=512)).environment == {
         "KERNEL_LSP_GPU_MEMORY_MB": "512"
     }
 
@@ -615,7 +617,7 @@ def test_the_lowest_priority_reaches_the_whole_group() -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         inner = int(process.stdout.readline())
-        manners.lower_priority(process.pid)
+        device_sharing.lower_priority(process.pid)
         assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in (process.pid, inner)] == [19, 19]
         assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
         if shutil.which("ionice"):
@@ -653,7 +655,7 @@ def test_status_takes_nothing_and_tells_what_was_used(tmp_path: Path, compute_de
     found = nvml.find()
     key = device_key("cuda", found if isinstance(found, Gpu) else None)
     Files(str(tmp_path), key).ledger.add(time.time() - 90, 90)
-    status = manners.status(settings)
+    status = device_sharing.status(settings)
     assert status.used_minutes == 1.5 and status.holder is None
     assert (status.gpu is None) == (status.problem is not None)
 

@@ -14,7 +14,7 @@ are not counted against it (process.Child), nor against its evaluation (gate.py)
 Whoever has begun to be timed comes before those who have not: of N measurements that arrive
 together, the average one is then ready after (N + 1) / 2 of their lengths instead of N.
 
-Covers one process of ours; other editors are kept away by the device's lock (manners.py). Does not
+Covers one process of ours; other editors are kept away by the device's lock (device_lock.py). Does not
 cover processes that a candidate has moved out of its process group: they disturb a rival, never
 their own timing, for which their worker is dead."""
 
@@ -33,7 +33,7 @@ SETTLE_S = 0.01
 """Kernels of small workloads that were launched before the stop end within a millisecond."""
 
 
-class Quiet:
+class ExclusiveTiming:
     """The children of one gate that use its GPU."""
 
     def __init__(self) -> None:

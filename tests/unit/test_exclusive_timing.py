@@ -9,7 +9,7 @@ import pytest
 
 from kernel_lsp import process
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.evaluator.sharing.quiet import Quiet
+from kernel_lsp.evaluator.sharing.exclusive_timing import ExclusiveTiming
 
 CHILD = """
 import time
@@ -51,7 +51,7 @@ async def test_everybody_but_the_one_that_is_timed_stands_still_and_goes_on_afte
     module: str,
 ) -> None:
     timed, other, late = [await started(module) for _ in range(3)]
-    quiet = Quiet()
+    quiet = ExclusiveTiming()
     quiet.add(timed)
     quiet.add(other)
     async with quiet.alone(timed):
@@ -65,7 +65,7 @@ async def test_everybody_but_the_one_that_is_timed_stands_still_and_goes_on_afte
 
 async def test_one_window_follows_the_other(module: str) -> None:
     one, two = await started(module), await started(module)
-    quiet, inside = Quiet(), set[int]()
+    quiet, inside = ExclusiveTiming(), set[int]()
     for child in (one, two):
         quiet.add(child)
 
@@ -82,7 +82,7 @@ async def test_one_window_follows_the_other(module: str) -> None:
 
 async def test_a_failure_inside_sets_the_others_free(module: str) -> None:
     timed, other = await started(module), await started(module)
-    quiet = Quiet()
+    quiet = ExclusiveTiming()
     quiet.add(other)
     with pytest.raises(WorkerLost):
         async with quiet.alone(timed):
@@ -126,7 +126,7 @@ async def test_a_child_that_stands_still_can_be_killed(module: str) -> None:
 
 async def test_who_has_begun_is_timed_to_the_end_before_others_begin(module: str) -> None:
     one, two, tuner = [await started(module) for _ in range(3)]
-    quiet, order = Quiet(), list[str]()
+    quiet, order = ExclusiveTiming(), list[str]()
 
     async def window(child: process.Child, name: str, anew: bool = False) -> None:
         async with quiet.alone(child, anew=anew):
@@ -147,7 +147,7 @@ async def test_who_has_begun_is_timed_to_the_end_before_others_begin(module: str
 
 async def test_who_stops_waiting_gives_way(module: str) -> None:
     one, two = await started(module), await started(module)
-    quiet = Quiet()
+    quiet = ExclusiveTiming()
 
     async def window(child: process.Child) -> None:
         async with quiet.alone(child):
