@@ -23,6 +23,8 @@ from kernel_lsp.errors import ConfigError
 
 PREFIX = "KERNEL_LSP_"
 SECTION = "kernel-lsp"
+OPENAI_URL, OPENAI_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""As the clients of OpenAI's interface name them."""
 SEVERITIES = ("hint", "information", "warning", "error")
 """How a finding can be reported, the mildest first."""
 
@@ -82,14 +84,14 @@ class Settings:
     openai is any OpenAI-compatible endpoint, vllm one that is started and stopped here,
     transformers a small model in a child process."""
     endpoint: str | None = None
-    """Of policy openai, e.g. http://127.0.0.1:8000/v1. Another machine's needs leave, per
-    folder."""
+    """Of policy openai, e.g. http://127.0.0.1:8000/v1; unset: ``OPENAI_BASE_URL``. Another
+    machine's needs leave, per folder."""
     model: str | None = None
     """Its name at the endpoint (None: what that serves); for vllm and transformers an id or a
     folder."""
     api_key_env: str = "KERNEL_LSP_API_KEY"
-    """Name of the environment variable with the key; where it is empty, the system's keyring is
-    asked."""
+    """Name of the environment variable with the key; where it is empty, ``OPENAI_API_KEY`` for the
+    server that ``OPENAI_BASE_URL`` names (unset: OpenAI's own), then the system's keyring."""
     model_python: str | None = None
     """Interpreter that has vllm or transformers; None: the project's."""
     model_device: str = field(default="auto", metadata={"choices": ("auto", "cpu", "cuda")})
@@ -128,6 +130,8 @@ class Settings:
     """Evidence in the hover of a target's name, when there is any."""
     static_hints: bool = True
     """Findings of the static rules, which are no claims of speed."""
+    workspace_diagnostics: bool = False
+    """Findings of files that are not open too, in editors that ask for them."""
     select: tuple[str, ...] = ()
     """Rules that are reported, by id or by its beginning (``KL2``); empty: all."""
     ignore: tuple[str, ...] = ()
@@ -363,6 +367,8 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
 
 
 def _environment_table(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Only names of settings: KERNEL_LSP_* also holds switches of our own processes."""
+    """Only names of settings: KERNEL_LSP_* also holds switches of our own processes. Where other
+    programs find their language model, ours does too, unless told otherwise."""
     names = {PREFIX + name.upper(): name for name in _FIELDS}
-    return {names[key]: value for key, value in environ.items() if key in names}
+    common = {"endpoint": url} if (url := environ.get(OPENAI_URL, "").strip()) else {}
+    return common | {names[key]: value for key, value in environ.items() if key in names}

@@ -45,7 +45,7 @@ from trainer import rewards
 from trainer.archives import attempt_outcome
 from trainer.config import Rollouts
 from trainer.records import Agent, ModelTurn
-from trainer.tasks import SuiteTask, TaskSuite
+from trainer.tasks import TaskSuite, TrainingTask
 
 INFO = ModelInfo(backbone="outside", model="policy", context_tokens=32_768)
 
@@ -80,7 +80,7 @@ class Environment:
         self, suite: TaskSuite, *, device: str = "auto", settings: Settings | None = None
     ) -> None:
         """``settings``: where skills, caches and what is learned lie; None: the user's."""
-        self.tasks: dict[str, SuiteTask] = suite.by_name
+        self.tasks: dict[str, TrainingTask] = suite.by_name
         self._device = device
         self.pipeline = Pipeline(settings or config.load(None)[0])
 

@@ -96,7 +96,8 @@ def _result(attempt: Attempt) -> str:
     )
     share = evaluation.roofline_share
     of_roof = f", {share:.0%} of what the memory allows" if share is not None else ""
-    return f"right, speed {', '.join(ratios)}{of_roof}"
+    unsure = f"; not sure: {evaluation.unsure}" if evaluation.unsure else ""
+    return f"right, speed {', '.join(ratios)}{of_roof}{unsure}"
 
 
 def _failure(evaluation: Evaluation, feedback: Json) -> str:

@@ -20,11 +20,18 @@ def serve(
     stdio: bool = typer.Option(
         False, "--stdio", help="Standard input and output, which is the default."
     ),
+    log_level: str = typer.Option(
+        "info", metavar="LEVEL", help="What is logged: error, warning, info or debug."
+    ),
+    log_file: Path | None = typer.Option(
+        None, metavar="FILE", help="Append the log to this file too, with the time of each line."
+    ),
 ) -> None:
     """The language server. Editors start this."""
     from kernel_lsp.server import main  # the server's own imports are only for the server
 
-    main(["--tcp", tcp] if tcp else [])
+    to_file = [] if log_file is None else ["--log-file", str(log_file)]
+    main([*(["--tcp", tcp] if tcp else []), "--log-level", log_level, *to_file])
 
 
 def trust(

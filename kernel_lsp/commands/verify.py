@@ -17,7 +17,7 @@ from kernel_lsp.evaluator import EvaluationRequest, Precision, evaluate, evidenc
 from kernel_lsp.evaluator.verify import device_for, program_text, request_from_files
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.presenter import verdicts
-from kernel_lsp.records import EvalStatus, Evaluation, Evidence
+from kernel_lsp.records import QUIET_REMEDY, EvalStatus, Evaluation, Evidence, SpeedAnswer
 
 DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision", "inference")
 
@@ -150,13 +150,21 @@ def conclusion(evaluation: Evaluation, require: Require, settings: Settings) -> 
         return console.EXIT_CANNOT, SPEED_UNKNOWN
     if right and (require is Require.CORRECT or evaluation.faster(settings.threshold)):
         return console.EXIT_OK, "accepted"
+    answer = evaluation.speed_answer(settings.threshold)
+    if evaluation.unsure and answer is SpeedAnswer.NOT_SURE:
+        return console.EXIT_CANNOT, f"right; not sure whether it is faster: {QUIET_REMEDY}"
     return console.EXIT_NO, "rejected"
 
 
 def _tell(kept: Evidence, save: Path | None, as_json: bool, conclusion: tuple[int, str]) -> int:
     code, words = conclusion
     if as_json:
-        console.print_json(accepted=code == console.EXIT_OK, evaluation=kept.evaluation)
+        threshold = kept.threshold if kept.threshold is not None else Settings().threshold
+        console.print_json(
+            accepted=code == console.EXIT_OK,
+            speed=kept.evaluation.speed_answer(threshold),
+            evaluation=kept.evaluation,
+        )
     else:
         _print(verdicts.evaluation_lines(kept.evaluation))
         console.out.print(words, style=STYLES[code], soft_wrap=True)

@@ -51,6 +51,12 @@ class Findings:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     least_ms: float | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    unsure: str = ""
+    """Why it cannot be told whether the candidate is faster; the first reason."""
+
+    def doubt(self, why: str) -> None:
+        """Times say too little, for a reason that is none of the candidate's."""
+        self.unsure = self.unsure or one_line(why)
 
     def check(self, name: str, passed: bool | None, detail: str = "") -> None:
         self.checks.append(Check(name=name, passed=passed, detail=one_line(detail)))

@@ -11,8 +11,9 @@ CUDA `eager_tf32` (eager with TF32 matrix products) is timed beside them where i
 something else than eager; it stands in `timings` only, because a faithful candidate does not buy
 speed with precision and a user who would can see here what the switch alone brings.
 
-The number of rounds depends on time and on the *width* of the interval, never on the ratio. What a
-claim must survive besides is in vetoes.py. Not covered: locked clocks (need root), more than one
+The number of rounds depends on time and on the *width* of the interval, and on the ratio only where
+it cannot make a claim of chance: see `_is_decided`. What a claim must survive besides is in
+vetoes.py. Not covered: locked clocks (need root), more than one
 shape."""
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_n
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
 from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
 from kernel_lsp.records import EvalStatus, Interval, Timing
 
@@ -39,6 +41,7 @@ other."""
 DEVICE_SHARE = 0.3
 """Of the time for rounds, for the replay of graphs."""
 CONTRADICTION = 1 / 1.02
+CLEARLY_FASTER = 1.25
 SURELY_SLOWER = 0.97
 """An upper bound below it against any baseline: nothing is claimed, and what graphs say of it (1
 to 2 s in which everybody else stands still) changes nothing."""
@@ -134,16 +137,20 @@ async def measure(
         found.check("timing", None, note)
     loading = {**prepared.loading, "timing": True}
     await candidate(timer, "load", budget.load_s, prepared.init, **loading)
+    load = CompetingLoad(prepared.timer.child.process.pid)
     rounds = await _measure_until_settled(request, timer, judge, found)
+    _note_load(load.load(), rounds, found)
     floor = vetoes.Floor(request, judge, int(clean["given_bytes"]), found)
     if await floor.beaten(rounds.times["candidate"]):
         await _more(request, timer, judge, rounds, found)
         await floor.settle(rounds.times["candidate"])
     _record(rounds, found)
     vetoes.hidden_work(rounds.spans, rounds.outside, request.device, found)
-    disturbance = vetoes.Disturbance(timer, judge, list(clean["clean_ms"]), budget.call_s, found)
+    disturbance = vetoes.Disturbance(
+        timer, judge, list(clean["clean_ms"]), budget.call_s, found, load
+    )
     await disturbance.settle(stats.quantile(rounds.spans["eager"], 0.5))
-    await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found)
+    await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found, load)
     if request.device == "cuda" and not _surely_slower(found.speedups):
         await _replay(request, timer, found)
     if request.budget.compile_s > 0:  # in full
@@ -275,7 +282,7 @@ async def _measure_until_settled(
     rounds = TimedRounds()
     await _more(request, timer, judge, rounds, found)
     for _ in range(SERIES - 1):
-        if _widest(rounds) <= stats.WIDE:
+        if _widest(rounds) <= stats.WIDE or _is_decided(rounds):
             break
         await _more(request, timer, judge, rounds, found)
     wide = _widest(rounds)
@@ -286,6 +293,28 @@ async def _measure_until_settled(
         )
         found.check("narrow-interval", None, text)
     return rounds
+
+
+def _note_load(load: Load, rounds: TimedRounds, found: Findings) -> None:
+    """Others' load while rounds were timed; intervals that are wide then say nothing for sure."""
+    found.environment["others_load"] = round(load.others, 3)
+    wide = _widest(rounds)
+    if load.busy and wide > stats.WIDE:
+        found.doubt(f"the interval is {wide:.0%} wide, while {load}")
+
+
+def _is_decided(rounds: TimedRounds) -> bool:
+    """Whether more rounds would change nothing but digits, by intervals of 99.9 %: surely slower
+    than a baseline, for which nothing is claimed, or so far above each that no claim hangs on it.
+
+    Looking at the ratio cannot choose lucky rounds so: the first makes no claim, and a program
+    that is as fast as a baseline is never seen above CLEARLY_FASTER of it."""
+    times = rounds.kept()[0]
+    strict = _speedups(times, stats.STRICT_CONFIDENCE).values()
+    if any(interval.high < SURELY_SLOWER for interval in strict):
+        return True
+    narrow = all(stats.width(interval) <= 2 * stats.WIDE for interval in _speedups(times).values())
+    return narrow and all(interval.low > CLEARLY_FASTER for interval in strict)
 
 
 def _widest(rounds: TimedRounds) -> float:
@@ -366,9 +395,11 @@ def _timings(times: dict[str, list[float]]) -> tuple[Timing, ...]:
     )
 
 
-def _speedups(times: dict[str, list[float]]) -> dict[str, Interval]:
+def _speedups(
+    times: dict[str, list[float]], confidence: float = stats.CONFIDENCE
+) -> dict[str, Interval]:
     return {
-        name: stats.paired_speedup(values, times["candidate"])
+        name: stats.paired_speedup(values, times["candidate"], confidence)
         for name, values in times.items()
         if name not in ("candidate", OTHER_PRECISION)
     }

@@ -23,6 +23,8 @@ CONFIDENCE = 0.99
 """Of intervals behind claims: 0.5 % on each side. With 95 %, programs compared with themselves on
 a simulated busy machine (30 rounds, ratios that scatter by 40 %) were called faster in 1.3 % of
 300 trials."""
+STRICT_CONFIDENCE = 0.999
+"""Of a look at the ratio between two series of rounds."""
 OUTLIER_MADS = 5.0
 MIN_MAD = 0.005
 """Share of the median below which a deviation is no outlier's measure: clocks tick, and a provider

@@ -74,11 +74,11 @@ class Pipeline:
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(
-                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._shown()
+                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
             )
         return self._gates[rules]
 
-    def _shown(self) -> tuple[Path, ...]:
+    def _readable(self) -> tuple[Path, ...]:
         """What children of every job may be given to read, whatever its folder: skills and
         policies."""
         data_dir = Path(self.settings.data_dir)
@@ -205,9 +205,11 @@ class Pipeline:
     def _keep(
         self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True
     ) -> None:
-        """``model``: as what is known with the model of the settings, where one is set."""
+        """``model``: as what is known with the model of the settings, where one is set. What a
+        busy machine left open is judged again when it is asked for again."""
         unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
-        if not unknown and not outcome.cut_short:
+        disturbed = any(proposal.evaluation.disturbed for proposal in outcome.proposals)
+        if not unknown and not disturbed and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
     def _recalled(

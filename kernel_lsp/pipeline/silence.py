@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from kernel_lsp.agents.plan import rank_sites
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.records import EvalStatus, Evaluation, Explained, Proposal, Site, Step, Verdict
+from kernel_lsp.records import (
+    QUIET_REMEDY,
+    EvalStatus,
+    Evaluation,
+    Explained,
+    Proposal,
+    Site,
+    Step,
+    Verdict,
+)
 from kernel_lsp.rewrite.client import Capture
 
 MAX_INTERPRETED = 2**20
@@ -48,6 +57,11 @@ async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
     if (speedup := best.evaluation.speedup) is None:
         return f"a rewrite is right, but {_untimed_reason(best.evaluation)}"
     between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
+    if best.evaluation.disturbed:
+        return (
+            f"the best rewrite is right, and it is not sure whether it is faster on "
+            f"{one.bench.device} ({between}): {best.evaluation.unsure}; {QUIET_REMEDY}"
+        )
     return f"the best rewrite is right but not surely faster on {one.bench.device}: {between}"
 
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from kernel_lsp.plain import inert
 from kernel_lsp.positions import split_lines
 from kernel_lsp.records import (
+    QUIET_REMEDY,
     Card,
     Check,
     Evaluation,
@@ -68,9 +69,21 @@ def headline(proposal: Proposal) -> str:
     if proposal.verdict is Verdict.CORRECT:
         if speedup is None:
             return f"right; speed unknown (checked by {evaluation.device})"
+        if evaluation.disturbed:
+            return not_sure(evaluation)
         return f"right, but not surely faster on {device(evaluation)}: {spread(speedup)}"
     words = {Verdict.REJECTED: "rejected", Verdict.UNKNOWN: "could not be judged"}
     return f"{words[proposal.verdict]}: {evaluation.detail or evaluation.status.value}"
+
+
+def not_sure(evaluation: Evaluation) -> str:
+    """The third answer, its reason and its remedy, of a right candidate that was timed."""
+    speedup = evaluation.speedup
+    seen = f" ({spread(speedup)})" if speedup is not None else ""
+    return (
+        f"right; not sure whether it is faster on {device(evaluation)}{seen}: "
+        f"{evaluation.unsure}; {QUIET_REMEDY}"
+    )
 
 
 def evidence(proposal: Proposal) -> str:

@@ -90,6 +90,7 @@ from kernel_lsp.records.models import (
     ToolSchema,
     Usage,
 )
+from kernel_lsp.records.offers import FileChange, ProgramEdit, ProgramOffer
 from kernel_lsp.records.plans import (
     Cost,
     MoveTally,
@@ -140,6 +141,7 @@ from kernel_lsp.records.skills import (
 from kernel_lsp.records.verdicts import (
     COMPILE,
     EAGER,
+    QUIET_REMEDY,
     TIE,
     Check,
     CompiledKernel,
@@ -147,6 +149,7 @@ from kernel_lsp.records.verdicts import (
     Evaluation,
     Interval,
     Numerics,
+    SpeedAnswer,
     Timing,
 )
 
@@ -156,6 +159,7 @@ __all__ = [
     "EAGER",
     "EVIDENCE_VERSION",
     "LINEAGE_VERSION",
+    "QUIET_REMEDY",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
@@ -193,6 +197,7 @@ __all__ = [
     "Evidence",
     "Exchange",
     "Explained",
+    "FileChange",
     "Finding",
     "Finish",
     "Form",
@@ -227,6 +232,8 @@ __all__ = [
     "Parsed",
     "Part",
     "Program",
+    "ProgramEdit",
+    "ProgramOffer",
     "Progress",
     "Prompt",
     "Proof",
@@ -264,6 +271,7 @@ __all__ = [
     "Snapshot",
     "SourceEdit",
     "Span",
+    "SpeedAnswer",
     "Standing",
     "Step",
     "StopReason",

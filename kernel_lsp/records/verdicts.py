@@ -22,6 +22,15 @@ class EvalStatus(StrEnum):
     """Could not be judged: ``detail`` says why."""
 
 
+class SpeedAnswer(StrEnum):
+    """Whether a right candidate is faster."""
+
+    FASTER = "faster"
+    NOT_FASTER = "not_faster"
+    NOT_SURE = "not_sure"
+    """The machine was too busy to tell, or nothing was timed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     name: str
@@ -109,6 +118,9 @@ class Evaluation:
     least_ms: float | None = None
     """What moving the workload's bytes takes at least on this device; None: unknown, or judged
     quickly."""
+    unsure: str = ""
+    """Why times say too little: what disturbed them; empty where nothing did. See
+    `speed_answer`."""
     coverage: float | None = None
     """Share of the device time of a call that is spent in kernels of the candidate's own, 0..1, as
     a profiler saw it; None: it was not profiled."""
@@ -147,6 +159,24 @@ class Evaluation:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
+    def speed_answer(
+        self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True
+    ) -> SpeedAnswer | None:
+        """Faster, not faster, or not sure: what was disturbed denies a gain only where its
+        interval does. None: it is not right."""
+        if self.status is not EvalStatus.PASSED:
+            return None
+        if self.faster(threshold, compiles=compiles, may_compile=may_compile):
+            return SpeedAnswer.FASTER
+        speedup = self.speedup
+        open_above = speedup is None or (bool(self.unsure) and speedup.high >= threshold)
+        return SpeedAnswer.NOT_SURE if open_above else SpeedAnswer.NOT_FASTER
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it was timed and the answer is not sure, because of the machine."""
+        return bool(self.unsure) and self.speed_answer() is SpeedAnswer.NOT_SURE
+
     def faster(
         self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True
     ) -> bool:
@@ -159,6 +189,10 @@ class Evaluation:
         if compiles or not may_compile:
             return may_compile or not compiles
         return compiled is None or compiled.mid >= 1.0 or is_tie(compiled)
+
+
+QUIET_REMEDY = "judge it again when the machine is quiet, or by a workload that takes longer"
+"""What helps where the answer is that it is not sure."""
 
 
 def is_tie(interval: Interval) -> bool:

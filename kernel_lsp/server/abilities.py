@@ -20,12 +20,20 @@ class Abilities:
     versioned: bool = False
     """Edits may carry the version they were made for."""
     apply_edit: bool = False
+    creates: bool = False
+    """Edits may make new files."""
+    annotations: bool = False
+    """Edits may ask which of their changes are wanted."""
     diagnostic_data: bool = False
     diagnostic_version: bool = False
     diagnostic_link: bool = False
     """Diagnostics may link to the page of their rule."""
     diagnostic_tags: bool = False
     """What is unnecessary is drawn faded."""
+    pull: bool = False
+    """The client asks for diagnostics, and takes it when it is told to ask again."""
+    renames: bool = False
+    """The client asks for edits before it renames files."""
     lens_refresh: bool = False
     inlay_refresh: bool = False
     progress: bool = False
@@ -54,12 +62,19 @@ def of(params: types.InitializeParams) -> Abilities:
         preferred=bool(_get(action, "is_preferred_support")),
         literals=_get(action, "code_action_literal_support") is not None,
         versioned=bool(_get(caps, "workspace.workspace_edit.document_changes")),
+        creates=types.ResourceOperationKind.Create
+        in (_get(caps, "workspace.workspace_edit.resource_operations") or []),
+        annotations=bool(_get(caps, "workspace.workspace_edit.document_changes"))
+        and _get(caps, "workspace.workspace_edit.change_annotation_support") is not None,
         apply_edit=bool(_get(caps, "workspace.apply_edit")),
         diagnostic_data=bool(_get(published, "data_support")),
         diagnostic_version=bool(_get(published, "version_support")),
         diagnostic_link=bool(_get(published, "code_description_support")),
         diagnostic_tags=types.DiagnosticTag.Unnecessary
         in (_get(published, "tag_support.value_set") or []),
+        pull=_get(caps, "text_document.diagnostic") is not None
+        and bool(_get(caps, "workspace.diagnostics.refresh_support")),
+        renames=bool(_get(caps, "workspace.file_operations.will_rename")),
         lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
         inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
         progress=bool(_get(caps, "window.work_done_progress")),

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -33,6 +33,9 @@ from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, EditorSession, How
+
+if TYPE_CHECKING:
+    from kernel_lsp.server.pulls import Pulls
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,6 +93,11 @@ class KernelServer(LanguageServer):
         self._took_s: dict[str, float] = {}
         """By document: its last analysis, from the request to the result."""
         self._published: dict[str, list[types.Diagnostic]] = {}
+        self.pulls: Pulls | None = None
+        """Where the client asks for diagnostics."""
+        self._pulled: dict[str, Snapshot] = {}
+        """By document: the text that the client has asked about last."""
+        self._refreshing: asyncio.Task[Any] | None = None
         self._positions: tuple[Snapshot, Positions] | None = None
         self._answered_early: set[str] = set()
         """Documents whose lenses were asked for before their text was analyzed."""
@@ -185,7 +193,13 @@ class KernelServer(LanguageServer):
         for uri in self.session.documents:
             self.publish(uri)
         self.on_reconfigured()
+        self.note_change()
         self._ask_again()
+
+    def note_change(self) -> None:
+        """What the workspace's files hold, or what is reported of them, may be another now."""
+        if self.pulls is not None:
+            self.pulls.note_change()
 
     # --- from text to hints ------------------------------------------------------------------
 
@@ -276,10 +290,38 @@ class KernelServer(LanguageServer):
         if hints == self._published.get(uri, []):
             return
         self._published[uri] = hints
+        if self.abilities.pull:
+            self._tell_pulled(uri, document.snapshot)
+            return
         version = document.snapshot.version if self.abilities.diagnostic_version else None
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=hints)
         )
+
+    async def wait_for_analysis(self, uri: str) -> None:
+        """Until what the client has sent of a document is analyzed, or it is closed."""
+        while (pending := self._pending.get(uri)) is not None:
+            await asyncio.wait({pending})
+
+    def pulled(self, uri: str) -> list[types.Diagnostic]:
+        """What the client is given that asks for a document's diagnostics."""
+        document = self.session.documents.get(uri)
+        if document is not None:
+            self._pulled[uri] = document.snapshot
+        return self._published.get(uri, [])
+
+    def _tell_pulled(self, uri: str, snapshot: Snapshot) -> None:
+        """The client has asked about this very text already: it is told to ask again. About a
+        newer text it asks by itself."""
+        if self._pulled.get(uri) is snapshot and (
+            self._refreshing is None or self._refreshing.done()
+        ):
+            self._refreshing = self.spawn(self._refresh_soon())
+
+    async def _refresh_soon(self) -> None:
+        """Once for all documents that settings or a job have changed."""
+        await asyncio.sleep(DEBOUNCE_S)
+        self.workspace_diagnostic_refresh(None)
 
     def diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
         able = self.abilities
@@ -293,7 +335,8 @@ class KernelServer(LanguageServer):
 
     def withdraw(self, uri: str) -> None:
         """The document was closed."""
-        if self._published.pop(uri, None):
+        self._pulled.pop(uri, None)
+        if self._published.pop(uri, None) and not self.abilities.pull:
             self.text_document_publish_diagnostics(
                 types.PublishDiagnosticsParams(uri=uri, diagnostics=[])
             )

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
@@ -28,6 +29,8 @@ SWITCH_S = 0.0005
 that."""
 KEEP_TIMEOUT_S = 0.3
 CANCEL_S = 0.5
+MAX_PORT = 65_535
+LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
 class _PlainLines(logging.Formatter):
@@ -68,17 +71,27 @@ def make_server() -> KernelServer:
     return ls
 
 
-def serve(tcp: tuple[str, int] | None = None) -> None:
-    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging: one
-    client."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
-    )
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_PlainLines("%(levelname)s %(message)s"))
+def _start_log(level: str, file: Path | None) -> None:
+    """To standard error, which editors show; and to ``file``, with the time of each line."""
+    to_editor = logging.StreamHandler(sys.stderr)
+    to_editor.setFormatter(_PlainLines("%(levelname)s %(message)s"))
+    handlers: list[logging.Handler] = [to_editor]
+    if file is not None:
+        to_file = logging.FileHandler(file, encoding="utf-8")
+        to_file.setFormatter(_PlainLines("%(asctime)s %(levelname)s %(message)s"))
+        handlers.append(to_file)
+    logging.basicConfig(level=logging.WARNING, handlers=handlers)
     logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
-    log.setLevel(logging.INFO)
+    log.setLevel(level.upper())
+
+
+def serve(
+    tcp: tuple[str, int] | None = None, *, log_level: str = "info", log_file: Path | None = None
+) -> None:
+    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging: one
+    client. Raises OSError when the port or the log file cannot be had."""
+    _start_log(log_level, log_file)
     sys.setswitchinterval(SWITCH_S)
     if tcp is not None:
         family = socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
@@ -134,13 +147,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     """``python -m kernel_lsp.server``; accepts the flags that the protocol recommends."""
     parser = argparse.ArgumentParser(prog="kernel-lsp serve")
     parser.add_argument("--stdio", action="store_true", help="the default")
-    parser.add_argument("--tcp", metavar="HOST:PORT")
+    parser.add_argument("--tcp", metavar="HOST:PORT", type=_address)
     parser.add_argument("--clientProcessId", type=int, help="ignored: initialize says it")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
+    parser.add_argument("--log-file", metavar="FILE", type=Path, help="the log goes there too")
     arguments = parser.parse_args(argv)
-    if arguments.tcp is None:
-        serve()
-    host, _, port = arguments.tcp.rpartition(":")
-    serve((host or "127.0.0.1", int(port)))
+    try:
+        serve(arguments.tcp, log_level=arguments.log_level, log_file=arguments.log_file)
+    except OSError as error:  # of the start: what comes later is told to the client
+        parser.error(plain(str(error)))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{plain(text)!r} is no HOST:PORT, as 127.0.0.1:2087")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _end(code: int) -> None:

@@ -5,6 +5,7 @@ All answer from memory: pygls runs cancelled requests too, so slow ones would pi
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from lsprotocol import types
@@ -14,10 +15,17 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, near_misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
+from kernel_lsp.server import programs
 from kernel_lsp.server.app import KernelServer, count_time
 from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
 
+RENAMED = types.FileOperationRegistrationOptions(
+    filters=[
+        types.FileOperationFilter(scheme="file", pattern=types.FileOperationPattern(glob=glob))
+        for glob in ("**/*.py", "**/")
+    ]
+)
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
 
 
@@ -30,6 +38,47 @@ def register(ls: KernelServer) -> None:
     ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
     ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
     ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
+    if ls.abilities.pull:
+        _register_pulls(ls)
+    if ls.abilities.renames:
+        ls.feature(types.WORKSPACE_WILL_RENAME_FILES, RENAMED)(on_will_rename)
+
+
+def _register_pulls(ls: KernelServer) -> None:
+    """For clients that ask for diagnostics; others do not wait for what only those need."""
+    from kernel_lsp.server.pulls import Pulls
+
+    pulls = ls.pulls = Pulls(ls)
+
+    async def on_diagnostic(
+        ls: KernelServer, params: types.DocumentDiagnosticParams
+    ) -> types.DocumentDiagnosticReport:
+        return await pulls.of_document(params)
+
+    async def on_workspace_diagnostic(
+        ls: KernelServer, params: types.WorkspaceDiagnosticParams
+    ) -> types.WorkspaceDiagnosticReport:
+        return await pulls.of_workspace(params)
+
+    options = types.DiagnosticOptions(
+        identifier=lsp.SOURCE, inter_file_dependencies=False, workspace_diagnostics=True
+    )
+    ls.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, options)(on_diagnostic)
+    ls.feature(types.WORKSPACE_DIAGNOSTIC)(on_workspace_diagnostic)
+
+
+async def on_will_rename(
+    ls: KernelServer, params: types.RenameFilesParams
+) -> types.WorkspaceEdit | None:
+    """What was recorded of a file's targets goes along with it."""
+    from kernel_lsp.server import renames
+
+    return await asyncio.to_thread(
+        renames.edits,
+        [(one.old_uri, one.new_uri) for one in params.files],
+        ls.roots(),
+        ls.position_encoding,
+    )
 
 
 @count_time("hover")
@@ -61,6 +110,7 @@ def on_code_action(
     items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
     items += _about(uri, offers)
     if invoked:
+        items += programs.actions(ls, uri)
         items += _optimize(ls, uri, where, offers)
     items += _fixes(ls, uri, where, params)
     items += _silence(ls, uri, where, offers)

@@ -127,6 +127,7 @@ def on_close(ls: KernelServer, params: types.DidCloseTextDocumentParams) -> None
     ls.withdraw(uri)
     if document is not None:
         ls.session.close(uri)
+        ls.note_change()
         ls.spawn(look_at_disk(ls, document.folder, document.path, "close"))
 
 
@@ -163,6 +164,7 @@ def on_disk(ls: KernelServer, paths: frozenset[Path]) -> None:
     if any(path.suffix == ".toml" and ".kernel-lsp" in path.parts for path in paths):
         for uri in ls.session.documents:
             ls.schedule(uri)  # another workload
+    ls.note_change()
     for path in paths:
         folder, relative = ls.place(path.as_uri())
         if path.suffix == ".py":

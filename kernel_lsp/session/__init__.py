@@ -47,7 +47,10 @@ class EditorSession(OfferTracking):
     def hints(self, uri: str) -> list[Hint]:
         """Verified rewrites first, the fastest before the others; then findings, which claim no
         speed."""
-        document = self.documents[uri]
+        return self.hints_of(self.documents[uri])
+
+    def hints_of(self, document: Document) -> list[Hint]:
+        """The same of a document that need not be open."""
         settings = self.settings(document.folder)
         verified: list[tuple[float, Hint]] = []
         for target in document.analysis.targets:

@@ -38,11 +38,11 @@ class OfferTracking(Verdicts):
 
     # --- what becomes of offers --------------------------------------------------------------
 
-    def offered(self, uri: str, shown: Iterable[Action]) -> list[Event]:
+    def offered(self, uri: str, actions: Iterable[Action]) -> list[Event]:
         """The user opened a menu with these in it."""
         document, now = self.documents[uri], time.time()
         events: list[Event] = []
-        for action in shown:
+        for action in actions:
             offer = self._offer(document, self.proposals[action.proposal])
             events += self.tracker.offered(offer, now) if offer else []
         return events
@@ -122,6 +122,10 @@ class OfferTracking(Verdicts):
             self.tracker.offered(offer, now)
             return self.tracker.dismissed(offer.proposal, scope, reason, now)
         return [_dismissed_finding(document, qualname, no, self.tracker.client, now)]
+
+    def count_dismissals(self, folder: str) -> int:
+        """Grows with what is not to be shown any more in a folder."""
+        return len(self._dismissals.get(folder, ()))
 
     def restore(self, folder: str, dismissals: Sequence[Dismissal], tracker: Json) -> None:
         """Go on where earlier sessions in this folder ended."""

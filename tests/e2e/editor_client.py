@@ -61,6 +61,7 @@ class Editor:
     """Methods that the server called on the client."""
     edits: list[types.ApplyWorkspaceEditParams] = field(default_factory=list)
     apply: Callable[[types.ApplyWorkspaceEditParams], bool] | None = None
+    pulling: set[asyncio.Task[None]] = field(default_factory=set)
     unanswered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the end: until then a question without an answer stays open."""
 
@@ -71,7 +72,24 @@ class Editor:
         self.texts[uri], self.versions[uri] = text, version
         item = types.TextDocumentItem(uri=uri, language_id="python", version=version, text=text)
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(text_document=item))
+        self.pull(uri)
         return uri
+
+    def pull(self, uri: str) -> None:
+        """Ask for diagnostics, as editors do that announce it and are offered it."""
+        if self.result.capabilities.diagnostic_provider is not None:
+            task = asyncio.ensure_future(self._pull(uri))
+            self.pulling.add(task)
+            task.add_done_callback(self.pulling.discard)
+
+    async def _pull(self, uri: str) -> None:
+        document = types.TextDocumentIdentifier(uri=uri)
+        with contextlib.suppress(Exception):  # the server has ended meanwhile
+            found = await self.client.text_document_diagnostic_async(
+                types.DocumentDiagnosticParams(text_document=document)
+            )
+            assert isinstance(found, types.RelatedFullDocumentDiagnosticReport)
+            self.client.diagnostics[uri] = found.items
 
     def change(self, uri: str, text: str) -> None:
         """The whole text, as a client may always send it."""
@@ -80,6 +98,7 @@ class Editor:
         document = types.VersionedTextDocumentIdentifier(uri=uri, version=self.versions[uri])
         params = types.DidChangeTextDocumentParams(text_document=document, content_changes=[whole])
         self.client.text_document_did_change(params)
+        self.pull(uri)
 
     def save(self, uri: str) -> None:
         Path(uri.removeprefix("file://")).write_bytes(self.texts[uri].encode())
@@ -212,6 +231,14 @@ def listen(session: Editor, answer: Answering) -> None:
     @client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
     def on_lens_refresh(*_: Any) -> None:
         session.requests.append(types.WORKSPACE_CODE_LENS_REFRESH)
+
+    # pytest-lsp's own does nothing
+    client.protocol.fm._features.pop(types.WORKSPACE_DIAGNOSTIC_REFRESH, None)
+
+    @client.feature(types.WORKSPACE_DIAGNOSTIC_REFRESH)
+    def on_diagnostic_refresh(*_: Any) -> None:
+        for uri in session.texts:
+            session.pull(uri)
 
     @client.feature(types.CLIENT_REGISTER_CAPABILITY)
     def on_register(params: types.RegistrationParams) -> None:

@@ -798,6 +798,7 @@ COMMANDS = [
         "apply",
         "chosen",
         "showEvidence",
+        "showProgram",
         "showPrompt",
     ),
     *("trust", "allowRemote", "dismiss", "listKernels", "status", "entryPoints", "recordRun"),
@@ -1069,3 +1070,72 @@ def test_a_root_behind_a_link_and_files_that_cannot_be_read(tmp_path: Path) -> N
             client.notify("workspace/didChangeWatchedFiles", {"changes": [changed]})
         assert client.command("status")["result"]["folders"][0]["folder"] == str(tmp_path / "link")
         assert os.path.lexists(real / "loop.py")
+
+
+def test_the_text_of_a_cell_is_never_read_from_the_disk(tmp_path: Path) -> None:
+    """A client may name cells that it does not send; one that is a pipe would never be read."""
+    pipe = tmp_path / "cell.py"
+    os.mkfifo(pipe)
+    (tmp_path / "note.ipynb").write_text(DIAGONAL)
+    with running(tmp_path / "p") as client:
+        uri, missing = (
+            client.folder.as_uri() + "/n.ipynb",
+            [
+                pipe.as_uri(),
+                f"vscode-notebook-cell:{tmp_path}/note.ipynb#1",
+                "vscode-notebook-cell:/nowhere/n.ipynb#1",
+            ],
+        )
+        known = "vscode-notebook-cell:/p/n.ipynb#2"
+        document = {
+            "uri": uri,
+            "notebookType": "jupyter-notebook",
+            "version": 1,
+            "cells": [{"kind": 2, "document": cell} for cell in [*missing, known]],
+        }
+        texts = [{"uri": known, "languageId": "python", "version": 1, "text": DIAGONAL}]
+        client.notify(
+            "notebookDocument/didOpen", {"notebookDocument": document, "cellTextDocuments": texts}
+        )
+        assert client.hints(known)
+        action = {"textDocument": {"uri": pipe.as_uri()}, "range": RANGE}
+        answer = client.request(
+            "textDocument/codeAction", {**action, "context": {"diagnostics": []}}
+        )
+        assert answer["result"] in (None, [])
+        assert client.latency_s() < SOON_S
+        assert b"Traceback" not in client.log
+
+
+# --- the command that starts it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--tcp", "nonsense"],
+        ["--tcp", "127.0.0.1:99999"],
+        ["--tcp", "127.0.0.1:-1"],
+        ["--tcp", "192.0.2.1:2087"],
+        ["--log-level", "loud"],
+        ["--log-file", "/nowhere/server.log"],
+    ],
+)
+def test_flags_that_cannot_be_obeyed_are_told_in_one_line(flags: list[str]) -> None:
+    command = [sys.executable, "-m", "kernel_lsp.server", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "kernel-lsp serve: error: " in done.stderr.splitlines()[-1]
+
+
+def test_the_log_goes_to_a_file_as_loud_as_asked_for(tmp_path: Path) -> None:
+    for level, lines in (("error", 0), ("warning", 1)):
+        file = tmp_path / f"{level}.log"
+        command = [sys.executable, "-m", "kernel_lsp.server"]
+        command += ["--log-file", str(file), "--log-level", level]
+        start = framed(call("initialize", {"processId": None, "rootUri": None, "capabilities": {}}))
+        bad = framed({"jsonrpc": "2.0", "method": "$/setTrace", "params": {"value": "\x1b[31m"}})
+        subprocess.run(command, input=start + bad, capture_output=True, check=False)
+        assert len(file.read_text().splitlines()) == lines
+        assert "\x1b" not in file.read_text()

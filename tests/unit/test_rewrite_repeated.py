@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_lsp.rewrite.printing.repeated import bind_layers, fold, lines
+from kernel_lsp.rewrite.printing.repeated import fold, lines
 
 SIZES = {"self.blocks": 2, "self.stages": 2, "self.stages[0]": 2, "self.stages[1]": 2}
 
@@ -32,13 +32,6 @@ SIZES = {"self.blocks": 2, "self.stages": 2, "self.stages[0]": 2, "self.stages[1
 )  # fmt: skip
 def test_what_is_asked_of_every_layer_is_asked_once(conditions, folded) -> None:
     assert fold(conditions, SIZES.get) == folded
-
-
-def test_what_a_layer_is_asked_twice_is_looked_up_once() -> None:
-    condition = "all(type(layer.n) is N and layer.n.k == 1 and layer.k for layer in self.blocks)"
-    bound = bind_layers(condition, {"self.blocks[0]", "self.blocks[0].n"}, {"n"})
-    assert bound.startswith("all(type(n_2 := layer.n) is N and n_2.k == 1 and layer.k for layer in")
-    assert bind_layers("x.is_cuda", {"self.blocks[0].n"}, set()) == "x.is_cuda"
 
 
 def test_a_folded_condition_has_a_line_for_each_part() -> None:

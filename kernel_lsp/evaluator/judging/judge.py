@@ -36,7 +36,7 @@ from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
 from kernel_lsp.evaluator.judging.planning import plain
 from kernel_lsp.evaluator.judging.session import Examination
-from kernel_lsp.evaluator.processes import waiting
+from kernel_lsp.evaluator.processes import allocating, waiting
 from kernel_lsp.evaluator.tensors import Blobs, TensorOutbox, encode
 from kernel_lsp.records import Program, Workload
 
@@ -155,6 +155,7 @@ class Judge:
         for used in self.files.pop(number, []):
             used.clear()
         self.sessions.pop(number, None)
+        allocating.return_freed_memory()
         return {"ok": True}
 
     def _drop_drawn(self, number: int, but: int = 0) -> None:
@@ -171,6 +172,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # no other process of this user may read our memory
     warnings.simplefilter("ignore")
     waiting.sleep_soon(torch.get_num_threads())
+    allocating.keep_freed_memory()
     judge, folder = Judge(Path(sys.argv[1])), Path.cwd()
     while (request := wire.read_frame(requests)) is not None:
         message, blobs = request

@@ -23,6 +23,7 @@ from kernel_lsp.evaluator import callees, devices, relations
 from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
+from kernel_lsp.evaluator.processes import waiting
 from kernel_lsp.evaluator.running import growth, memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import (
     DeferredOutbox,
@@ -374,6 +375,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     worker = Worker(sys.argv[1])
     devices.few_threads(worker.device)
+    waiting.sleep_soon(torch.get_num_threads())
     serve(requests, replies, lambda message, blobs, out: answer(worker, message, blobs, out))
 
 

@@ -97,8 +97,6 @@ def _looked_up_once(
         guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path
     }
     arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
-    words = {word for text in [*checks, *body] for word in lookups.BARE.findall(text)}
-    checks = [repeated.bind_layers(check, paths, words | arguments) for check in checks]
     return lookups.bound_once(checks, body, paths, arguments)
 
 
