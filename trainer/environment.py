@@ -43,7 +43,7 @@ from kernel_lsp.records import (
 )
 from trainer import rewards
 from trainer.archives import attempt_outcome
-from trainer.config import Rollouts
+from trainer.config import RolloutsConfig
 from trainer.records import Agent, ModelTurn
 from trainer.tasks import TaskSuite, TrainingTask
 
@@ -241,7 +241,9 @@ def _call(function: Mapping[str, Any], name: str) -> ToolCall | None:
     return ToolCall(name=function["name"], arguments=arguments, id=name)
 
 
-def of_model(name: str, context_tokens: int | None, told: Rollouts | None = None) -> ModelInfo:
+def of_model(
+    name: str, context_tokens: int | None, told: RolloutsConfig | None = None
+) -> ModelInfo:
     """How prompts are cut and sampled for a model of the trainer's."""
     info = replace(INFO, model=name, context_tokens=context_tokens)
     if told is None:
