@@ -23,6 +23,8 @@ from kernel_lsp.errors import ConfigError
 
 PREFIX = "KERNEL_LSP_"
 SECTION = "kernel-lsp"
+OPENAI_URL, OPENAI_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""As the clients of OpenAI's interface name them."""
 SEVERITIES = ("hint", "information", "warning", "error")
 """How a finding can be reported, the mildest first."""
 
@@ -82,14 +84,14 @@ class Settings:
     openai is any OpenAI-compatible endpoint, vllm one that is started and stopped here,
     transformers a small model in a child process."""
     endpoint: str | None = None
-    """Of policy openai, e.g. http://127.0.0.1:8000/v1. Another machine's needs leave, per
-    folder."""
+    """Of policy openai, e.g. http://127.0.0.1:8000/v1; unset: ``OPENAI_BASE_URL``. Another
+    machine's needs leave, per folder."""
     model: str | None = None
     """Its name at the endpoint (None: what that serves); for vllm and transformers an id or a
     folder."""
     api_key_env: str = "KERNEL_LSP_API_KEY"
-    """Name of the environment variable with the key; where it is empty, the system's keyring is
-    asked."""
+    """Name of the environment variable with the key; where it is empty, ``OPENAI_API_KEY`` for the
+    server that ``OPENAI_BASE_URL`` names (unset: OpenAI's own), then the system's keyring."""
     model_python: str | None = None
     """Interpreter that has vllm or transformers; None: the project's."""
     model_device: str = field(default="auto", metadata={"choices": ("auto", "cpu", "cuda")})
@@ -100,12 +102,20 @@ class Settings:
     """A model of our own is stopped after so long without a question."""
     model_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 3600.0})
     """Wall time for one reply, repeated tries included."""
+    model_temperature: float = field(default=1.0, metadata={"low": 0.0, "high": 2.0})
+    """How freely a reply is sampled; 0: always the likeliest."""
+    model_top_p: float = field(default=0.95, metadata={"low": 0.01, "high": 1.0})
+    """Only the likeliest tokens that have this much of the probability are sampled from."""
+    model_reply_tokens: int | None = field(default=None, metadata={"low": 64, "high": 131072})
+    """Tokens of one reply at most; None: a third of the context, and never more than 8192."""
     model_samples: int = field(default=4, metadata={"low": 1, "high": 64})
     """Prompts in flight at a time."""
     model_requests_per_minute: int | None = field(default=None, metadata={"low": 1, "high": 100000})
     """None: as many as the endpoint takes."""
     search_candidates: int = field(default=64, metadata={"low": 1, "high": 100000})
     """Candidates that a deeper search may judge."""
+    search_turns: int = field(default=4, metadata={"low": 1, "high": 64})
+    """Turns of one rollout of a language model, each told what the one before came to."""
     search_seconds: float = field(default=1800.0, metadata={"low": 1.0, "high": 604800.0})
     """Wall time of a deeper search, resumed parts included."""
     search_tokens: int | None = field(default=None, metadata={"low": 1, "high": 10**12})
@@ -357,6 +367,8 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
 
 
 def _environment_table(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Only names of settings: KERNEL_LSP_* also holds switches of our own processes."""
+    """Only names of settings: KERNEL_LSP_* also holds switches of our own processes. Where other
+    programs find their language model, ours does too, unless told otherwise."""
     names = {PREFIX + name.upper(): name for name in _FIELDS}
-    return {names[key]: value for key, value in environ.items() if key in names}
+    common = {"endpoint": url} if (url := environ.get(OPENAI_URL, "").strip()) else {}
+    return common | {names[key]: value for key, value in environ.items() if key in names}

@@ -7,6 +7,7 @@ into a reply before that becomes code. Not covered: a secret that looks like wor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -16,8 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp import origins
 from kernel_lsp.agents.secret_rules import RULES, Holds
-from kernel_lsp.config import Settings
+from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
+from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message, Prompt
 
 SERVICE = "kernel-lsp"
@@ -151,6 +154,8 @@ def key_source(origin: str, settings: Settings) -> tuple[str, str] | None:
     """(key, where it was found); the second part may be shown."""
     if value := os.environ.get(settings.api_key_env, "").strip():
         return value, f"environment variable {settings.api_key_env}"
+    if (value := os.environ.get(OPENAI_KEY, "").strip()) and origin == _openai_origin():
+        return value, f"environment variable {OPENAI_KEY}"
     import keyring  # 50 ms, and only the host asks for keys
     import keyring.errors
 
@@ -164,6 +169,14 @@ def key_source(origin: str, settings: Settings) -> tuple[str, str] | None:
     ):  # none here, locked or broken
         return None
     return (value, "system keyring") if value else None
+
+
+def _openai_origin() -> str | None:
+    """Whose key `OPENAI_KEY` is: it is sent to no other server."""
+    url = os.environ.get(OPENAI_URL, "").strip() or "https://api.openai.com/v1"
+    with contextlib.suppress(ConfigError):
+        return origins.endpoint(url).origin
+    return None
 
 
 def _message(message: Message, redaction: Redaction) -> Message:

@@ -7,6 +7,7 @@ of the command nothing but the program's name, because arguments may be anything
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ MAX_BYTES = 256 * 1024
 MAX_WAYS = 8
 """Ways of calling one target that are kept, those with the largest shares."""
 MAX_TARGETS = 1000
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 SUFFIX = ".recorded.toml"
 HEADER = """# Recorded by kernel-lsp: how this program calls its modules and kernels, and what takes its time.
 # Shapes, ranges and times, no values. Commit or delete it; recording the program again replaces it.
@@ -117,7 +119,7 @@ def _way(way: Table) -> Iterator[str]:
 def _pairs(table: Table) -> Iterator[str]:
     for name, value in table.items():
         if value is not None and value != []:
-            yield f"{name} = {_value(value)}"
+            yield f"{_key(name)} = {_value(value)}"
 
 
 def _value(value: Any) -> str:
@@ -137,4 +139,4 @@ def _value(value: Any) -> str:
 
 
 def _key(name: str) -> str:
-    return name if name.isascii() else json.dumps(name, ensure_ascii=False)
+    return name if _BARE_KEY.fullmatch(name) else _value(name)

@@ -173,6 +173,29 @@ def test_keys_come_from_the_environment_then_from_the_keyring(
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "origin", "known"),
+    [
+        ("", "https://api.openai.com", True),
+        ("", "http://127.0.0.1:8000", False),
+        ("http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000", True),
+        ("http://127.0.0.1:8000/v1/", "https://api.openai.com", False),
+        ("https://models.example.com", "https://models.example.com.evil.example", False),
+        ("no address", "https://api.openai.com", False),
+    ],
+)
+def test_the_key_of_openais_clients_goes_to_its_own_server_alone(
+    monkeypatch: pytest.MonkeyPatch, url: str, origin: str, known: bool
+) -> None:
+    monkeypatch.setattr("keyring.get_password", lambda service, user: None)
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-somebody")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
+    assert (key_for(origin, Settings()) is not None) == known
+    monkeypatch.setenv("KERNEL_LSP_API_KEY", "ours")
+    assert key_for(origin, Settings()) == "ours"
+
+
 def test_a_keyring_that_is_locked_or_missing_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     import keyring.errors
 

@@ -119,3 +119,11 @@ def test_a_project_names_no_skills_and_no_limits_of_time(tmp_path: Path) -> None
     settings, problems = load(project(tmp_path, text), environ={})
     assert len(problems) == 4 and all("may not decide" in str(problem) for problem in problems)
     assert settings == Settings()
+
+
+def test_the_server_that_openais_clients_use_is_the_endpoint_where_no_other_is_set() -> None:
+    common = {"OPENAI_BASE_URL": "http://127.0.0.1:8000/v1"}
+    assert load(None, environ=common)[0].endpoint == "http://127.0.0.1:8000/v1"
+    ours = {**common, "KERNEL_LSP_ENDPOINT": "http://127.0.0.1:9000/v1"}
+    assert load(None, environ=ours)[0].endpoint == "http://127.0.0.1:9000/v1"
+    assert load(None, environ={"OPENAI_BASE_URL": " "})[0].endpoint is None

@@ -672,7 +672,7 @@ def test_many_ways_are_kept_within_the_size(root: Path, monkeypatch: pytest.Monk
 @given(
     text=st.text(st.characters(codec="utf-8")),
     number=st.floats() | st.integers(-(2**63), 2**63 - 1) | st.booleans(),
-    name=st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True),
+    name=st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True) | st.text(st.characters(codec="utf-8")),
 )
 def test_every_value_is_read_back_as_it_was(text: str, number: float, name: str) -> None:
     line = f"x = {recording_file._value({name: [text, number]})}"
