@@ -236,3 +236,59 @@ def test_a_program_left_as_it_was_is_no_rewrite(row: WriterRow) -> None:
         WrittenCase(row, "def forward(self, x):\n    return self._forward_eager(x)")
     )
     assert not _is_unchanged(WrittenCase(row, row.replies[0].text))
+
+
+def test_a_small_batch_changes_inputs_and_guard_and_nothing_else() -> None:
+    from dataclasses import replace
+
+    from trainer.writer.judging import with_small_batch
+
+    source = SOURCE.replace("randn(2, 8)", "randn(8, 8)")
+    graph = GraphView(
+        operations=(
+            replace(GRAPH.operations[0], forms=(Form(dtype="float32", shape=(8, 8)),)),
+            GRAPH.operations[1],
+        )
+    )
+    row = WriterRow(
+        name="t", part=WriterPart.TRAIN, family="f", source=source, graph=graph, question="",
+        plain="", replies=(), grams=(), digest="", ops=(),
+    )  # fmt: skip
+    small = with_small_batch(row)
+    assert small.graph == GRAPH
+    assert ast.dump(ast.parse(small.source)) == ast.dump(ast.parse(SOURCE))
+    assert with_small_batch(small) is small
+
+
+def test_a_cpu_writes_what_transformers_writes_whoever_shares_the_places() -> None:
+    import time
+
+    import torch
+    import transformers
+
+    from trainer.writer.decoding import CpuDecoder
+
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+        num_key_value_heads=2, intermediate_size=48, initializer_range=0.4,
+        pad_token_id=0, eos_token_id=7, bos_token_id=None,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    questions = [[3, 5, 9], [11, 2, 30, 4, 8, 17], [21], [6] * 64, [9, 5, 3, 2]]
+    expected = []
+    for question in questions:
+        with torch.no_grad():
+            made = model.generate(
+                torch.tensor([question]), max_new_tokens=12, do_sample=False, pad_token_id=0
+            )
+        reply = made[0, len(question) :].tolist()
+        expected.append(reply[: reply.index(7)] if 7 in reply else reply)
+    expected[3] = []  # longer than its place
+    decoder = CpuDecoder(model, places=2, context=32)
+
+    def choose(scores: torch.Tensor) -> int:
+        return int(scores.argmax())
+
+    assert decoder.replies(questions, choose, 7, 12, time.monotonic() + 60) == expected
+    assert decoder.replies(questions, choose, 7, 12, 0.0) == [None] * 5

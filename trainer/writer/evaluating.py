@@ -35,7 +35,7 @@ from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
 from trainer.writer.training import MODEL
 
-RESULT = "evaluate.json"
+RESULT, REPLIES = "evaluate.json", "replies.json"
 MAX_BYTES = 2**30
 """Of all values of a task's graph together: many tasks share the device."""
 PER_FAMILY = 3
@@ -65,13 +65,14 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
     rows = data.read(folder)
     training = [row for row in rows if row.part is WriterPart.TRAIN]
     chosen = {
-        part: choose([row for row in rows if row.part is part], plan.tasks)
+        part: choose([row for row in rows if row.part is part], plan.tasks, device != "cuda")
         for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
     }
     asked = [row for part in chosen.values() for row in part]
     arms, seconds = _written(folder, asked, plan, device)
     arms["engine"] = {row.name: [row.replies[0].text] for row in asked}
     arms["nearest"] = {row.name: [nearest(row, training)] for row in asked}
+    replace_file(folder / REPLIES, (json.dumps({"seconds": seconds, **arms}) + "\n").encode())
     judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.lanes)
     begun = time.monotonic()
     named = {row.name: row for row in asked}
@@ -82,17 +83,9 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
         await judge.judge(cases, begun + plan.judge_seconds)
         record = Counter(judge.known[c.key].status for c in cases if c.key in judge.known)
         print(f"{time.monotonic() - begun:.0f} s {name}: {dict(record)}", flush=True)
-    seconds["judge"] = time.monotonic() - begun
-    result = {
-        "device": _device_name(device),
-        "seconds": seconds,
-        "parts": {
-            part.value: {name: _summary(rows_, arms[name], judge.known) for name in arms}
-            for part, rows_ in chosen.items()
-        },
-        "details": _common_details(judge.known),
-    }
-    replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        seconds["judge"] = time.monotonic() - begun
+        result = _result(chosen, arms, judge, seconds, device)  # of each arm, should the run end
+        replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     if device == "cuda" and plan.time_seconds > 0:
         await _time_winners(judge, asked, arms, time.monotonic() + plan.time_seconds)
         result["times"] = {
@@ -107,10 +100,32 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
     return result
 
 
-def choose(rows: Sequence[WriterRow], count: int) -> list[WriterRow]:
-    """Tasks of as many families as there are, at most three of one, small enough to share."""
+def _result(
+    chosen: dict[WriterPart, list[WriterRow]],
+    arms: dict[str, Arm],
+    judge: WriterJudge,
+    seconds: Json,
+    device: str,
+) -> Json:
+    return {
+        "device": _device_name(device),
+        "seconds": seconds,
+        "parts": {
+            part.value: {name: _summary(rows, arms[name], judge.known) for name in arms}
+            for part, rows in chosen.items()
+        },
+        "details": _common_details(judge.known),
+    }
+
+
+def choose(rows: Sequence[WriterRow], count: int, smallest: bool = False) -> list[WriterRow]:
+    """Tasks of as many families as there are, at most three of one, small enough to share.
+
+    ``smallest``: those with the fewest values in their graph, for Triton's interpreter."""
     draw = random.Random(0)
     mixed = draw.sample(list(rows), len(rows))
+    if smallest:
+        mixed.sort(key=lambda row: (_bytes(row), row.name))
     families: Counter[str] = Counter()
     chosen = []
     for row in mixed:

@@ -1,7 +1,8 @@
 """What a writer wrote, judged by the product's gate: values only, many at once, then some timed.
 
 Equal programs are judged once. A reply that cannot be put into its program, or that leaves the
-program as it was, never reaches the gate. What is not judged when the time is up has no verdict
+program as it was, never reaches the gate. Triton's interpreter judges a batch of `SMALL_BATCH`:
+it took more than 90 s for a call of 256 programs. What is not judged when the time is up has no verdict
 and counts nowhere. Not covered: what is asked of the writer (evaluating.py)."""
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_lsp.agents import writing
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest
 from kernel_lsp.parsing import parse
-from kernel_lsp.records import EvalStatus, Evaluation, Json
+from kernel_lsp.records import EvalStatus, Evaluation, Json, Operation, OperationRole
 from trainer.timed_tasks import share, until
 from trainer.writer.rows import WORKLOAD, WriterRow
 
 GATES = 2
 """Gates beside each other, each of which judges a candidate per two cores."""
+SMALL_BATCH = 2
 UNREADABLE, UNCHANGED, REFUSED = "unreadable", "unchanged", "not_judged"
 VALUES = EvaluationBudget(compile_s=0, load_s=40, call_s=20)
 TIMES = EvaluationBudget(compile_s=30, load_s=40, call_s=20, timing_s=1.0)
@@ -89,14 +91,18 @@ class WriterJudge:
             for gate in gates:
                 await gate.close()
 
+    def _row(self, case: WrittenCase) -> WriterRow:
+        return with_small_batch(case.row) if self._device == "interpreter" else case.row
+
     def _program(self, case: WrittenCase) -> str:
-        return writing.assemble(case.row.program, case.row.graph, case.reply, self._device)
+        row = self._row(case)
+        return writing.assemble(row.program, row.graph, case.reply, self._device)
 
     async def _verdict(
         self, gate: Gate, case: WrittenCase, text: str, timed: bool
     ) -> WriterVerdict | None:
         request = EvaluationRequest(
-            reference=case.row.program,
+            reference=self._row(case).program,
             candidate_source=text,
             candidate_entry="Model",
             workload=WORKLOAD,
@@ -117,6 +123,35 @@ class WriterJudge:
         if time.monotonic() - begun > 60:
             print(f"slow: {case.row.name} took {time.monotonic() - begun:.0f} s", flush=True)
         return verdict
+
+
+def with_small_batch(row: WriterRow) -> WriterRow:
+    """The same task where the first dimension of its inputs is `SMALL_BATCH`.
+
+    A reply whose text has the old number is wrong then, so the engine's own rewrite tells for
+    which tasks this says something."""
+    inputs = [one for one in row.graph.operations if one.role is OperationRole.INPUT and one.forms]
+    batch = next((one.forms[0].shape[0] for one in inputs if len(one.forms[0].shape) > 1), 0)
+    if batch <= SMALL_BATCH:
+        return row
+    tree = parse(row.source)
+    made = next(n for n in tree.body if getattr(n, "name", None) == "get_inputs")
+    for node in ast.walk(made):
+        sizes = getattr(node, "args" if isinstance(node, ast.Call) else "elts", [])
+        if sizes and isinstance(sizes[0], ast.Constant) and sizes[0].value == batch:
+            sizes[0].value = SMALL_BATCH
+    operations = tuple(
+        _with_batch(one, batch) if one in inputs else one for one in row.graph.operations
+    )
+    graph = replace(row.graph, operations=operations)
+    return replace(row, source=ast.unparse(tree) + "\n", graph=graph)
+
+
+def _with_batch(operation: Operation, batch: int) -> Operation:
+    first, *rest = operation.forms
+    if not first.shape or first.shape[0] != batch:
+        return operation
+    return replace(operation, forms=(replace(first, shape=(SMALL_BATCH, *first.shape[1:])), *rest))
 
 
 def _verdict_of(found: Evaluation) -> WriterVerdict:

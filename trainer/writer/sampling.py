@@ -1,4 +1,4 @@
-"""Replies of a writer to many questions at once, on one GPU or a CPU."""
+"""Replies of a writer to many questions at once, on one GPU or a CPU (decoding.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernel_lsp.agents.writing import END
+from trainer.writer.decoding import CpuDecoder
 from trainer.writer.tokens import encode
 from trainer.writer.training import LENGTHS
 
@@ -21,6 +23,8 @@ class SamplingPlan:
     new_tokens: int = 1200
     temperature: float = 0.8
     top_p: float = 0.95
+    places: int = 12
+    """Sequences at once on a CPU."""
 
 
 def replies(
@@ -41,6 +45,11 @@ def replies(
     )
     found: list[list[str]] = [[] for _ in questions]
     model.eval()
+    if model.device.type == "cpu":
+        texts = _on_cpu(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
+        for place, text in zip(order, texts, strict=True):
+            found[place] += [] if text is None else [text]
+        return found
     for at in range(0, len(order), plan.batch):
         if time.monotonic() > end:
             break
@@ -72,3 +81,28 @@ def _batch(
         )
     texts = tokenizer.batch_decode(made[:, longest:], skip_special_tokens=False)
     return [str(text).partition(END)[0] for text in texts]
+
+
+def _on_cpu(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[list[int]],
+    sampled: bool,
+    plan: SamplingPlan,
+    end: float,
+) -> list[str | None]:
+    decoder = CpuDecoder(model, plan.places, 2 * LENGTHS[-1])
+    stop = tokenizer.eos_token_id
+
+    def choose(scores: Tensor) -> int:
+        return _drawn(scores, plan) if sampled else int(scores.argmax())
+
+    found = decoder.replies(questions, choose, stop, plan.new_tokens, end)
+    return [None if one is None else str(tokenizer.decode(one)).partition(END)[0] for one in found]
+
+
+def _drawn(scores: Tensor, plan: SamplingPlan) -> int:
+    """A token out of the likeliest ones that together have ``top_p``."""
+    chances, tokens = (scores / plan.temperature).softmax(-1).sort(descending=True)
+    kept = chances * (chances.cumsum(0) - chances < plan.top_p)
+    return int(tokens[torch.multinomial(kept, 1)])
