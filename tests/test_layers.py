@@ -63,6 +63,8 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "tallies": set(),
     "scores": set(),
+    # What the command line offers for whole programs, and editors show.
+    "offers": {"records", "wire", "files"},
     # The entry refuses with an error of ours, and what is tried lies in a scratch folder.
     "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
@@ -135,7 +137,7 @@ ALLOWED: dict[str, set[str]] = {
     "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries", "signatures"}
+    | {"entries", "signatures", "offers"}
     | {"checker", "workloads"}  # files that are not open; what names a file that is renamed
     | {"confinement", "consented"},  # the question says what will hold
     "cli": {"*"},

@@ -195,7 +195,7 @@ class Rl:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rollouts:
+class RolloutsConfig:
     """Who samples."""
 
     engine: str = _choice("transformers", "transformers", "vllm")
@@ -262,7 +262,7 @@ class Recipe:
     world: World = World()
     sft: Sft | None = None
     rl: Rl | None = None
-    rollouts: Rollouts = Rollouts()
+    rollouts: RolloutsConfig = RolloutsConfig()
     judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()

@@ -23,7 +23,7 @@ from trainer.batches import Example
 from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.ranking import TOKENS as MAX_TOKENS
 from trainer.ranking import Ranked
-from trainer.sources import talk
+from trainer.sources import dialog_example
 
 JITTER = math.log(2) / 8
 """Standard deviation of ln(gain): one word."""
@@ -42,7 +42,7 @@ def _of(task: TaskPlans, number: int) -> Iterator[Example]:
     for tokens, gain in zip(questions(task), gains(task), strict=True):
         answer = TOKENS[value_model.word(gain + draw.gauss(0.0, JITTER))]
         said = [False] * len(tokens) + [True]
-        yield talk(
+        yield dialog_example(
             [*tokens, answer], said, [()] * len(tokens) + [OFFERED], [0.0], trajectory=task.name
         )
 
@@ -94,7 +94,7 @@ def rank_plans(tasks: Sequence[TaskPlans], model: Any, pad: int) -> list[Ranked]
     """Every task's plans, the one with the largest expected gain first; of equals the rule's
     order."""
     examples = [
-        talk([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
+        dialog_example([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
         for task in tasks
         for q in questions(task)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import config
+from kernel_lsp import config, offers
 from kernel_lsp.commands import console, journaling
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import Journal
@@ -87,10 +87,13 @@ def forget(
 
 
 def _remove_recordings(folder: Path | None) -> int:
-    """Snapshots of what programs of this workspace (None: of all) called."""
+    """Snapshots of what programs of this workspace (None: of all) called, and what was offered for
+    them. Returns the number of recordings."""
     settings, _ = config.load(Path.cwd())
+    root = folder.resolve() if folder else None
     try:
-        return store.forget(Path(settings.data_dir), folder.resolve() if folder else None)
+        offers.forget(Path(settings.data_dir), root)
+        return store.forget(Path(settings.data_dir), root)
     except OSError as error:
         console.fail(
             JournalError(

@@ -5,7 +5,8 @@ Pure conversion. What a client cannot take is decided by the server, from the cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lsprotocol import types
@@ -14,7 +15,7 @@ from kernel_lsp.plain import inert
 from kernel_lsp.plain import plain as plain_text
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
-from kernel_lsp.records import Json, Progress, Span
+from kernel_lsp.records import FileChange, Json, Progress, Span
 
 SOURCE = "kernel-lsp"
 REWRITE = "refactor.rewrite.kernel"
@@ -121,6 +122,64 @@ def workspace_edit(
     return types.WorkspaceEdit(
         document_changes=[types.TextDocumentEdit(text_document=document, edits=list(changes))]
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedFile:
+    """A file that an edit of several changes."""
+
+    uri: str
+    version: int | None
+    """Of an open document."""
+    text: str | None
+    """None: it is not there."""
+    positions: Positions | None
+    """In that text."""
+
+
+def program_edit(
+    files: Mapping[str, ChangedFile],
+    changes: Iterable[tuple[str, FileChange]],
+    *,
+    versioned: bool,
+    creates: bool,
+    ask: bool,
+) -> types.WorkspaceEdit:
+    """``files``: by path. ``changes``: with what each belongs to. ``creates``: the client makes new
+    files when it is asked to, else it does when it changes one. ``ask``: the user chooses among
+    what changes belong to; needs a client that announced annotations."""
+    by_file: dict[str, list[types.TextEdit | types.AnnotatedTextEdit]] = {}
+    labels: dict[str, str] = {}
+    for label, change in changes:
+        positions = files[change.path].positions
+        span = Span(start=change.start, end=change.end)
+        nowhere = types.Position(line=0, character=0)
+        where = range_of(span, positions) if positions else types.Range(nowhere, nowhere)
+        mark = labels.setdefault(label, f"edit-{len(labels)}")
+        made = (
+            types.AnnotatedTextEdit(range=where, new_text=change.new, annotation_id=mark)
+            if ask
+            else types.TextEdit(range=where, new_text=change.new)
+        )
+        by_file.setdefault(change.path, []).append(made)
+    if not versioned:
+        plain = {
+            files[path].uri: [one for one in edits if isinstance(one, types.TextEdit)]
+            for path, edits in by_file.items()
+        }
+        return types.WorkspaceEdit(changes=plain)
+    parts: list[types.TextDocumentEdit | types.CreateFile] = []
+    for path, edits in by_file.items():
+        file = files[path]
+        if file.text is None and creates:
+            parts.append(types.CreateFile(uri=file.uri))
+        document = types.OptionalVersionedTextDocumentIdentifier(uri=file.uri, version=file.version)
+        parts.append(types.TextDocumentEdit(text_document=document, edits=list(edits)))
+    asked = {
+        mark: types.ChangeAnnotation(label=label, needs_confirmation=True)
+        for label, mark in labels.items()
+    }
+    return types.WorkspaceEdit(document_changes=parts, change_annotations=asked if ask else None)
 
 
 def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:

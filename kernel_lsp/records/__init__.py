@@ -90,6 +90,7 @@ from kernel_lsp.records.models import (
     ToolSchema,
     Usage,
 )
+from kernel_lsp.records.offers import FileChange, ProgramEdit, ProgramOffer
 from kernel_lsp.records.plans import (
     Cost,
     MoveTally,
@@ -196,6 +197,7 @@ __all__ = [
     "Evidence",
     "Exchange",
     "Explained",
+    "FileChange",
     "Finding",
     "Finish",
     "Form",
@@ -230,6 +232,8 @@ __all__ = [
     "Parsed",
     "Part",
     "Program",
+    "ProgramEdit",
+    "ProgramOffer",
     "Progress",
     "Prompt",
     "Proof",

@@ -20,6 +20,10 @@ class Abilities:
     versioned: bool = False
     """Edits may carry the version they were made for."""
     apply_edit: bool = False
+    creates: bool = False
+    """Edits may make new files."""
+    annotations: bool = False
+    """Edits may ask which of their changes are wanted."""
     diagnostic_data: bool = False
     diagnostic_version: bool = False
     diagnostic_link: bool = False
@@ -58,6 +62,10 @@ def of(params: types.InitializeParams) -> Abilities:
         preferred=bool(_get(action, "is_preferred_support")),
         literals=_get(action, "code_action_literal_support") is not None,
         versioned=bool(_get(caps, "workspace.workspace_edit.document_changes")),
+        creates=types.ResourceOperationKind.Create
+        in (_get(caps, "workspace.workspace_edit.resource_operations") or []),
+        annotations=bool(_get(caps, "workspace.workspace_edit.document_changes"))
+        and _get(caps, "workspace.workspace_edit.change_annotation_support") is not None,
         apply_edit=bool(_get(caps, "workspace.apply_edit")),
         diagnostic_data=bool(_get(published, "data_support")),
         diagnostic_version=bool(_get(published, "version_support")),

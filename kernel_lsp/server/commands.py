@@ -18,7 +18,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.consent import ConsentAnswer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
-from kernel_lsp.server import entries, prompts
+from kernel_lsp.server import entries, programs, prompts
 from kernel_lsp.server.app import KernelServer
 from kernel_lsp.server.jobs import ServerJobs
 from kernel_lsp.server.protocol import BadArguments, RequestFailed
@@ -112,9 +112,8 @@ def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
         mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
     except ValueError as error:
         raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
-    jobs.search(
-        uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True)
-    )
+    fresh, turns = arguments.get("fresh") is True, settings.search_turns
+    jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=fresh, turns=turns))
     ls.shown_changed(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 
@@ -210,6 +209,24 @@ async def show_evidence(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> 
     return {"title": card.title, "report": card.report, "path": str(path)}
 
 
+async def show_program(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
+    """Opens the page of a program that `kernel-lsp optimize -- …` has measured where the client can
+    show a document, and returns it in any case.
+
+    Arguments: `command`, its words; optional `folder`.
+    """
+    command = arguments.get("command")
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise BadArguments("command is no list of words")
+    page: Json = await ls.off_loop(programs.page, ls, _folder(ls, arguments), command)
+    if ls.abilities.show_document:
+        uri = Path(page["path"]).as_uri()
+        await ls.window_show_document_async(types.ShowDocumentParams(uri=uri, take_focus=True))
+    else:
+        ls.say(page["report"])
+    return page
+
+
 def dismiss(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> None:
     """Silences a hint.
 
@@ -303,6 +320,7 @@ COMMANDS: dict[str, Handler] = {
     "cancel": cancel,
     "status": status,
     "showEvidence": show_evidence,
+    "showProgram": show_program,
     "dismiss": dismiss,
     "listKernels": list_kernels,
     "entryPoints": entry_points,

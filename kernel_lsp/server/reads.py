@@ -15,6 +15,7 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, near_misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
+from kernel_lsp.server import programs
 from kernel_lsp.server.app import KernelServer, count_time
 from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
@@ -109,6 +110,7 @@ def on_code_action(
     items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
     items += _about(uri, offers)
     if invoked:
+        items += programs.actions(ls, uri)
         items += _optimize(ls, uri, where, offers)
     items += _fixes(ls, uri, where, params)
     items += _silence(ls, uri, where, offers)

@@ -798,6 +798,7 @@ COMMANDS = [
         "apply",
         "chosen",
         "showEvidence",
+        "showProgram",
         "showPrompt",
     ),
     *("trust", "allowRemote", "dismiss", "listKernels", "status", "entryPoints", "recordRun"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kernel_lsp import offers
 from kernel_lsp.commands import sessions
 from kernel_lsp.snapshots import store
 
@@ -25,9 +26,10 @@ def test_recordings_are_forgotten_with_their_folder(
     monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(data))
     monkeypatch.chdir(mine)
     gone, stays = recorded(data, mine), recorded(data, other)
+    page = offers.write(data, mine, ("python", "train.py"), None, "# page\n")
     asked = CliRunner().invoke(sessions.app, ["forget", "--folder", str(mine)])
     assert asked.exit_code == 0 and "1 recording" in asked.output
-    assert not gone.exists() and stays.exists()
+    assert not gone.exists() and stays.exists() and not page.exists()
     asked = CliRunner().invoke(
         sessions.app, ["forget", "--folder", str(other), "--older-than-days", "3"]
     )

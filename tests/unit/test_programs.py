@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp import files
+from kernel_lsp import analysis, files
 from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
-from kernel_lsp.programs import composing, measuring, targets, whole
+from kernel_lsp.programs import composing, measuring, offering, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
@@ -20,7 +20,8 @@ from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
-from kernel_lsp.records import Interval
+from kernel_lsp.records import Interval, Snapshot, SourceEdit
+from kernel_lsp.rewrite import edit
 
 MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
 
@@ -164,6 +165,64 @@ def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
     assert both is not None and both.compiled == "default" and "fused=True" in both.texts[path]
     assert both.name == "a fused optimizer, torch.compile"
     assert composing.compile_outermost(variant, LOSS, {path: TRAINING}, None) is None
+
+
+TWO = """\
+from torch import nn
+
+
+class A(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class B(nn.Module):
+    def forward(self, x):
+        return x + 2
+"""
+
+
+def rewritten(path: Path, name: str, number: int, imports: tuple[str, ...]) -> ProgramTarget:
+    body = f"class {name}(nn.Module):\n    def forward(self, x):\n        return torch.add(x, {number})\n"
+    edit = SourceEdit(qualname=name, imports=imports, target=body)
+    candidate = SimpleNamespace(summary="add", edit=edit)
+    best = SimpleNamespace(candidate=candidate)
+    outcome: Any = SimpleNamespace(best=best)
+    return looked(("model", name), path=path, qualname=name, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("imports", "labels"),
+    [((), ["A: add", "B: add"]), (("import torch",), ["A: add and B: add", "A: add", "B: add"])],
+)
+def test_edits_of_a_program_are_told_apart_and_make_up_what_was_measured(
+    tmp_path: Path, imports: tuple[str, ...], labels: list[str]
+) -> None:
+    path, script, new = tmp_path / "model.py", tmp_path / "train.py", tmp_path / "patch.py"
+    mine = [rewritten(path, "A", 1, imports), rewritten(path, "B", 2, imports)]
+    text = TWO
+    for one in mine:
+        found = analysis.find_target(
+            analysis.analyze(Snapshot(uri=path.as_uri(), text=text)), one.qualname
+        )
+        assert found is not None and one.edit is not None
+        text = edit.apply_edit(text, found.span, one.edit)
+    fused = TRAINING.replace("lr=3e-4)", "lr=3e-4, fused=True)")
+    variant = composing.ProgramVariant(
+        name="ours",
+        texts={path: text, script: fused, new: "x = 1\n"},
+        before={path: TWO, script: TRAINING},
+        composed=tuple(mine),
+    )
+    edits = offering.edits_of(variant, tmp_path)
+    assert [one.label for one in edits] == [*labels, offering.FUSED, offering.PATCHES]
+    changes = [change for one in edits for change in one.changes]
+    for file, after in variant.texts.items():
+        whole = variant.before.get(file, "")
+        for change in sorted(changes, key=lambda one: -one.start):
+            if change.path == str(file):
+                whole = whole[: change.start] + change.new + whole[change.end :]
+        assert whole == after
 
 
 # --- ratios ---------------------------------------------------------------------------------------

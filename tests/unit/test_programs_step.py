@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from kernel_lsp.commands import programs
 from kernel_lsp.config import Settings
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.programs import bench, measuring, optimizing, recording, stepping
+from kernel_lsp.programs import bench, measuring, offering, optimizing, recording, stepping
 from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
@@ -166,6 +167,12 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"
     assert "fused=True" in outcome.variants["a fused optimizer"].texts[root / "train.py"]
     assert "fused" not in (root / "train.py").read_text(), "nothing is written unasked"
+    offered = outcome.variants["a fused optimizer"]
+    (edit,) = offering.edits_of(offered, root)
+    assert edit.label == "a fused optimizer" and len(edit.changes) == 1
+    page = programs.page_text(outcome, offered, [], root)
+    assert "| as it is |" in page and "+optimizer = torch.optim.AdamW" in page
+    assert "## Targets" in page and "a step ends when optimizer has stepped" in page
 
 
 def test_what_the_program_prints_leaves_standard_output_alone(
