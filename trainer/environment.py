@@ -28,7 +28,7 @@ from kernel_lsp.agents.policy import Select
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.pipeline.episodes import Episode, Moment, Rollouts, open_rollouts, plan_of
+from kernel_lsp.pipeline.episodes import Episode, Moment, TargetRollouts, open_rollouts, plan_of
 from kernel_lsp.records import (
     Attempt,
     Finish,
@@ -43,6 +43,7 @@ from kernel_lsp.records import (
 )
 from trainer import rewards
 from trainer.archives import attempt_outcome
+from trainer.config import RolloutsConfig
 from trainer.records import Agent, ModelTurn
 from trainer.tasks import TaskSuite, TrainingTask
 
@@ -114,7 +115,7 @@ class OpenTask:
     """Begins episodes, as many at a time as one likes."""
 
     name: str
-    rollouts: Rollouts
+    rollouts: TargetRollouts
 
     def begin(
         self,
@@ -128,7 +129,7 @@ class OpenTask:
         select: Select | None = None,
         judge: SearchJudge | None = None,
     ) -> RewardedEpisode:
-        """``plan``: a job's instead of ``turns``; the others as `Rollouts.begin` has them."""
+        """``plan``: a job's instead of ``turns``; the others as `TargetRollouts.begin` has them."""
         episode = self.rollouts.begin(
             info,
             plan or plan_of(turns),
@@ -240,6 +241,13 @@ def _call(function: Mapping[str, Any], name: str) -> ToolCall | None:
     return ToolCall(name=function["name"], arguments=arguments, id=name)
 
 
-def of_model(name: str, context_tokens: int | None) -> ModelInfo:
-    """How prompts are cut for a model of the trainer's."""
-    return replace(INFO, model=name, context_tokens=context_tokens)
+def of_model(
+    name: str, context_tokens: int | None, told: RolloutsConfig | None = None
+) -> ModelInfo:
+    """How prompts are cut and sampled for a model of the trainer's."""
+    info = replace(INFO, model=name, context_tokens=context_tokens)
+    if told is None:
+        return info
+    return replace(
+        info, temperature=told.temperature, top_p=told.top_p, reply_tokens=told.max_tokens
+    )

@@ -223,7 +223,7 @@ class LiveGame:
 
         self._sampler = evaluate.sampler_of(self._recipe, run)
         context = run.model.config.max_position_embeddings
-        self._info = of_model(self._recipe.name, context)
+        self._info = of_model(self._recipe.name, context, self._recipe.rollouts)
 
     @property
     def apart(self) -> bool:

@@ -188,7 +188,7 @@ def agent_of(prompt: Prompt) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollouts:
+class TargetRollouts:
     """Episodes of one opened target, as many at a time as one likes."""
 
     one: Opened
@@ -262,9 +262,9 @@ def chosen_before(exchange: Exchange) -> Select:
 @contextlib.asynccontextmanager
 async def open_rollouts(
     pipeline: Pipeline, job: Job, report: Report = lambda progress: None
-) -> AsyncIterator[Rollouts]:
+) -> AsyncIterator[TargetRollouts]:
     """The job's target, opened as a job opens it. Raises KernelLspError."""
     asked = replace(job, search=job.search or SearchPlan(mode=SearchMode.TURNS))
     async with pipeline.opened(asked, report) as one:
         workshop = EngineWorkshop(one.engine, one.prepared)
-        yield Rollouts(one=one, settings=pipeline.settings, workshop=workshop)
+        yield TargetRollouts(one=one, settings=pipeline.settings, workshop=workshop)

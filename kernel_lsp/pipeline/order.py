@@ -169,7 +169,9 @@ class Pipeline:
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
         folder = Path(self.settings.data_dir) / SEARCHES
-        return replace(FEW_TURNS, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
+        few = min(FEW_TURNS.budget.candidates, self.settings.search_turns)
+        plan = replace(FEW_TURNS, budget=replace(FEW_TURNS.budget, candidates=few))
+        return replace(plan, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
 
     async def _deeper(
         self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn

@@ -135,6 +135,7 @@ def _written(
         folder / MODEL, dtype=dtype, **options
     ).to(device)
     torch.manual_seed(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
     begun, arms, seconds = time.monotonic(), dict[str, Arm](), dict[str, Any]()
     for name, record, count in (
         ("greedy", [row.question for row in rows], 1),

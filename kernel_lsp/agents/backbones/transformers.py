@@ -87,6 +87,9 @@ class Transformers:
             context_tokens=about["context"],
             structured=_form(about),
             on_measured_gpu=about["device"] == "cuda" and self._settings.device != "cpu",
+            temperature=self._settings.model_temperature,
+            top_p=self._settings.model_top_p,
+            reply_tokens=self._settings.model_reply_tokens,
         )
 
     async def count(self, prompt: Prompt) -> int:
