@@ -9,7 +9,7 @@ from typing import Any
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party
-from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
+from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Profile, Timing
 
 MAX_NOTES = 5
 MAX_DETAIL = 1000
@@ -51,6 +51,7 @@ class Findings:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     least_ms: float | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    profiles: tuple[Profile, ...] = ()
     unsure: str = ""
     """Why it cannot be told whether the candidate is faster; the first reason."""
 

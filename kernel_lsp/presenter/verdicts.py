@@ -29,6 +29,8 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
         )
     for baseline, interval in evaluation.speedups.items():
         yield f"      {cards.spread(interval)} against {baseline}"
+    for profile in evaluation.profiles:
+        yield f"      {profile.provider:10} its time goes to {profile.longest()}"
     if evaluation.unsure:
         yield f"  the times are unsure: {evaluation.unsure}"
     if evaluation.detail:
