@@ -84,7 +84,6 @@ ABOVE: dict[str, int] = {
     "skills/triton-fused-launches/rewrite.py:_neighbors": 22,
     "skills/triton-fused-launches/rewrite.py:_plain_store": 22,
     "skills/triton-split-k/rewrite.py:_find_product": 22,
-    "trainer/live.py:roll": 22,
     "benchmarks/gating/mutation.py:_summed": 21,
     "benchmarks/gating/verdicts.py:repeats": 21,
     "kernel_lsp/agents/secret_rules.py:_is_written_out": 21,

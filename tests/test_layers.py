@@ -110,7 +110,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"presenter"}
     | {"journal", "models", "snapshots"}
     | {"process", "interpreter", "cache"}
-    | {"checker"},  # which files a folder has
+    | {"checker"}  # which files a folder has
+    | {"signatures"},  # of recordings that somebody else made
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {
