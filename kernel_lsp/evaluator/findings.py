@@ -35,6 +35,9 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
+    shapes: dict[tuple[str, ...], None] = field(default_factory=dict)
+    """Types and sizes of the tensors of every call whose values were accepted, in the order of the
+    trials."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """For the evidence: every trial, the failed and the skipped included, with the keys of
     `records.Trial`: number, family, variation, candidate_error, reference_error, tolerance,

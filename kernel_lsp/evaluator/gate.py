@@ -363,6 +363,7 @@ def _evaluation(
         seconds=round(seconds, 3),
         runs_as=COMPILE if request.workload.setting.compiled else EAGER,
         least_ms=found.least_ms if passed else None,
+        shapes=tuple(found.shapes) if passed else (),
         unsure=found.unsure if passed else "",
         profiles=found.profiles if passed else (),
         coverage=profiles.coverage(found.profiles) if passed else None,

@@ -255,6 +255,9 @@ def _report(proposal: Proposal, diff: str) -> str:
         parts += ["## What can differ", "\n".join(f"- {caveat}" for caveat in candidate.caveats)]
     if evaluation.numerics is not None and evaluation.numerics.distributions:
         parts += ["## Inputs", ", ".join(evaluation.numerics.distributions)]
+    if evaluation.shapes:
+        lines = [f"- {', '.join(shapes)}" for shapes in evaluation.shapes]
+        parts += ["## Sizes that were compared (the first was timed)", "\n".join(lines)]
     if evaluation.peak_bytes:
         lines = [
             f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()

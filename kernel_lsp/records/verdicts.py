@@ -154,6 +154,9 @@ class Evaluation:
     least_ms: float | None = None
     """What moving the workload's bytes takes at least on this device; None: unknown, or judged
     quickly."""
+    shapes: tuple[tuple[str, ...], ...] = ()
+    """What the verdict stands for: types and sizes of the arguments' tensors in every call that
+    was compared, the workload's own first. Speed: the first alone."""
     unsure: str = ""
     """Why times say too little: what disturbed them; empty where nothing did. See
     `speed_answer`."""
