@@ -312,7 +312,7 @@ class EngineSession:
         module = self.rewrites[name]
         try:
             for match in module.match(graph):
-                proofs = tuple(module.preconditions(graph, match))
+                proofs = (*module.preconditions(graph, match), *_proofs_of_calls(match))
                 worth = match.benefit is None or match.benefit > 0.0
                 trains = match.plain or match.differentiable or not graph.gradients
                 if not (worth and trains and all(proof.holds for proof in proofs)):
@@ -331,6 +331,16 @@ class EngineSession:
         if name not in self.rewrites:
             raise RewriteError(f"{name} has no rewrite", "choose one of the open skills")
         return self.rewrites[name]
+
+
+def _proofs_of_calls(match: Match) -> list[Proof]:
+    """Layers with hooks or computed weights are called as they are (capture/opaque.py)."""
+    nodes = () if match.wraps else match.nodes
+    paths = sorted({str(n.meta["opaque"]) for n in nodes if "opaque" in getattr(n, "meta", {})})
+    because = "they have hooks or computed weights"
+    return [
+        Proof(claim=f"{path} is called as it is", holds=False, because=because) for path in paths
+    ]
 
 
 def words(graph: Graph) -> list[str]:

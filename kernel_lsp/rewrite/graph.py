@@ -94,6 +94,8 @@ class CaptureOrigin:
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
     classes: tuple[tuple[type, str], ...] = ()
     """Of objects among the results, each with its name in the target's file."""
+    opaque: tuple[str, ...] = ()
+    """Paths of layers whose operations stand for a call that must be made as it is."""
     structure: tuple[str, ...] = ()
     """Conditions: the module has the layers that it was captured with (capture/structure.py)."""
     hides_gradients: bool = False

@@ -182,6 +182,78 @@ def test_a_tensor_in_the_place_of_a_number_keeps_its_gradient() -> None:
     assert after(X).requires_grad
 
 
+COUNTED = """
+self.calls = 0
+def count(module, args, out):
+    count.calls += 1
+    return out * 2
+count.calls = 0
+self.c = nn.Conv1d(8, 8, 3)
+self.c.register_forward_hook(count)
+"""
+PLAIN_NORM = "self.c = nn.utils.weight_norm(nn.Conv1d(8, 8, 3))"
+COMPUTED_NORM = "self.c = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 3))"
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize(
+    "init, change",
+    [
+        (COUNTED, lambda m: m.c._forward_hooks.clear()),
+        (COUNTED, lambda m: m.c.register_forward_hook(lambda _m, _i, out: -out)),
+        (PLAIN_NORM, lambda m: torch.nn.utils.remove_weight_norm(m.c)),
+        (PLAIN_NORM, lambda m: m.c.weight_g.data.mul_(3)),
+        (COMPUTED_NORM,
+         lambda m: torch.nn.utils.parametrize.remove_parametrizations(m.c, "weight")),
+        (COMPUTED_NORM,
+         lambda m: torch.nn.utils.parametrize.register_parametrization(m.c, "weight", Negated())),
+    ],
+)  # fmt: skip
+def test_layers_with_hooks_and_computed_weights_are_called_as_they_are(init, change) -> None:
+    source = module(
+        "y = torch.sigmoid(self.c(x))\nreturn F.relu(y) * 2", init, "torch.randn(2, 8, 16)"
+    )
+    before, after = pair(source, "value-range-collapse")
+    x = torch.randn(2, 8, 16)
+    agree(before, after, x)
+    if init is COUNTED:
+        assert next(iter(after.c._forward_hooks.values())).calls == 1
+    else:
+        after.c(x).sum().backward()
+    both(change, before, after)
+    agree(before, after, x)
+
+
+class Negated(torch.nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return -weight
+
+
+def test_what_a_hook_returns_is_no_fact() -> None:
+    hooked = "self.c = nn.Conv1d(8, 8, 3)\nself.c.register_forward_hook(lambda m, a, y: y.relu())"
+    source = module("return F.relu(self.c(x)) * 2", hooked, "torch.randn(2, 8, 16)")
+    assert not sites(source, "value-range-collapse")
+
+
+@pytest.mark.parametrize(
+    "forward, init",
+    [
+        ("return self.c(self.c(x))", "self.c = nn.Linear(8, 8)"),
+        ("return self.c(x)", "self.c = nn.Sequential(nn.Linear(8, 8))"),
+        ("return self.c(x)", "self.c = Config(2.0)"),
+    ],
+)
+def test_hooks_that_would_be_lost_are_refused(forward, init) -> None:
+    hook = "self.c.register_forward_hook(lambda m, a, y: y * 2)"
+    own = CONFIG.replace("class Config:", "class Config(nn.Module):")
+    own = own.replace("        self.scale", "        super().__init__()\n        self.scale")
+    own = own.replace(
+        "\n\n\nclass Model", "\n\n    def forward(self, x):\n        return x + 1\n\n\nclass Model"
+    )
+    with pytest.raises(CaptureError, match=r"Model\.c has a forward hook"):
+        graph_of(module(forward, f"{init}\n{hook}").replace("class Model", own))
+
+
 class Lora(torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + 1

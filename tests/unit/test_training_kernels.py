@@ -186,6 +186,38 @@ def test_cross_entropy_has_the_gradients_of_eager(trainer, how, smoothing) -> No
     agrees(trainer, program(loss, inputs), "fused-loss")
 
 
+WIDENED = [
+    "F.cross_entropy(self.n(x).float(), y)",
+    "F.cross_entropy(self.n(x).float(), y, label_smoothing=0.1, reduction='sum')",
+    "F.cross_entropy(self.n(x).float()[:-1].contiguous().view(-1, 37), y[1:])",
+    "F.cross_entropy(self.n(x)[1:].to(torch.float32).view(-1, 37), y[:-1], reduction='none')",
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("loss", WIDENED)
+def test_logits_that_are_cast_for_their_loss_are_read_as_they_were(trainer, loss, dtype) -> None:
+    """As language models have it; the float32 copy of the logits is never written."""
+    inputs = f"torch.randn(6, 11, dtype=torch.{dtype}, requires_grad=True), "
+    source = program(
+        loss,
+        inputs + "torch.tensor([1, 36, -100, 0, 7, 9])",
+        init=f"self.n = nn.Linear(11, 37, dtype=torch.{dtype})",
+    )
+    after = agrees(trainer, source, "fused-loss", twice=loss is WIDENED[0])
+    fast = after[after.index("Anything that the reasoning") :]
+    assert "float32)" not in fast and ".float()" not in fast.split("def get_inputs")[0]
+
+
+def test_wide_logits_that_somebody_else_reads_are_read_wide() -> None:
+    inputs = "torch.randn(6, 37, dtype=torch.bfloat16, requires_grad=True), "
+    source = program(
+        "(lambda wide: (F.cross_entropy(wide, y), wide))(x.float())",
+        inputs + "torch.tensor([1, 36, -100, 0, 7, 9])",
+    )
+    assert ".to(dtype=torch.float32)" in rewritten(source, "fused-loss")
+
+
 AUTOCAST = """import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -79,7 +79,7 @@ def observe_module(
     call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _Recorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(reads, code, classes, wrote).note
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -106,7 +106,7 @@ def observed_objects(
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _Recorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(reads, code, classes, wrote).note
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -180,7 +180,7 @@ def _recording(
     return recording
 
 
-class _Recorder:
+class _ReadRecorder:
     """What each attribute read leaves in ``reads`` and ``code``; objects are opened, so that their
     fields are seen."""
 
@@ -302,16 +302,21 @@ def module_calls(
         path = module_path(node)
         if path:
             groups.setdefault(path, []).append(node)
-    once = {path for path, simple in called if simple and sum(p == path for p, _ in called) == 1}
     made = []
     for path, nodes in groups.items():
         layer = attribute(module, path)
-        if path in once and not list(layer.children()) and (call := _single(graph, path, nodes)):
-            made.append(call)
+        if is_called_simply(path, called) and not list(layer.children()):
+            call = single_call(graph, path, nodes)
+            made += [call] if call is not None else []
     return tuple(made)
 
 
-def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
+def is_called_simply(path: str, called: list[tuple[str, bool]]) -> bool:
+    """Once, and one tensor goes in and one comes out."""
+    return [simple for known, simple in called if known == path] == [True]
+
+
+def single_call(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
     inside = set(nodes)
     outside = {
         arg
@@ -328,6 +333,8 @@ def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
 
 def module_path(node: fx.Node) -> str | None:
     """Dotted path of the torch.nn layer the node was traced in; None in the person's own code."""
+    if (opaque := node.meta.get("opaque")) is not None:
+        return str(opaque)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return None

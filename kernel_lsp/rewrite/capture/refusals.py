@@ -1,7 +1,7 @@
 """What a program may hold or do that its graph does not show; each is one line that leaves the
 target alone.
 
-    of_module(entry, module)     before capture: hooks, parametrizations, scripted layers, odd weights
+    of_module(entry, module)     before capture: backward hooks, scripted layers, odd weights
     of_values(entry, values)     arguments that are no ordinary dense tensors, or lie on several devices
     Effects(namespace, module)   around capture: attributes set, lists and globals changed, printing,
                                  functions with a derivative of their own
@@ -26,8 +26,6 @@ from kernel_lsp.rewrite.capture.answers import is_program
 from kernel_lsp.rewrite.outlining import NO_GRAD, decorators_of
 
 HOOKS = {
-    "_forward_hooks": "forward hook",
-    "_forward_pre_hooks": "forward pre-hook",
     "_backward_hooks": "backward hook",
     "_backward_pre_hooks": "backward pre-hook",
 }
@@ -47,19 +45,12 @@ def of_module(entry: str, module: torch.nn.Module) -> None:
         name = f"{entry}.{path}" if path else entry
         for attribute, kind in HOOKS.items():
             if hooks := getattr(part, attribute, None):
-                who = _name_of(next(iter(hooks.values())))
+                who = name_of_hook(next(iter(hooks.values())))
                 raise CaptureError(
                     f"{name} has a {kind} ({who}), which a rewritten forward would run twice or "
                     f"not at all",
-                    "remove it while the target is rewritten, or write what it does into forward",
+                    "remove it while the target is rewritten",
                 )
-        if torch.nn.utils.parametrize.is_parametrized(part):
-            which = ", ".join(part.parametrizations)
-            raise CaptureError(
-                f"{name}.{which} is computed by a parametrization before each use",
-                "remove it with torch.nn.utils.parametrize.remove_parametrizations where it is "
-                "used no more",
-            )
         if isinstance(part, torch.jit.ScriptModule):
             raise CaptureError(
                 f"{name} is TorchScript, whose code cannot be read", "use the module itself"
@@ -255,7 +246,7 @@ def _class_of(spec: Any) -> str:
     return f"{own}.{kind.__name__}" if own else str(kind.__name__)
 
 
-def _name_of(hook: Any) -> str:
+def name_of_hook(hook: Any) -> str:
     hook = getattr(hook, "func", hook)
     return getattr(hook, "__qualname__", type(hook).__name__).split("<locals>.")[-1].strip("<>")
 

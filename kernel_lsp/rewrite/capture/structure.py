@@ -123,7 +123,7 @@ class Structure:
 
 def is_library(module: Any) -> bool:
     """A layer of torch itself: its code does not change under the user's hands."""
-    return type(module).__module__.startswith("torch.nn.modules")
+    return type(module).__module__.startswith(("torch.nn.modules", "torch.nn.utils.param"))
 
 
 def reader(depth: int) -> str:

@@ -50,6 +50,7 @@ from kernel_lsp.rewrite.capture.observing import (
     observe_module,
     observed_objects,
 )
+from kernel_lsp.rewrite.capture.opaque import OpaqueLayers
 from kernel_lsp.rewrite.capture.overriding import CalledCode
 from kernel_lsp.rewrite.capture.questions import (
     by_batch,
@@ -174,6 +175,8 @@ def _capture_recorded(
             call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
+            module._forward_hooks.clear()  # of the target itself: they run around its forward,
+            module._forward_pre_hooks.clear()  # whatever that is
             refusals.of_module(program.entry, module)
         inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
         answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
@@ -244,6 +247,7 @@ def _export(
     objects_code: dict[str, CalledCode] = {}
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
+    opaque = OpaqueLayers(program.entry, module)
     structure = Structure(module)
     seen = observe_module(module, reads, own_code, called, effects.set, structure)
     of_objects = observed_objects(things, asked, objects_code, effects.set_of)
@@ -275,7 +279,14 @@ def _export(
             f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
             "return the new value, or make the parts around it targets",
         )
+    opaque.require_unread({*(path for path, _ in called), *_called_modules(own_code)})
     graph = _graph(program, module, exported, leaves, device, (reads, called), classes)
+    layers = opaque.calls(graph, called)
+    for condition in opaque.conditions(layers, names, guard.self_path):
+        graph.require(condition, "its hooks and parametrizations were traced")
+    kept = {call.path for call in layers}
+    calls = [call for call in graph.origin.calls if call.path not in kept]
+    graph.origin = replace(graph.origin, calls=(*calls, *layers), opaque=tuple(sorted(kept)))
     for source, thing in things:
         graph.require(same_kind(source, thing), "the call that was recorded")
     for source, value in asked.items():
@@ -287,9 +298,17 @@ def _export(
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
-    layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
-    graph.origin = replace(graph.origin, structure=layers)
+    has_layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=has_layers)
     return graph
+
+
+def _called_modules(own_code: dict[str, CalledCode]) -> Iterator[str]:
+    """Paths of modules of the user's own classes whose forward ran."""
+    for path in own_code:
+        owner, _, name = path.rpartition(".")
+        if name == "forward":
+            yield owner
 
 
 @contextlib.contextmanager

@@ -162,6 +162,7 @@ def fits(graph: Graph) -> bool:
         graph.device == "cuda"
         and not graph.gradients
         and graph.origin.module is not None
+        and not graph.origin.opaque  # a replay runs no hooks
         and bool(tensors)
     )
 

@@ -55,6 +55,7 @@ class StatementWriter:
         self.untouched: set[str] = set()
         """Captured nodes that are printed exactly as the person's code would run them."""
         self.calls = self._module_calls()
+        self._require_opaque_calls()
         for item in graph.inputs:
             if item.node is not None:
                 self.names[item.node] = item.source
@@ -187,6 +188,15 @@ class StatementWriter:
                 found.update(dict.fromkeys(call.nodes, call))
                 self.untouched.update(call.nodes)
         return found
+
+    def _require_opaque_calls(self) -> None:
+        """Layers with hooks or computed weights are called as they are, or nothing is printed."""
+        called = {call.path for call in self.calls.values()}
+        if lost := sorted(set(self.graph.origin.opaque) - called):
+            raise RewriteError(
+                f"{lost[0]} has hooks or computed weights, and would no longer be called",
+                "rewrite what is around it",
+            )
 
     def _belongs(self, node: fx.Node, call: ModuleCall, inside: set[fx.Node]) -> bool:
         """The node is as captured; only the call's result has notes, and readers outside: a cast

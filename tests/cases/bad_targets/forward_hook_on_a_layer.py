@@ -1,4 +1,4 @@
-# expect: refused: Model.linear has a forward hook (lambda), which a rewritten forward would run twice or not at all
+# expect: rewritten
 """A hook that changes what a layer returns."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model.linear has a forward hook (Model.keep), which a rewritten forward would run twice or not at all
+# expect: refused: Model changes self.seen on each call, which a rewritten forward would not
 """A hook that looks on and keeps what it sees."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model.linear.weight is computed by a parametrization before each use
+# expect: rewritten
 """A parametrization of the author."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model.linear.weight is computed by a parametrization before each use
+# expect: refused: `self._power_method(weight_mat, self.n_power_iterations)` changes a tensor in place that others can see
 """A weight whose computation changes a buffer."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model.linear.weight is computed by a parametrization before each use
+# expect: rewritten
 """A weight that is computed from two others before each call."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model.linear has a forward pre-hook (WeightNorm), which a rewritten forward would run twice or not at all
+# expect: rewritten
 """The older weight norm, which is a hook."""
 
 import torch

@@ -7,6 +7,7 @@ cross_entropy_maps.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +29,12 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
 )
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
-from kernel_lsp.rewrite.graph import Graph, argument
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
 from kernel_lsp.rewrite.printing import guard
 
+aten = torch.ops.aten
+VIEWS = (aten.view, aten.reshape, aten.flatten, aten.slice, aten.contiguous, aten.clone)
+"""What may stand between a cast of logits and their loss: it acts on narrow ones alike."""
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps": [8, 16, 4]}
 
 
@@ -81,6 +85,44 @@ def logits_of(node: fx.Node) -> fx.Node | None:
     return first.args[0] if same and argument(first, "dim") % value.dim() == 1 else None
 
 
+def widening(graph: Graph, node: fx.Node) -> list[fx.Node]:
+    """From a cast of 16-bit logits to float32 down to what the loss reads: the cast, then views
+    and copies, each read by the next alone. Empty where nothing is cast, and for nll_loss. The
+    kernels compute in float32 anyway, so the wide logits need not be written."""
+    if op_name(node) != "cross_entropy_loss":
+        return []
+    above, reader = node.args[0], node
+    path: list[fx.Node] = []
+    while isinstance(above, fx.Node) and graph.only_user(above) is reader:
+        path.insert(0, above)
+        if is_op(above, aten.to, aten._to_copy):
+            return path if _is_widened(above) else []
+        if not is_op(above, *VIEWS) or above.kwargs:
+            return []
+        above, reader = above.args[0], above
+    return []
+
+
+def _is_widened(cast: fx.Node) -> bool:
+    narrow, wide = cast.args[0], cast.meta["val"]
+    if not isinstance(narrow, fx.Node) or wide.dtype != torch.float32:
+        return False
+    return narrow.meta["val"].dtype in (torch.bfloat16, torch.float16)
+
+
+def _read_narrow(graph: Graph, node: fx.Node) -> None:
+    """Let the loss read the logits as they were before they were cast."""
+    path = widening(graph, node)
+    if not path:
+        return
+    cast, *views = path
+    narrow: fx.Node = cast.args[0]
+    for view in views:
+        narrow = graph.call(view.target, (narrow, *view.args[1:]), before=node)
+    node.replace_input_with(path[-1], narrow)
+    graph.caveat("logits are read as they were before their cast to float32: no digit is lost")
+
+
 def weight_of(node: fx.Node) -> fx.Node | None:
     weight: fx.Node | None = argument(node, "weight")
     return weight
@@ -128,21 +170,28 @@ def operands(node: fx.Node) -> list[fx.Node]:
 
 def _match(graph: Graph, node: fx.Node) -> Match:
     data = {"parameters": PARAMETERS, "cross_entropy": True}
-    return match_loss(graph, node, operands(node)[:1], "cross entropy", data)
+    path = widening(graph, node)
+    read = [path[0].args[0]] if path else operands(node)[:1]
+    return match_loss(graph, node, read, "cross entropy", data, path)
 
 
 def match_loss(
-    graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]
+    graph: Graph,
+    node: fx.Node,
+    read: list[fx.Node],
+    what: str,
+    data: dict[str, Any],
+    path: Sequence[fx.Node] = (),
 ) -> Match:
-    """The loss with the log_softmax before it, where there is one. ``read``: what is read once,
-    forward."""
+    """The loss with the log_softmax before it, where there is one, and the `widening` before that.
+    ``read``: what is read once, forward."""
     logits = logits_of(node)
-    nodes = [node] if node.args[0] is logits else [node.args[0], node]
+    nodes = [*path, *([node] if node.args[0] is logits else [node.args[0], node])]
     launches = 1 if argument(node, "reduction", 1) == 0 else 2
     fused_s = cost.read_once_seconds(graph, read, launches=launches)
     benefit = cost.benefit(graph, nodes, fused_s, 0.1)
     if graph.gradients:
-        fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
+        fused_s += cost.read_once_seconds(graph, [read[0]] * 2, launches=1)
         benefit = cost.trained_benefit(graph, nodes, fused_s, launches + 1, 0.1)
     return Match(
         nodes=tuple(nodes),
@@ -157,10 +206,16 @@ def match_loss(
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
+    _read_narrow(graph, node)
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _generate_trained(node, kernel)
     put(graph, node, kernel)
+
+
+def _reads_narrow(node: fx.Node) -> bool:
+    """The logits are of 16 bits, and the loss of 32."""
+    return operands(node)[0].meta["val"].dtype.itemsize < node.meta["val"].dtype.itemsize
 
 
 def put(graph: Graph, node: fx.Node, kernel: GeneratedSource) -> None:
@@ -225,6 +280,7 @@ def _generate_trained(node: fx.Node, kernel: GeneratedSource) -> GeneratedSource
         rest=1.0 - smoothing,
         smoothed=f" - {smoothing} / n_cols" if smoothing else "",
         settings=settings_of(node),
+        wide=".float()" if _reads_narrow(node) else "",
     )  # fmt: skip
     return replace(kernel, definitions=text, supports_autograd=True)
 

@@ -152,7 +152,7 @@ class _{title}(torch.autograd.Function):
 
 def {name}_eager(logits, target{weight}):
     """The same in PyTorch, for gradients of gradients."""
-    return torch.nn.functional.cross_entropy(logits, target{settings})
+    return torch.nn.functional.cross_entropy(logits{wide}, target{settings})
 
 
 def {name}(logits, target{weight}):
