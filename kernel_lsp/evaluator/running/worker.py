@@ -122,15 +122,13 @@ class Worker:
         if not isinstance(self.target, torch.nn.Module):
             yield
             return
-        own = [*self.target.parameters(), *self.target.buffers()]
-        before = [(t, t.dtype) for t in own if t.dtype in (torch.float16, torch.bfloat16)]
-        for tensor, _ in before:
-            tensor.data = tensor.data.float()
+        own = parameters.tensors_of(self.target).items()
+        before = {k: t.dtype for k, t in own if t.dtype in (torch.float16, torch.bfloat16)}
+        parameters.cast(self.target, dict.fromkeys(before, torch.float32))
         try:
             yield
         finally:
-            for tensor, dtype in before:
-                tensor.data = tensor.data.to(dtype)
+            parameters.cast(self.target, before)
 
     def _run(
         self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
