@@ -64,7 +64,7 @@ def asked(path: Path, device: str) -> environment.LineageRequest:
 async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
-    async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.set_up(pipeline, asked(path, device), lambda step: None) as on:
         walk = walking.LineageWalk(
             on=on, judgements=Judgements(on.place), report=_reporter(path.stem)
         )
@@ -76,7 +76,7 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
 
 async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
     """Every accepted step and the whole, judged anew; child's hash -> judgement."""
-    async with environment.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.set_up(pipeline, asked(path, device), lambda step: None) as on:
         known = next(
             (one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None
         )
@@ -91,7 +91,7 @@ async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgem
         return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
 
 
-def _is(one: Lineage, path: Path, on: environment.Ground) -> bool:
+def _is(one: Lineage, path: Path, on: environment.Setup) -> bool:
     """Also of a walk that has not ended: what it has accepted stands."""
     return one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
 

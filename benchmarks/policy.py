@@ -159,26 +159,26 @@ async def one(
     task: str, situation: Situation, advice: Sequence[Step], engine: Engine, runtime: Runtime
 ) -> Suggestion:
     begun, engine_s, cpu_s = time.perf_counter(), 0.0, 0.0
-    talk = Dialog(situation)
-    words = len(talk.words)
-    while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(talk.steps) <= MAX_STEPS:
-        if talk.turn == 0 and talk.phase.value == "step":
+    dialog = Dialog(situation)
+    words = len(dialog.words)
+    while dialog.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(dialog.steps) <= MAX_STEPS:
+        if dialog.turn == 0 and dialog.phase.value == "step":
             asked = time.perf_counter()
-            await advised(talk, advice, engine)
+            await advised(dialog, advice, engine)
             engine_s += time.perf_counter() - asked
-        said = await runtime.reply(talk)
+        said = await runtime.reply(dialog)
         cpu_s += said.cpu_s
-        talk.say(said.words)
-        if talk.phase.value == "engine":  # by its value: what is said changes the phase
+        dialog.say(said.words)
+        if dialog.phase.value == "engine":  # by its value: what is said changes the phase
             asked = time.perf_counter()
-            viewed = await viewed_by(engine, talk)
+            viewed = await viewed_by(engine, dialog)
             engine_s += time.perf_counter() - asked
-            talk.saw(viewed) if viewed else talk.refused()
+            dialog.saw(viewed) if viewed else dialog.refused()
     total_s = time.perf_counter() - begun
     return Suggestion(
         task=task,
         words=words,
-        steps=len(talk.steps),
+        steps=len(dialog.steps),
         policy_ms=(total_s - engine_s) * 1e3,
         cpu_ms=cpu_s * 1e3,
         engine_ms=engine_s * 1e3,
@@ -230,18 +230,18 @@ async def of_kernel(
     return found
 
 
-async def advised(talk: Dialog, advice: Sequence[Step], engine: Engine) -> None:
+async def advised(dialog: Dialog, advice: Sequence[Step], engine: Engine) -> None:
     """The rule's course, as the policy is told it before it answers."""
     for step in advice:
-        talk.say(talk.reply_for(step))
-        talk.saw(await engine.view(talk.steps))
-    talk.say(("stop", "."))
-    talk.heard(EvalStatus.PASSED)
+        dialog.say(dialog.reply_for(step))
+        dialog.saw(await engine.view(dialog.steps))
+    dialog.say(("stop", "."))
+    dialog.heard(EvalStatus.PASSED)
 
 
-async def viewed_by(engine: Engine, talk: Dialog) -> Viewed | None:
+async def viewed_by(engine: Engine, dialog: Dialog) -> Viewed | None:
     try:
-        return await engine.view(talk.steps)
+        return await engine.view(dialog.steps)
     except RewriteError:
         return None
 

@@ -247,11 +247,11 @@ def compare(found: Sequence[Space], seeds: int) -> list[Json]:
                 "random_worst": min(random_),
             }
         )
-        print(_shown(rows[-1]), flush=True)
+        print(_describe(rows[-1]), flush=True)
     return rows
 
 
-def _shown(row: Json) -> str:
+def _describe(row: Json) -> str:
     shares = "  ".join(f"{row[name]:7.2%}" for name in COLUMNS)
     counts = f"{row['programs']:>4} {row['evaluations']:>4} {row['best_speedup']:>7.2f}x"
     return f"{row['task']:<44} {counts}  {shares}"

@@ -102,12 +102,20 @@ class Settings:
     """A model of our own is stopped after so long without a question."""
     model_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 3600.0})
     """Wall time for one reply, repeated tries included."""
+    model_temperature: float = field(default=1.0, metadata={"low": 0.0, "high": 2.0})
+    """How freely a reply is sampled; 0: always the likeliest."""
+    model_top_p: float = field(default=0.95, metadata={"low": 0.01, "high": 1.0})
+    """Only the likeliest tokens that have this much of the probability are sampled from."""
+    model_reply_tokens: int | None = field(default=None, metadata={"low": 64, "high": 131072})
+    """Tokens of one reply at most; None: a third of the context, and never more than 8192."""
     model_samples: int = field(default=4, metadata={"low": 1, "high": 64})
     """Prompts in flight at a time."""
     model_requests_per_minute: int | None = field(default=None, metadata={"low": 1, "high": 100000})
     """None: as many as the endpoint takes."""
     search_candidates: int = field(default=64, metadata={"low": 1, "high": 100000})
     """Candidates that a deeper search may judge."""
+    search_turns: int = field(default=4, metadata={"low": 1, "high": 64})
+    """Turns of one rollout of a language model, each told what the one before came to."""
     search_seconds: float = field(default=1800.0, metadata={"low": 1.0, "high": 604800.0})
     """Wall time of a deeper search, resumed parts included."""
     search_tokens: int | None = field(default=None, metadata={"low": 1, "high": 10**12})

@@ -273,16 +273,16 @@ def _write_cells(source: str, raw: str) -> str:
     """A source as the JSON value that ``raw`` was: a text, or a list of lines in the same layout.
     Lines that stay are written as they were."""
 
-    def spelled(line: str) -> str:
+    def cell_line(line: str) -> str:
         return json.dumps(line, ensure_ascii=raw.isascii())
 
     if not raw.startswith("["):
-        return spelled(source)
+        return cell_line(source)
     spans = _elements(raw, 0)
     before = {json.loads(raw[span.start : span.end]): raw[span.start : span.end] for span in spans}
     if not spans:
-        return f"[{', '.join(map(spelled, _LINES.findall(source)))}]"
+        return f"[{', '.join(map(cell_line, _LINES.findall(source)))}]"
     first, last = raw[1 : spans[0].start], raw[spans[-1].end : -1]
     between = raw[spans[0].end : spans[1].start] if len(spans) > 1 else f",{first or ' '}"
-    lines = [before.get(line) or spelled(line) for line in _LINES.findall(source)]
+    lines = [before.get(line) or cell_line(line) for line in _LINES.findall(source)]
     return f"[{first}{between.join(lines)}{last}]"

@@ -136,7 +136,7 @@ def _parse_body(kind: type[T], body: str) -> T | None:
 
 
 def trajectories(
-    search: ArchivedSearch, permission: Permission, fates: Mapping[str, Human]
+    search: ArchivedSearch, permission: Permission, outcomes: Mapping[str, Human]
 ) -> list[Trajectory]:
     """One per rollout and per tree of attempts without a model. ``fates``: proposal -> what its
     user did."""
@@ -148,7 +148,7 @@ def trajectories(
     task = task_id(search.program.source, search.workload)
     made = []
     for (kind, place), attempts in sorted(groups.items()):
-        turns = _turns(search, attempts, fates)
+        turns = _turns(search, attempts, outcomes)
         if not turns:
             continue
         offered = [turn.human for turn in turns if turn.human is not None]
@@ -204,7 +204,7 @@ def _scheme(turns: Sequence[ModelTurn]) -> str:
 
 
 def _turns(
-    search: ArchivedSearch, attempts: Sequence[Attempt], fates: Mapping[str, Human]
+    search: ArchivedSearch, attempts: Sequence[Attempt], outcomes: Mapping[str, Human]
 ) -> list[ModelTurn]:
     turns: list[ModelTurn] = []
     numbers: dict[int, int] = {}
@@ -214,7 +214,7 @@ def _turns(
         exchanges = search.exchanges.get(attempt.number, [])
         late += [(attempt, one) for one in exchanges if one.agent == Agent.SUMMARY]
         early = [one for one in exchanges if one.agent != Agent.SUMMARY]
-        template = _template(search, attempt, numbers, fates)
+        template = _template(search, attempt, numbers, outcomes)
         policy = [place for place, one in enumerate(early) if one.agent == Agent.POLICY]
         for place, exchange in enumerate(early):
             final = bool(policy) and place == policy[-1]
@@ -231,7 +231,10 @@ def _turns(
 
 
 def _template(
-    search: ArchivedSearch, attempt: Attempt, numbers: Mapping[int, int], fates: Mapping[str, Human]
+    search: ArchivedSearch,
+    attempt: Attempt,
+    numbers: Mapping[int, int],
+    outcomes: Mapping[str, Human],
 ) -> ModelTurn:
     """The turn that the attempt's verdict belongs to, without what was said."""
     proposal, candidate = attempt.proposal, attempt.candidate
@@ -244,7 +247,7 @@ def _template(
         step=_depth(search, attempt),
         parent=None if attempt.parent is None else numbers.get(attempt.parent),
         parent_outcome=attempt_outcome(above) if above else None,
-        human=fates.get(proposal.id) if proposal else None,
+        human=outcomes.get(proposal.id) if proposal else None,
         candidate=candidate.id if candidate else None,
         skills=candidate.advice if candidate else (),
         model=attempt.proposer,

@@ -28,7 +28,7 @@ from kernel_lsp.agents.policy import Select
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.pipeline.episodes import Episode, Moment, Rollouts, open_rollouts, plan_of
+from kernel_lsp.pipeline.episodes import Episode, Moment, TargetRollouts, open_rollouts, plan_of
 from kernel_lsp.records import (
     Attempt,
     Finish,
@@ -43,8 +43,9 @@ from kernel_lsp.records import (
 )
 from trainer import rewards
 from trainer.archives import attempt_outcome
+from trainer.config import RolloutsConfig
 from trainer.records import Agent, ModelTurn
-from trainer.tasks import SuiteTask, TaskSuite
+from trainer.tasks import TaskSuite, TrainingTask
 
 INFO = ModelInfo(backbone="outside", model="policy", context_tokens=32_768)
 
@@ -79,7 +80,7 @@ class Environment:
         self, suite: TaskSuite, *, device: str = "auto", settings: Settings | None = None
     ) -> None:
         """``settings``: where skills, caches and what is learned lie; None: the user's."""
-        self.tasks: dict[str, SuiteTask] = suite.by_name
+        self.tasks: dict[str, TrainingTask] = suite.by_name
         self._device = device
         self.pipeline = Pipeline(settings or config.load(None)[0])
 
@@ -114,7 +115,7 @@ class OpenTask:
     """Begins episodes, as many at a time as one likes."""
 
     name: str
-    rollouts: Rollouts
+    rollouts: TargetRollouts
 
     def begin(
         self,
@@ -127,8 +128,9 @@ class OpenTask:
         skills: bool = True,
         select: Select | None = None,
         judge: SearchJudge | None = None,
+        parent: Attempt | None = None,
     ) -> RewardedEpisode:
-        """``plan``: a job's instead of ``turns``; the others as `Rollouts.begin` has them."""
+        """``plan``: a job's instead of ``turns``; the others as `TargetRollouts.begin` has them."""
         episode = self.rollouts.begin(
             info,
             plan or plan_of(turns),
@@ -136,8 +138,11 @@ class OpenTask:
             skills=skills,
             select=select,
             judge=judge,
+            parent=parent,
         )
-        return RewardedEpisode(episode=episode, info=info, reward=rewards.REWARDS[reward])
+        made = RewardedEpisode(episode=episode, info=info, reward=rewards.REWARDS[reward])
+        made.note_parent(parent)
+        return made
 
     def begin_selection(self, *, seed: int, info: ModelInfo = INFO) -> RewardedEpisode:
         """The choice of skills alone, for several rollouts (`episodes.chosen_before`)."""
@@ -154,6 +159,11 @@ class RewardedEpisode:
     reward: rewards.Reward
     _turns: dict[int, ModelTurn] = field(default_factory=dict, init=False)
     """By the attempt's number."""
+
+    def note_parent(self, parent: Attempt | None) -> None:
+        """What its turns start from, so that rewards can be relative to it."""
+        if parent is not None:
+            self._turn(parent)
 
     async def reset(self) -> Observation:
         return self._observed(await self.episode.reset())
@@ -240,6 +250,16 @@ def _call(function: Mapping[str, Any], name: str) -> ToolCall | None:
     return ToolCall(name=function["name"], arguments=arguments, id=name)
 
 
-def of_model(name: str, context_tokens: int | None) -> ModelInfo:
-    """How prompts are cut for a model of the trainer's."""
-    return replace(INFO, model=name, context_tokens=context_tokens)
+def of_model(
+    name: str, context_tokens: int | None, sampling: RolloutsConfig | None = None
+) -> ModelInfo:
+    """How prompts are cut and sampled for a model of the trainer's."""
+    info = replace(INFO, model=name, context_tokens=context_tokens)
+    if sampling is None:
+        return info
+    return replace(
+        info,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        reply_tokens=sampling.max_tokens,
+    )

@@ -205,7 +205,7 @@ def main() -> None:
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
     place = options.checkpoint or newest(recipe)
     metrics_found = (
-        _talks(recipe, place, options)
+        _dialogs(recipe, place, options)
         if recipe.model.words == "compact"
         else _table(recipe, place, options)
     )
@@ -218,7 +218,7 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
     return 0
 
 
-def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
+def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
     from trainer import checkpoints, models, ranking, rl_tasks, weighing
 

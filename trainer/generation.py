@@ -71,9 +71,9 @@ Tree = dict[int, Any]
 """Token -> tree of what may follow."""
 
 
-def tree(spelled: Sequence[Sequence[int]]) -> Tree:
+def tree(token_choices: Sequence[Sequence[int]]) -> Tree:
     root: Tree = {}
-    for tokens in spelled:
+    for tokens in token_choices:
         node = root
         for token in tokens:
             node = node.setdefault(token, {})
@@ -106,9 +106,9 @@ class Trees:
         if choices not in self._known:
             if len(self._known) >= TREES:
                 self._known.pop(next(iter(self._known)))
-            spelled = self._tokenizer(list(choices), add_special_tokens=False)["input_ids"]
+            token_choices = self._tokenizer(list(choices), add_special_tokens=False)["input_ids"]
             self._known[choices] = tree(
-                [[*tokens, self._tokenizer.eos_token_id] for tokens in spelled]
+                [[*tokens, self._tokenizer.eos_token_id] for tokens in token_choices]
             )
         return self._known[choices]
 

@@ -18,7 +18,7 @@ from statistics import fmean
 from trainer.batches import Example
 from trainer.plan_data import MeasuredPlan, TaskPlans, encode_plan, shuffle_sites
 from trainer.plan_dialogs import NEAR
-from trainer.sources import talk
+from trainer.sources import dialog_example
 
 
 def examples(tasks: Sequence[TaskPlans], orders: int = 0) -> list[Example]:
@@ -55,4 +55,6 @@ def example(
     sample = encode_plan(task, plan, skip=skip, selected=selected).sample()
     near = (plan.speedup or 0.0) >= task.best / NEAR
     spread = [value] * sum(sample.said)
-    return talk(sample.tokens, sample.said, sample.offered, spread, trajectory=task.name, best=near)
+    return dialog_example(
+        sample.tokens, sample.said, sample.offered, spread, trajectory=task.name, best=near
+    )

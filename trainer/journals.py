@@ -59,7 +59,7 @@ from trainer.records import (
     TurnOutcome,
     TurnStatus,
 )
-from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id, task_id
+from trainer.tasks import TaskSuite, TrainingTask, fingerprint_id, task_id
 
 BATCH = 500
 MAX_SHARE, MIN_CONTRIBUTORS = 0.25, 3
@@ -326,7 +326,7 @@ def _of_suite(proposal: Proposal, suites: Sequence[TaskSuite]) -> str | None:
     return next((task.program.source for task in fits), None)
 
 
-def _by_name(path: str, qualname: str, suites: Sequence[TaskSuite]) -> SuiteTask | None:
+def _by_name(path: str, qualname: str, suites: Sequence[TaskSuite]) -> TrainingTask | None:
     bare = path.removesuffix(".py")
     for suite in suites:
         for name, task in suite.by_name.items():

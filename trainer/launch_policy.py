@@ -37,7 +37,7 @@ from trainer import config, exact, launches, models, packed, shipping, weighing
 from trainer.exact import FormLesson, Schedule
 from trainer.launch_report import OrderedPlans, comparable, policy, report
 from trainer.launches import KernelPlans
-from trainer.sources import talk
+from trainer.sources import dialog_example
 from trainer.spaces import split
 
 CAPABILITY = "sm_90"
@@ -96,7 +96,7 @@ def lesson(
         best = max(0.0, *liked)
         for order, place, gain, tokens in questions(task, sides, capability):
             said = [False] * len(tokens) + [True]
-            row = talk(
+            row = dialog_example(
                 [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
             )
             learned.append((row, number, place, packed.QUESTIONS, order))

@@ -32,7 +32,7 @@ from kernel_lsp.records import Json, KernelView, Step
 from trainer import logged_kernels, rewards, rollouts, ruling, tables, tasks
 from trainer.reading import Grant
 from trainer.records import Human, ModelTurn, Tally, Trajectory, TurnOutcome, TurnStatus
-from trainer.tasks import SuiteTask, TaskSuite
+from trainer.tasks import TaskSuite, TrainingTask
 
 SCHEMA = 1
 REFUSED = "a plan that the engine refuses today"
@@ -78,7 +78,7 @@ class KernelPlans:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | None, Tally]:
+def make(trajectories: Sequence[Trajectory], task: TrainingTask) -> tuple[Json | None, Tally]:
     """One task, by all that was measured of it, as JSON; None: the tally says why."""
     from kernel_lsp import skillbook
     from kernel_lsp.rewrite.engine import open_session
@@ -157,7 +157,7 @@ def liking(said: Sequence[Human | None]) -> float:
 def read(options: argparse.Namespace) -> tuple[list[Json], Tally]:
     """Every task of the tables and journals, in their order."""
     suites, left = [tasks.load(folder) for folder in options.tasks], Tally()
-    measured: dict[tuple[str, str | None], tuple[SuiteTask, list[Trajectory]]] = {}
+    measured: dict[tuple[str, str | None], tuple[TrainingTask, list[Trajectory]]] = {}
     known = logged_kernels.known_tasks(suites)
     for one in _trajectories(options, suites, left):
         task = logged_kernels.task_of(one, known)

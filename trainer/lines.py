@@ -30,17 +30,17 @@ HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStat
 class Line:
     """See the top of the file."""
 
-    def __init__(self, task: TaskPlans, talk: Dialog, turns: int) -> None:
+    def __init__(self, task: TaskPlans, dialog: Dialog, turns: int) -> None:
         """``turns`` 0: it ends when the skills are selected."""
-        self.task, self.talk, self.turns = task, talk, turns
+        self.task, self.dialog, self.turns = task, dialog, turns
         self.tried: list[MeasuredPlan] = []
         """One per turn."""
         self.cuts: list[int] = []
         """Words up to the policy's first turn, then to the end of each turn."""
         self.done = False
-        if talk.phase is not DialogPhase.SELECT:
+        if dialog.phase is not DialogPhase.SELECT:
             self._advised()
-        self.feed = list(talk.tokens)
+        self.feed = list(dialog.tokens)
         self._reply: list[str] = []
         self._keys: tuple[str, ...] = ()
         """Of the turn's steps."""
@@ -84,44 +84,44 @@ class Line:
 
     def _said(self) -> None:
         """A whole reply."""
-        selected = self.talk.phase is DialogPhase.SELECT
-        self.talk.say(self._reply)
+        selected = self.dialog.phase is DialogPhase.SELECT
+        self.dialog.say(self._reply)
         key = self._following.get(tuple(self._reply))
-        self._reply, read = [], len(self.talk.words)
+        self._reply, read = [], len(self.dialog.words)
         if selected:
             self.done = self.turns == 0
             if not self.done:
                 self._advised()
         elif key is not None:
             self._keys += (key,)
-            show(self.talk, self.task, self._keys)
-        if self.talk.phase is DialogPhase.RESULT:
+            show(self.dialog, self.task, self._keys)
+        if self.dialog.phase is DialogPhase.RESULT:
             self._judged()
-        self.feed += self.talk.tokens[read:]
+        self.feed += self.dialog.tokens[read:]
         if not self.done:
             self.node = self._offer()
 
     def _advised(self) -> None:
-        advise(self.talk, self.task)
-        self.cuts.append(len(self.talk.words))
+        advise(self.dialog, self.task)
+        self.cuts.append(len(self.dialog.words))
 
     def _judged(self) -> None:
         self.tried.append(next(plan for plan in self.task.plans if plan.keys == self._keys))
-        self.cuts.append(len(self.talk.words))
+        self.cuts.append(len(self.dialog.words))
         self.done = len(self.tried) == self.turns or len(self.tried) == len(self.task.plans)
         if not self.done:
             last = self.tried[-1]
             status = HEARD.get(last.outcome.status, EvalStatus.RUNTIME_ERROR)
-            self.talk.heard(status, last.speedup)
+            self.dialog.heard(status, last.speedup)
             self._keys = ()
 
     def _offer(self) -> grammar.GrammarNode:
-        if self.talk.phase is DialogPhase.SELECT:
-            return self.talk.offer
+        if self.dialog.phase is DialogPhase.SELECT:
+            return self.dialog.offer
         taken = len(self._keys)
         left = [p for p in self.task.plans if p.keys[:taken] == self._keys and p not in self.tried]
         steps = {p.keys[taken]: p.steps[taken] for p in left if len(p.keys) > taken}
-        self._following = {tuple(self.talk.reply_for(step)): key for key, step in steps.items()}
+        self._following = {tuple(self.dialog.reply_for(step)): key for key, step in steps.items()}
         rules = self.task.plans[0].keys
         wanted = rules[taken] if rules[:taken] == self._keys and len(rules) > taken else None
         self._rules = next((reply for reply, key in self._following.items() if key == wanted), None)

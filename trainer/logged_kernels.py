@@ -15,20 +15,20 @@ from kernel_lsp.records import Program, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
 from trainer.families import structure
 from trainer.records import Trajectory
-from trainer.tasks import SuiteTask, TaskSuite, fingerprint_id
+from trainer.tasks import TaskSuite, TrainingTask, fingerprint_id
 
 NO_TEXT = "a session on a program that was not kept and is in no suite"
 NO_KERNEL = "a session on something else than a Triton kernel"
 
 
-def known_tasks(suites: Sequence[TaskSuite]) -> dict[str, SuiteTask]:
+def known_tasks(suites: Sequence[TaskSuite]) -> dict[str, TrainingTask]:
     """Task by each id that a trajectory may have: of its text, or of its fingerprint alone."""
     tasks = [task for suite in suites for task in suite.tasks]
     by_print = {fingerprint_id(task.fingerprint, task.workload): task for task in tasks}
     return by_print | {task.id: task for task in tasks}
 
 
-def task_of(one: Trajectory, suites: Mapping[str, SuiteTask]) -> SuiteTask | str:
+def task_of(one: Trajectory, suites: Mapping[str, TrainingTask]) -> TrainingTask | str:
     """The kernel, or why there is none."""
     found = suites.get(one.task)
     if found is not None:
@@ -43,7 +43,7 @@ def task_of(one: Trajectory, suites: Mapping[str, SuiteTask]) -> SuiteTask | str
     built = structure(one.program, one.entry)
     if program is None or built is None:
         return NO_KERNEL
-    return SuiteTask(
+    return TrainingTask(
         id=one.task,
         name=f"{one.entry}-{one.task}",
         path=Path(one.origin),

@@ -33,12 +33,12 @@ from kernel_lsp.records import Json
 from trainer import imitation, plan_data, ruling, weighing
 from trainer.batches import Example
 from trainer.plan_data import TaskPlans
-from trainer.sources import talk
+from trainer.sources import dialog_example
 
 ROWS, HELD_OUT = "rows.npz", "held-out.json.xz"
 QUESTIONS, TALKS, SKIPPED = 0, 1, 2
 """Kinds of rows: weighings, talks with their skills selected, talks without a selection."""
-Told = tuple[Example, int, int, int, int]
+PackedExample = tuple[Example, int, int, int, int]
 """A row with its task, plan, kind and order."""
 
 
@@ -81,7 +81,7 @@ class PackedRows:
     """(R,) each: 0 is the order in which sites are ranked."""
 
 
-def rows_of(made: Iterable[Told]) -> PackedRows:
+def rows_of(made: Iterable[PackedExample]) -> PackedRows:
     """From (example, task, plan, kind, order)."""
     tokens, places, among, about = (
         list[int](),
@@ -119,7 +119,7 @@ def rows_of(made: Iterable[Told]) -> PackedRows:
 
 def encode_plans(
     tasks: Sequence[TaskPlans], orders: int, without: Collection[str] = (), jobs: int = 1
-) -> list[Told]:
+) -> list[PackedExample]:
     """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
     without a selection; ``without``: tasks of which talks are not told, since nobody learns
     them."""
@@ -130,23 +130,25 @@ def encode_plans(
         return [row for own in pool.map(_of, *zip(*asked, strict=True)) for row in own]
 
 
-def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[Told]:
-    rows = list[Told]()
+def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[PackedExample]:
+    rows = list[PackedExample]()
     for plan, tokens in enumerate(weighing.questions(task)):
         said = [False] * len(tokens) + [True]
-        asked = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
+        asked = dialog_example(
+            [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
+        )
         rows.append((asked, number, plan, QUESTIONS, 0))
     if brief:
         return rows
     for skip in (False, True):
-        rows += _talks(task, number, skip, 0)
+        rows += _dialogs(task, number, skip, 0)
     for order in range(1, orders + 1):
         anew = plan_data.shuffle_sites(task, random.Random(f"{task.name} {order - 1}"))
-        rows += _talks(anew, number, order % 2 == 0, order)
+        rows += _dialogs(anew, number, order % 2 == 0, order)
     return rows
 
 
-def _talks(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[Told]:
+def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[PackedExample]:
     for place, plan in enumerate(task.plans):
         with contextlib.suppress(
             ValueError

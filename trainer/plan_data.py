@@ -100,41 +100,41 @@ def encode_plan(
 
     Raises ValueError where the plan cannot be said.
     """
-    talk = Dialog(task.situation, skip=skip)
-    if talk.phase is DialogPhase.SELECT:
-        talk.say(selected or talk.reply_selecting(step.skill for step in plan.steps))
-    advise(talk, task)
-    _say(talk, task, plan)
-    return talk
+    dialog = Dialog(task.situation, skip=skip)
+    if dialog.phase is DialogPhase.SELECT:
+        dialog.say(selected or dialog.reply_selecting(step.skill for step in plan.steps))
+    advise(dialog, task)
+    _say(dialog, task, plan)
+    return dialog
 
 
-def advise(talk: Dialog, task: TaskPlans) -> None:
+def advise(dialog: Dialog, task: TaskPlans) -> None:
     """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to
     repeat."""
-    start = len(talk.words)
-    _say(talk, task, task.plans[0])
-    talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
-    talk.disown(start)
+    start = len(dialog.words)
+    _say(dialog, task, task.plans[0])
+    dialog.heard(EvalStatus.PASSED)  # nobody has measured it yet
+    dialog.disown(start)
 
 
-def _say(talk: Dialog, task: TaskPlans, plan: MeasuredPlan) -> None:
+def _say(dialog: Dialog, task: TaskPlans, plan: MeasuredPlan) -> None:
     """One turn. Raises ValueError where the plan cannot be said."""
     for count, step in enumerate(plan.steps, 1):
-        talk.say(talk.reply_for(step))
-        show(talk, task, plan.keys[:count])
-    if talk.phase is DialogPhase.STEP:
-        talk.say(STOP)
-    if talk.steps != plan.steps:
+        dialog.say(dialog.reply_for(step))
+        show(dialog, task, plan.keys[:count])
+    if dialog.phase is DialogPhase.STEP:
+        dialog.say(STOP)
+    if dialog.steps != plan.steps:
         raise ValueError("the engine refuses one of its steps")
 
 
-def show(talk: Dialog, task: TaskPlans, keys: tuple[str, ...]) -> None:
+def show(dialog: Dialog, task: TaskPlans, keys: tuple[str, ...]) -> None:
     """What the engine answers to the step that was said last."""
     viewed = task.views[keys]
     if viewed is None:
-        talk.refused()
+        dialog.refused()
     else:
-        talk.saw(viewed)
+        dialog.saw(viewed)
 
 
 def nameless(task: TaskPlans) -> TaskPlans:
@@ -316,23 +316,23 @@ def _json(task: TaskPlans) -> Json:
     }
 
 
-def _task(told_: Json) -> TaskPlans:
-    known = [None if one is None else wire.from_json(Viewed, one) for one in told_["views"]]
+def _task(record: Json) -> TaskPlans:
+    known = [None if one is None else wire.from_json(Viewed, one) for one in record["views"]]
     plans, views = [], {}
-    for one in told_["plans"]:
+    for one in record["plans"]:
         steps = wire.from_json(tuple[Step, ...], one["steps"])
         keys = tuple(map(key_of, steps))
         views.update({keys[: i + 1]: known[number] for i, number in enumerate(one["seen"])})
         outcome = wire.from_json(TurnOutcome, one["outcome"])
         plans.append(MeasuredPlan(steps=steps, keys=keys, outcome=outcome, rule=one["rule"]))
     return TaskPlans(
-        name=told_["name"],
-        family=told_["family"],
-        situation=wire.from_json(Situation, told_["situation"]),
+        name=record["name"],
+        family=record["family"],
+        situation=wire.from_json(Situation, record["situation"]),
         plans=tuple(plans),
         views=views,
-        before=wire.from_json(CallCost, told_["before"]) if told_.get("before") else None,
-        current=told_.get("current", True),
+        before=wire.from_json(CallCost, record["before"]) if record.get("before") else None,
+        current=record.get("current", True),
     )
 
 

@@ -36,7 +36,7 @@ from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import tables, tasks
 from trainer.reading import Grant
 from trainer.records import Tally, Trajectory, TurnOutcome
-from trainer.tasks import SuiteTask
+from trainer.tasks import TrainingTask
 
 NEAR = 1.03
 """Recorded times scatter by 3 %: plans within that of the best are as good as the best."""
@@ -55,7 +55,7 @@ class RecordedPlan:
     best: bool
 
 
-async def talk(engine: Engine, situation: Situation, steps: Sequence[Step]) -> Dialog:
+async def hold_dialog(engine: Engine, situation: Situation, steps: Sequence[Step]) -> Dialog:
     """One turn: the plan's skills are selected, its steps named, the engine's answers told.
 
     Raises ValueError or RewriteError where the plan is not offered.
@@ -115,7 +115,7 @@ def _speedup(outcome: TurnOutcome) -> float | None:
 
 
 async def rows(
-    task: SuiteTask,
+    task: TrainingTask,
     trajectory: Trajectory,
     options: argparse.Namespace,
     engine: Engine,
@@ -135,7 +135,7 @@ async def rows(
     for plan in chosen if situation else ():
         tally.read += 1
         try:
-            dialog = await talk(engine, situation, plan.steps) if situation else None
+            dialog = await hold_dialog(engine, situation, plan.steps) if situation else None
         except (ValueError, KernelLspError) as error:
             tally.skip(NOT_OFFERED, f"{task.name}: {error}")
             continue

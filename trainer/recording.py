@@ -37,7 +37,7 @@ from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import tasks, timed_tasks
 from trainer.candidates import Plans
-from trainer.tasks import SuiteTask, digest
+from trainer.tasks import TrainingTask, digest
 from trainer.timed_tasks import TableRecording
 
 FIRST, NEAR, BEST = 14, 6, 3
@@ -80,7 +80,7 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
 
 @contextlib.asynccontextmanager
 async def open_task(
-    task: SuiteTask, place: MeasuringMachine
+    task: TrainingTask, place: MeasuringMachine
 ) -> AsyncIterator[tuple[Engine, Capture]]:
     """Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
@@ -104,7 +104,7 @@ async def open_task(
 
 
 def tune_request(
-    task: SuiteTask, place: MeasuringMachine, plans: Sequence[RankedPlan]
+    task: TrainingTask, place: MeasuringMachine, plans: Sequence[RankedPlan]
 ) -> TuneRequest:
     """What the gate's tuner is asked for."""
     return TuneRequest(
@@ -116,14 +116,14 @@ def tune_request(
     )
 
 
-async def record(task: SuiteTask, place: MeasuringMachine) -> Json:
+async def record(task: TrainingTask, place: MeasuringMachine) -> Json:
     """One task of the table. Raises KernelLspError when nothing can be measured of it."""
     async with open_task(task, place) as (engine, capture):
         plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
         return await _measure(task, place, plans)
 
 
-async def _measure(task: SuiteTask, place: MeasuringMachine, plans: Plans) -> Json:
+async def _measure(task: TrainingTask, place: MeasuringMachine, plans: Plans) -> Json:
     every = await plans.first(FIRST)
     if len(every) < 2:
         raise KernelLspError("nothing to choose: fewer than two plans")
@@ -191,7 +191,7 @@ def resume(recording: TableRecording) -> None:
         ) from error
 
 
-async def record_limited(task: SuiteTask, place: MeasuringMachine) -> Json:
+async def record_limited(task: TrainingTask, place: MeasuringMachine) -> Json:
     """As `record`. Raises TimeoutError for one that hangs."""
     async with asyncio.timeout(LONGEST_S):
         return await record(task, place)
@@ -224,10 +224,10 @@ async def run(options: argparse.Namespace) -> int:
     ]
     async with open_machine(probe, options.device) as place:
 
-        def following() -> SuiteTask | None:
+        def following() -> TrainingTask | None:
             return None if recording.late or not waiting else waiting.pop(0)
 
-        async def work(task: SuiteTask) -> None:
+        async def work(task: TrainingTask) -> None:
             await recording.enter(task.name, record_limited(task, place), _describe_task)
 
         if not await timed_tasks.share(following, work, options.lanes, recording.limit):
@@ -243,7 +243,7 @@ async def run(options: argparse.Namespace) -> int:
     return 0 if recording.tasks else 1
 
 
-def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
+def _share(folders: Sequence[Path], shard: str, seed: int) -> list[TrainingTask]:
     """This process's tasks in an order that is the same for all. Raises ConfigError."""
     number, _, count = shard.partition("/")
     found = [task for folder in folders for task in tasks.load(folder).tasks]

@@ -25,7 +25,7 @@ from trainer.lines import Line, LineWriter
 from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
 from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
-from trainer.sources import talk
+from trainer.sources import dialog_example
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class Rolled:
 
     @property
     def skills(self) -> frozenset[str]:
-        return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.talk.selected)
+        return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.dialog.selected)
 
 
 def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> list[Rolled]:
@@ -51,7 +51,7 @@ def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> l
     chosen = [Line(task, Dialog(task.situation), 0) for task, _ in schemes]
     writer.write(chosen, seed_of(seed, "selection"))
     begun = [
-        (task, scheme, line.talk) for (task, scheme), line in zip(schemes, chosen, strict=True)
+        (task, scheme, line.dialog) for (task, scheme), line in zip(schemes, chosen, strict=True)
     ]
     begun += [(task, NULL, Dialog(task.situation, skip=True)) for task in tasks if rl.null]
     found = [
@@ -126,7 +126,7 @@ def _turn(number: int, plan: MeasuredPlan) -> ModelTurn:
 
 def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
     """The whole talk as one row."""
-    line, sample = one.line, one.line.talk.sample()
+    line, sample = one.line, one.line.dialog.sample()
     cuts = line.cuts[1:]
     spread = []
     for place, said in enumerate(sample.said):
@@ -136,7 +136,7 @@ def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
             turn = next(number for number, end in enumerate(cuts) if place < end)
             spread.append(known.get((one.id, turn), 0.0))
     right = any(plan.outcome.status is TurnStatus.PASSED for plan in line.tried)
-    return talk(
+    return dialog_example(
         sample.tokens, sample.said, sample.offered, spread, trajectory=one.id, correct=right
     )
 

@@ -21,7 +21,7 @@ from trainer.generation import Sampled
 from trainer.records import Agent, ModelTurn, Tally, TurnStatus
 from trainer.rollout_credit import Learned, geometric, reward, weigh_rows
 
-Earned = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
+RowCredit = Mapping[str, Sequence[tuple[ModelTurn, float, rewards.JudgedTurn]]]
 """Rollout -> its turns whose reward is known, with it."""
 
 
@@ -62,7 +62,7 @@ def _rewarded_turns(
             yield turn, *found
 
 
-def _policy(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
+def _policy(episodes: Episodes, earned: RowCredit) -> Iterator[LabeledRow]:
     for rollout in episodes.rollouts:
         known = earned[rollout.id]
         final = max((value for _, value, _ in known), default=None)
@@ -86,7 +86,7 @@ def _policy(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
                 )
 
 
-def _selections(episodes: Episodes, earned: Earned) -> Iterator[LabeledRow]:
+def _selections(episodes: Episodes, earned: RowCredit) -> Iterator[LabeledRow]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
@@ -129,7 +129,7 @@ def _example(
 
 
 def _metrics(
-    episodes: Episodes, rows: Sequence[AdvantageRow], earned: Earned, terms: Counter[str]
+    episodes: Episodes, rows: Sequence[AdvantageRow], earned: RowCredit, terms: Counter[str]
 ) -> dict[str, float]:
     values = [[value for _, value, _ in known] for known in earned.values()]
     tasks = {rollout.group for rollout in episodes.rollouts}

@@ -36,7 +36,7 @@ from kernel_lsp.errors import KernelLspError
 from trainer import models
 from trainer.batches import Allowed
 from trainer.checkpoints import WEIGHTS
-from trainer.config import Rollouts
+from trainer.config import RolloutsConfig
 from trainer.generation import Ask, Sampled, Trees
 
 START_S, REQUEST_S, STOP_S = 600.0, 600.0, 20.0
@@ -54,7 +54,7 @@ class Served:
     apart = True
 
     def __init__(
-        self, config: Any, tokenizer: Any, folder: Path, rollouts: Rollouts, seed: int
+        self, config: Any, tokenizer: Any, folder: Path, rollouts: RolloutsConfig, seed: int
     ) -> None:
         """``config``: of the model, as transformers has it."""
         self._config = config

@@ -60,7 +60,7 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     turns: list[_Read] = []
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
-            every = list(talks(path, tally))
+            every = list(dialog_examples(path, tally))
             chosen = (
                 every if sft.loss == "advantage_weighted" else [one for one in every if one.best]
             )
@@ -99,21 +99,21 @@ def _files(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
 # --- talks ----------------------------------------------------------------------------------------
 
 
-def talks(path: Path, tally: Tally) -> Iterator[Example]:
+def dialog_examples(path: Path, tally: Tally) -> Iterator[Example]:
     """One row per talk; what was valid in a place is what a choice is compared with."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         tally.read += 1
         try:
             data = json.loads(line)
             imitable = bool(data.get("example", True))
-            yield talk(
+            yield dialog_example(
                 data["tokens"], data["said"], data["offered"], data.get("advantages"), best=imitable
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")
 
 
-def talk(
+def dialog_example(
     tokens: Sequence[int],
     said: Sequence[bool],
     offered: Sequence[Sequence[int]],
@@ -169,7 +169,7 @@ def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
 
 
 def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
-    messages = _shown(row)
+    messages = _plan_examples(row)
     turn = ModelTurn(
         number=row["number"],
         agent=Agent(row["agent"]),
@@ -192,7 +192,7 @@ def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
     )
 
 
-def _shown(row: dict[str, Any]) -> tuple[Message, ...]:
+def _plan_examples(row: dict[str, Any]) -> tuple[Message, ...]:
     """The prompt as a model without a grammar reads it: its tools in words, as in live.py."""
     messages = tuple(wire.from_json(Message, one) for one in json.loads(row["messages"]))
     offered = tuple(wire.from_json(ToolSchema, one) for one in json.loads(row.get("tools") or "[]"))

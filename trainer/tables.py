@@ -31,7 +31,7 @@ from trainer.records import (
     TurnStatus,
     Versions,
 )
-from trainer.tasks import SuiteTask, TaskSuite, digest
+from trainer.tasks import TaskSuite, TrainingTask, digest
 
 UNKNOWN = "no task of this name in the suites that were given"
 UNHASHED = "the table has no hash of its task (--unchanged says that the files are the same)"
@@ -65,7 +65,7 @@ def read(
                 yield _trajectory(path.name, table, task, entry, turns)
 
 
-def _problem(task: SuiteTask | None, entry: Any, grant: Grant) -> str | None:
+def _problem(task: TrainingTask | None, entry: Any, grant: Grant) -> str | None:
     if task is None:
         return UNKNOWN
     measured = entry.get("reference") if isinstance(entry, dict) else None
@@ -132,7 +132,7 @@ def _turn(row: Json, number: int, entry: Json) -> ModelTurn | None:
 
 
 def _trajectory(
-    name: str, table: Json, task: SuiteTask, entry: Json, turns: Sequence[ModelTurn]
+    name: str, table: Json, task: TrainingTask, entry: Json, turns: Sequence[ModelTurn]
 ) -> Trajectory:
     device_name = table.get("device_name") or entry.get("device_name") or table.get("device")
     device = table.get("device")

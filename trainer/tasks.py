@@ -39,7 +39,7 @@ ENTRY = "Model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SuiteTask:
+class TrainingTask:
     id: str
     name: str
     """Path below the suite's folder without its suffix."""
@@ -60,11 +60,11 @@ class SuiteTask:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskSuite:
     folder: Path
-    tasks: tuple[SuiteTask, ...]
+    tasks: tuple[TrainingTask, ...]
     skipped: tuple[Skipped, ...] = ()
 
     @property
-    def by_name(self) -> dict[str, SuiteTask]:
+    def by_name(self) -> dict[str, TrainingTask]:
         return {task.name: task for task in self.tasks}
 
 
@@ -125,7 +125,7 @@ def source_files(folders: Iterable[Path]) -> list[Path]:
 def load(folder: Path) -> TaskSuite:
     """Every task below a folder. Raises ConfigError when there is no such folder; never for a bad
     file."""
-    tally, tasks, known = Tally(), list[SuiteTask](), dict[str, str]()
+    tally, tasks, known = Tally(), list[TrainingTask](), dict[str, str]()
     listed = _manifest(folder)
     for path in source_files([folder]):
         name = path.relative_to(folder).with_suffix("").as_posix()
@@ -142,7 +142,7 @@ def load(folder: Path) -> TaskSuite:
     return TaskSuite(folder=folder, tasks=tuple(tasks), skipped=tally.skipped)
 
 
-def read_task(path: Path, name: str) -> SuiteTask | str:
+def read_task(path: Path, name: str) -> TrainingTask | str:
     """One file as a task, or why it is none."""
     try:
         text = read_source(path).text
@@ -151,7 +151,7 @@ def read_task(path: Path, name: str) -> SuiteTask | str:
     return make_task(text, name, path)
 
 
-def make_task(text: str, name: str, path: Path) -> SuiteTask | str:
+def make_task(text: str, name: str, path: Path) -> TrainingTask | str:
     """A text as a task, or why it is none."""
     snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
     found = analysis.analyze(snapshot)
@@ -176,7 +176,7 @@ def _kernels(found: Analysis) -> Iterator[Target]:
 
 def _kernel_task(
     snapshot: Snapshot, found: Analysis, kernel: Target, name: str, path: Path
-) -> SuiteTask | str:
+) -> TrainingTask | str:
     """A kernel with the first workload of the function that launches it."""
     launcher = analysis.find_target(found, kernel.launchers[0])
     built = structure(snapshot.text, kernel.qualname)
@@ -198,8 +198,8 @@ def _task(
     program: Program,
     workload: Workload,
     built: TaskStructure,
-) -> SuiteTask:
-    return SuiteTask(
+) -> TrainingTask:
+    return TrainingTask(
         id=task_id(program.source, workload),
         name=name,
         path=path,
@@ -270,5 +270,5 @@ class FamilySplit:
         return DataPart.VALIDATION if place < self.test + self.validation else DataPart.TRAIN
 
 
-def families(tasks: Iterable[SuiteTask]) -> frozenset[str]:
+def families(tasks: Iterable[TrainingTask]) -> frozenset[str]:
     return frozenset(task.family for task in tasks)

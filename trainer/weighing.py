@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.prompt_encoding import TOKENS, value_model
+from kernel_lsp.agents.prompt_encoding import TOKENS, question, value_model
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer import batches
@@ -23,11 +23,11 @@ from trainer.batches import Example
 from trainer.plan_data import MeasuredPlan, TaskPlans
 from trainer.ranking import TOKENS as MAX_TOKENS
 from trainer.ranking import Ranked
-from trainer.sources import talk
+from trainer.sources import dialog_example
 
 JITTER = math.log(2) / 8
 """Standard deviation of ln(gain): one word."""
-OFFERED = tuple(TOKENS[one] for one in value_model.GAINS)
+OFFERED = tuple(TOKENS[one] for one in question.GAINS)
 
 
 def rows(tasks: Sequence[TaskPlans], draws: int) -> list[Example]:
@@ -42,7 +42,7 @@ def _of(task: TaskPlans, number: int) -> Iterator[Example]:
     for tokens, gain in zip(questions(task), gains(task), strict=True):
         answer = TOKENS[value_model.word(gain + draw.gauss(0.0, JITTER))]
         said = [False] * len(tokens) + [True]
-        yield talk(
+        yield dialog_example(
             [*tokens, answer], said, [()] * len(tokens) + [OFFERED], [0.0], trajectory=task.name
         )
 
@@ -94,7 +94,7 @@ def rank_plans(tasks: Sequence[TaskPlans], model: Any, pad: int) -> list[Ranked]
     """Every task's plans, the one with the largest expected gain first; of equals the rule's
     order."""
     examples = [
-        talk([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
+        dialog_example([*q, OFFERED[0]], [False] * len(q) + [True], [()] * len(q) + [OFFERED])
         for task in tasks
         for q in questions(task)
     ]
@@ -121,6 +121,6 @@ def answers(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
             states = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
             logits = model.lm_head(states[batch.rows, batch.places]).float()[:, list(OFFERED)]
             for place, row in zip(part, torch.log_softmax(logits, dim=1).tolist(), strict=True):
-                found[place] = value_model.expected_gain(value_model.GAINS, row)
+                found[place] = value_model.expected_gain(question.GAINS, row)
     model.train(training)
     return found

@@ -197,56 +197,58 @@ class LearnedPlanner:
                 yield ranked_plan
 
     async def _completed(self, branch: _Branch) -> RankedPlan | None:
-        talk, sites = Dialog(self._situation), list[Site]()
+        dialog, sites = Dialog(self._situation), list[Site]()
         cost, begun = branch.cost, branch.begun
         replies: tuple[tuple[str, ...], ...] = ()
-        while talk.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MAX_REPLIES:
-            if talk.phase is DialogPhase.STEP and talk.turn == 0:
-                await self._advise(talk)
+        while dialog.phase in (DialogPhase.SELECT, DialogPhase.STEP) and len(replies) < MAX_REPLIES:
+            if dialog.phase is DialogPhase.STEP and dialog.turn == 0:
+                await self._advise(dialog)
             if len(replies) < len(branch.replies):
                 words = branch.replies[len(replies)]
             else:
-                offer = talk.offer
-                said = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
-                said = await self._careful(talk, said, len(begun))
-                if talk.phase is DialogPhase.STEP:
+                offer = dialog.offer
+                said = await self._answer(dialog, grammar.chain(begun, offer.after(begun)))
+                said = await self._careful(dialog, said, len(begun))
+                if dialog.phase is DialogPhase.STEP:
                     self._branch(cost, replies, said)
                 words, cost, begun = said.words, cost - said.logprob, ()
-            await self._follow(talk, words, sites)
+            await self._follow(dialog, words, sites)
             replies = (*replies, words)
-        return await self._finished(talk.steps, sites)
+        return await self._finished(dialog.steps, sites)
 
-    async def _advise(self, talk: Dialog) -> None:
+    async def _advise(self, dialog: Dialog) -> None:
         """Tell it the rule's course as a turn before its own, then what was measured. Raises
         _Untold where that cannot be said."""
-        await self._tell_turn(talk, self._advice)
-        talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
+        await self._tell_turn(dialog, self._advice)
+        dialog.heard(EvalStatus.PASSED)  # nobody has measured it yet
         if self._measured is not None:
             steps, speedup = self._measured
-            await self._tell_turn(talk, steps)
-            talk.heard(EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup)
+            await self._tell_turn(dialog, steps)
+            dialog.heard(
+                EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup
+            )
 
-    async def _tell_turn(self, talk: Dialog, steps: Sequence[Step]) -> None:
+    async def _tell_turn(self, dialog: Dialog, steps: Sequence[Step]) -> None:
         """A whole course. Raises _Untold."""
         for step in steps:
             try:
-                talk.say(talk.reply_for(step))
+                dialog.say(dialog.reply_for(step))
             except ValueError as error:
                 raise _NotEncodable(error) from error
-            viewed = await self._viewed(talk.steps)
+            viewed = await self._viewed(dialog.steps)
             if viewed is None:
                 raise _NotEncodable(f"the engine refuses {step.skill}")
-            talk.saw(viewed)
-        if talk.phase is DialogPhase.STEP:
-            talk.say(STOP)
+            dialog.saw(viewed)
+        if dialog.phase is DialogPhase.STEP:
+            dialog.say(STOP)
 
-    async def _careful(self, talk: Dialog, said: ModelReply, fixed: int) -> ModelReply:
+    async def _careful(self, dialog: Dialog, said: ModelReply, fixed: int) -> ModelReply:
         """The reply, with the rule's word instead wherever it leaves the rule's course by too
         little.
 
         ``fixed``: words at its beginning that are not to be changed.
         """
-        wanted = self._rules_reply(talk)
+        wanted = self._rules_reply(dialog)
         if wanted is None or self._margin <= 0.0 or said.words[:fixed] != wanted[:fixed]:
             return said
         while said.words != wanted:
@@ -257,8 +259,8 @@ class LearnedPlanner:
             rules = choice.logprobs[choice.words.index(wanted[place])]
             if choice.logprobs[choice.words.index(said.words[place])] - rules >= self._margin:
                 break
-            begun, offer = wanted[: place + 1], talk.offer
-            rest = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
+            begun, offer = wanted[: place + 1], dialog.offer
+            rest = await self._answer(dialog, grammar.chain(begun, offer.after(begun)))
             before = tuple(one for one in said.choices if one.place <= place)
             taken = (one.logprobs[one.words.index(wanted[one.place])] for one in before)
             said = replace(
@@ -266,17 +268,17 @@ class LearnedPlanner:
             )
         return said
 
-    def _rules_reply(self, talk: Dialog) -> tuple[str, ...] | None:
+    def _rules_reply(self, dialog: Dialog) -> tuple[str, ...] | None:
         """How the rule would go on; None: it would not have come here, or it is time for something
         else."""
-        done = len(talk.steps)
+        done = len(dialog.steps)
         if (
             self._measured is not None
-            or talk.phase is not DialogPhase.STEP
-            or talk.steps != self._advice[:done]
+            or dialog.phase is not DialogPhase.STEP
+            or dialog.steps != self._advice[:done]
         ):
             return None
-        return STOP if done == len(self._advice) else tuple(talk.reply_for(self._advice[done]))
+        return STOP if done == len(self._advice) else tuple(dialog.reply_for(self._advice[done]))
 
     def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: ModelReply) -> None:
         """Every other word that was valid in the place of one that the model has chosen here."""
@@ -289,18 +291,18 @@ class LearnedPlanner:
                     heapq.heappush(self._heap, branch)
             cost -= choice.logprobs[choice.words.index(taken)]
 
-    async def _follow(self, talk: Dialog, words: Sequence[str], sites: list[Site]) -> None:
+    async def _follow(self, dialog: Dialog, words: Sequence[str], sites: list[Site]) -> None:
         """Say it, and let the engine do what it asks for."""
-        offered = {site.key: site for site in talk.sites}
-        talk.say(words)
-        if talk.phase is not DialogPhase.ENGINE:
+        offered = {site.key: site for site in dialog.sites}
+        dialog.say(words)
+        if dialog.phase is not DialogPhase.ENGINE:
             return
-        step = talk.steps[-1]
-        viewed = await self._viewed(talk.steps)
+        step = dialog.steps[-1]
+        viewed = await self._viewed(dialog.steps)
         if viewed is None:
-            talk.refused()
+            dialog.refused()
         else:
-            talk.saw(viewed)
+            dialog.saw(viewed)
             sites.append(offered[f"{step.skill}\0{step.site}"])
 
     async def _viewed(self, steps: Sequence[Step]) -> Viewed | None:

@@ -78,7 +78,7 @@ def selection(
         offered = (tools.select_skills(names[:count], most),)
     sizing.left_for([system, *head, *entries[:count], end], offered, room)
     body = _join_texts([*head, "\n".join(entries[:count]), end])
-    return _prompt(system, body, offered, min(SELECTION_TOKENS, room.reply_tokens), seed)
+    return _prompt(system, body, offered, room, seed, tokens=SELECTION_TOKENS)
 
 
 def policy(
@@ -128,7 +128,7 @@ def policy(
     body = _join_texts(
         [*head, *_title_section(TITLES[1], attempts), *_title_section(TITLES[2], results), end]
     )
-    return _prompt(system, body, offered, room.reply_tokens, context.seed, sites)
+    return _prompt(system, body, offered, room, context.seed, sites)
 
 
 def summary(
@@ -159,7 +159,7 @@ def summary(
         (tools.update_skill_library(),),
     )
     sizing.left_for([system, *body], offered, room)
-    return _prompt(system, _join_texts(body), offered, min(SUMMARY_TOKENS, room.reply_tokens), seed)
+    return _prompt(system, _join_texts(body), offered, room, seed, tokens=SUMMARY_TOKENS)
 
 
 def without_inputs(source: str) -> str:
@@ -406,13 +406,22 @@ def _prompt(
     system: str,
     body: str,
     offered: tuple[ToolSchema, ...],
-    reply_tokens: int,
+    room: ExchangeLimits,
     seed: int | None,
     sites: tuple[Site, ...] = (),
+    tokens: int | None = None,
 ) -> Prompt:
+    """``tokens``: of the reply at most, where that is less than the room has."""
+    sampling = Sampling(
+        temperature=room.temperature,
+        top_p=room.top_p,
+        max_tokens=min(tokens or room.reply_tokens, room.reply_tokens),
+        seed=seed,
+        logprobs=True,
+    )
     return Prompt(
         messages=(Message(role=Role.SYSTEM, text=system), Message(role=Role.USER, text=body)),
         tools=offered,
-        sampling=Sampling(max_tokens=reply_tokens, seed=seed, logprobs=True),
+        sampling=sampling,
         sites=sites,
     )

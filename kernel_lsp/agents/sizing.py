@@ -40,6 +40,8 @@ class ExchangeLimits:
     """Of messages and tools together."""
     reply_tokens: int
     model: str = "the model"
+    temperature: float = 1.0
+    top_p: float = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +58,15 @@ class PromptPart:
 def room(info: ModelInfo, bytes_per_token: float = BYTES_PER_TOKEN) -> ExchangeLimits:
     """For an open model. ``bytes_per_token``: as it was seen to count, where it was."""
     context = info.context_tokens or UNKNOWN_CONTEXT
-    reply = min(MAX_REPLY, int(context * REPLY_SHARE))
+    share = int(context * REPLY_SHARE)
+    reply = min(MAX_REPLY, share) if info.reply_tokens is None else min(info.reply_tokens, share)
     prompt = max(0, context - reply - MARGIN_TOKENS)
     return ExchangeLimits(
-        prompt_bytes=int(prompt * bytes_per_token), reply_tokens=reply, model=info.model
+        prompt_bytes=int(prompt * bytes_per_token),
+        reply_tokens=reply,
+        model=info.model,
+        temperature=info.temperature,
+        top_p=info.top_p,
     )
 
 

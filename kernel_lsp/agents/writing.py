@@ -71,9 +71,9 @@ def encode_question(
     tried: TriedRewrite | None = None,
 ) -> str:
     """``skills``: names with descriptions. Raises SyntaxError where the program does not parse."""
-    parts = [PROGRAM, _bare_program(program.source), GRAPH, *_told_graph(graph)]
+    parts = [PROGRAM, _bare_program(program.source), GRAPH, *_encode_graph(graph)]
     if skills:
-        parts += [SKILLS, *(_told_skill(name, text) for name, text in skills)]
+        parts += [SKILLS, *(_encode_skill(name, text) for name, text in skills)]
     if tried is not None:
         heard = " ".join(tried.heard.split())[:MAX_HEARD_CHARS]
         parts += [TRIED, _without_borders(tried.reply), HEARD, _without_borders(heard)]
@@ -114,17 +114,17 @@ def _without_borders(text: str) -> str:
     return text.replace("<|", "< |")
 
 
-def _told_graph(graph: GraphView) -> Iterator[str]:
+def _encode_graph(graph: GraphView) -> Iterator[str]:
     names = [operation.name for operation in graph.operations]
     for operation in graph.operations:
-        yield _without_borders(_told_operation(operation, names))
+        yield _without_borders(_encode_operation(operation, names))
     if graph.training:
         yield "training"
 
 
-def _told_operation(operation: Operation, names: Sequence[str]) -> str:
+def _encode_operation(operation: Operation, names: Sequence[str]) -> str:
     """``mean = mean(relu, -1, True) f32 16 512``; inputs and weights by their role."""
-    forms = ", ".join(map(_told_form, operation.forms))
+    forms = ", ".join(map(_encode_form, operation.forms))
     if operation.role is not OperationRole.CALL:
         return f"{operation.name}: {operation.role.value} {forms}"
     told = [
@@ -136,13 +136,13 @@ def _told_operation(operation: Operation, names: Sequence[str]) -> str:
     return f"{operation.name} = {operation.op}({', '.join(told)}) {forms}{returned}"
 
 
-def _told_form(form: Form) -> str:
+def _encode_form(form: Form) -> str:
     layout = "" if form.layout.value == "contiguous" else f" {form.layout.value}"
     shape = " ".join(map(str, form.shape))
     return f"{_DTYPES.get(form.dtype, form.dtype)} {shape}{layout}".rstrip()
 
 
-def _told_skill(name: str, description: str) -> str:
+def _encode_skill(name: str, description: str) -> str:
     text = " ".join(description.split())
     return _without_borders(f"{name}: {text[:MAX_SKILL_CHARS].rpartition(' ')[0] or text}")
 

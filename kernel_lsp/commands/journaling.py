@@ -70,7 +70,7 @@ def record_acceptance(
     journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path
 ) -> None:
     """A rewrite written by --apply was offered, chosen and accepted in one go."""
-    fates, now = _fates(journal, folder), time.time()
+    fates, now = _offers_by_fate(journal, folder), time.time()
     within = outcomes.relative_path(path, folder)
     for proposal in proposals:
         if (offer := offer_of(proposal, str(folder), within)) is not None:
@@ -96,7 +96,7 @@ def record_patch(
 def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
     """Log what has become of applied rewrites in a folder's files; returns drafts of what was
     kept."""
-    fates, events = _fates(journal, folder), list[Event]()
+    fates, events = _offers_by_fate(journal, folder), list[Event]()
     for path in sorted(fates.tracked_paths(str(folder))):
         file = folder / path
         snapshot = documents.read(file.as_uri(), folder)
@@ -110,7 +110,7 @@ def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[Learned
     return _drafts(journal, events, data_dir)
 
 
-def _fates(journal: Journal, folder: Path) -> OfferTracking:
+def _offers_by_fate(journal: Journal, folder: Path) -> OfferTracking:
     """With the rewrites of earlier commands. A day's commands are one session: what is still there
     on another day has lasted."""
     state = journal.tracker_state(str(folder))

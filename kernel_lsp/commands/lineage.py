@@ -92,7 +92,7 @@ async def _walk(
     pipeline, asked = Pipeline(settings), environment.LineageRequest(job=job, workload=workload)
     try:
         with console.progress("lineage") as report:
-            async with environment.ground(pipeline, asked, report) as on:
+            async with environment.set_up(pipeline, asked, report) as on:
                 judgements = kept.Judgements(on.place, fresh=fresh)
                 walk = walking.LineageWalk(on=on, judgements=judgements, report=report)
                 found = await lessons.learn(walk, await walk.run())

@@ -212,7 +212,11 @@ def of_outcome(outcome: Outcome) -> Json:
         row["note"] = best.candidate.summary
     losers = [proposal for proposal in outcome.proposals if proposal is not best]
     row |= {"search": wire.to_json(outcome.search)} if outcome.search else {}
-    return {**row, "cached": outcome.cached, "rejected": [_loser(proposal) for proposal in losers]}
+    return {
+        **row,
+        "cached": outcome.cached,
+        "rejected": [_rejected(proposal) for proposal in losers],
+    }
 
 
 def family(text: str) -> str | None:
@@ -253,7 +257,7 @@ def _steps(proposal: Proposal) -> Json:
     }
 
 
-def _loser(proposal: Proposal) -> Json:
+def _rejected(proposal: Proposal) -> Json:
     evaluation = proposal.evaluation
     return {
         **_steps(proposal),

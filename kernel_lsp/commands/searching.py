@@ -63,7 +63,13 @@ def plan(
         gpu_seconds=gpu_seconds or settings.search_gpu_seconds,
     )
     path = str(archive.absolute()) if archive else None
-    return SearchPlan(mode=SearchMode(search), budget=budget, archive=path, fresh=fresh)
+    return SearchPlan(
+        mode=SearchMode(search),
+        budget=budget,
+        archive=path,
+        fresh=fresh,
+        turns=settings.search_turns,
+    )
 
 
 def allowed_origin(settings: Settings, folder: Path, *, now: bool) -> str | None:

@@ -262,7 +262,7 @@ async def _verify(
         for shelved in chosen:
             verified = [s.skill for s in mine.shelved() if s.papers.standing is Standing.VERIFIED]
             with console.progress(shelved.papers.name) as report:
-                found = await skill_validation.Proving(
+                found = await skill_validation.Validating(
                     pipeline=pipeline, shelved=shelved, library=verified, asked=asked, report=report
                 ).run()
             results.append((store.settle(mine, shelved, found), found))

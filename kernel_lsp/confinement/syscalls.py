@@ -82,7 +82,7 @@ AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET = 1, 1, 5
 """A socket of datagrams needs no connect to reach an address, not even one of a pair."""
 SOCKET_TYPES = 0xF
 
-_AND, _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x45, 0x06
+_AND, _LOAD, _EQUAL, _NOT_BELOW, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _DONE = 0
@@ -124,7 +124,7 @@ def program(
         _step(_EQUAL, AUDIT_ARCH[machine], 1, 0),
         _fail(errno.ENOSYS),
         _step(_LOAD, _NUMBER),
-        _step(_AT_LEAST, X32, 0, 1),
+        _step(_NOT_BELOW, X32, 0, 1),
         _fail(errno.ENOSYS),
         # No pointer can be followed here; without clone3 the C library uses clone, whose flags can
         # be seen.

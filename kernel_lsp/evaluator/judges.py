@@ -33,7 +33,7 @@ from kernel_lsp.evaluator.processes.sandbox import (
 )
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import Disturbed
-from kernel_lsp.evaluator.timers import Timers, Told
+from kernel_lsp.evaluator.timers import SessionSource, Timers
 
 MAX_JUDGES = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
@@ -115,7 +115,7 @@ class JudgeBench:
         self.served += 1
         return JudgeSession(judge, opened | begun, init)
 
-    async def _timer(self, request: EvaluationRequest, get_session: Told) -> Ready:
+    async def _timer(self, request: EvaluationRequest, get_session: SessionSource) -> Ready:
         sandbox = self._sandbox(request)
         try:
             return await measure.prepare(request, sandbox, get_session)

@@ -25,8 +25,8 @@ from kernel_lsp.evaluator.processes.sandbox import READY_S, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, JudgeSession]]
-Told = Callable[[], Awaitable[JudgeSession]]
-Make = Callable[[EvaluationRequest, Told], Coroutine[Any, Any, Ready]]
+SessionSource = Callable[[], Awaitable[JudgeSession]]
+Make = Callable[[EvaluationRequest, SessionSource], Coroutine[Any, Any, Ready]]
 
 
 class Timers:
@@ -38,7 +38,7 @@ class Timers:
         self._begin, self._make = begin, make
         self._early: tuple[EvaluationRequest, asyncio.Task[JudgeSession]] | None = None
         """The session of a candidate that is still looked for, and what asked for it."""
-        self._has_told_seed = False
+        self._early_matches = False
         self._spare: asyncio.Future[Ready] | None = None
 
     @property
@@ -60,11 +60,11 @@ class Timers:
 
     def seed(self, request: EvaluationRequest) -> int | None:
         """Of the session that waits for a candidate, when this may be the one; get_session once."""
-        if self._early is None or self._has_told_seed or not _complete(request):
+        if self._early is None or self._early_matches or not _complete(request):
             return None
         early = self._early[0]
-        self._has_told_seed = early.precision == request.precision
-        return early.seed if self._has_told_seed else None
+        self._early_matches = early.precision == request.precision
+        return early.seed if self._early_matches else None
 
     async def session(self, request: EvaluationRequest) -> JudgeSession | None:
         """The session with this request's seed, once; None when no such is waiting."""

@@ -38,7 +38,7 @@ class LineageRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ground:
+class Setup:
     """What a walk stands on."""
 
     pipeline: Pipeline
@@ -59,9 +59,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(
-    pipeline: Pipeline, asked: LineageRequest, report: Report
-) -> AsyncIterator[Ground]:
+async def set_up(pipeline: Pipeline, asked: LineageRequest, report: Report) -> AsyncIterator[Setup]:
     """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
     prepared = _prepare(asked)
     if prepared.target.kind is not TargetKind.TRITON_KERNEL:
@@ -86,7 +84,7 @@ async def ground(
             **{**one.identity(), "device": device}, version=__version__, rules=catalog.RULES
         )
         place = kept.folder(Path(pipeline.settings.data_dir), prepared.target.qualname, key)
-        yield Ground(
+        yield Setup(
             pipeline=pipeline,
             prepared=prepared,
             one=one,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp.errors import CaptureError, RewriteError
-from kernel_lsp.lineage.environment import Ground
+from kernel_lsp.lineage.environment import Setup
 from kernel_lsp.pipeline import recipes
 from kernel_lsp.records import Candidate, Json, LineageStep, Program, RecipeStep, Step
 from kernel_lsp.rewrite.kernels.source import KernelSource, find_assignments, find_calls
@@ -46,7 +46,7 @@ class Forward:
     made: Candidate | None = None
 
 
-async def forward(on: Ground, step: LineageStep, parent: Program, child: Program) -> Forward:
+async def forward(on: Setup, step: LineageStep, parent: Program, child: Program) -> Forward:
     """Of one accepted step. Raises EvaluationError when the engine is lost."""
     name = INVERSE.get(step.operator)
     if name is None:
@@ -62,7 +62,7 @@ async def forward(on: Ground, step: LineageStep, parent: Program, child: Program
     return replace(way, how=f"{way.how}, in a form of its own: the effect is that of the expert's")
 
 
-async def apply_recipe(on: Ground, recipe: tuple[RecipeStep, ...], simple: Program) -> Forward:
+async def apply_recipe(on: Setup, recipe: tuple[RecipeStep, ...], simple: Program) -> Forward:
     """Whether the engine makes it of the simple form, with these numbers."""
     names = ", ".join(dict.fromkeys(step.skill for step in recipe))
     engine, known = on.one.engine, {skill.name: skill for skill in on.skills.skills}

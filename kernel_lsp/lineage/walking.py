@@ -21,7 +21,7 @@ from kernel_lsp.errors import EvaluationError, RewriteError
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
-from kernel_lsp.lineage.environment import INTERPRETER, Ground, Report
+from kernel_lsp.lineage.environment import INTERPRETER, Report, Setup
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.presenter import lineages
 from kernel_lsp.records import (
@@ -73,7 +73,7 @@ def identity(program: Program) -> str:
 class LineageWalk:
     """One walk under way."""
 
-    on: Ground
+    on: Setup
     judgements: Judgements
     report: Report
     steps: list[LineageStep] = field(default_factory=list)

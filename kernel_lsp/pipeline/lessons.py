@@ -259,7 +259,7 @@ async def _verified(
             tasks=(), targets=targets, allowed_origin=work.allowed_origin
         )
         try:
-            found = await skill_validation.Proving(
+            found = await skill_validation.Validating(
                 pipeline=pipeline, shelved=shelved, library=verified, asked=asked, report=report
             ).run()
         except EvaluationError as error:  # on these targets; on others it is tried again

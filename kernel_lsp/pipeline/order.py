@@ -74,11 +74,11 @@ class Pipeline:
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
             self._gates[rules] = Gate(
-                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._shown()
+                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
             )
         return self._gates[rules]
 
-    def _shown(self) -> tuple[Path, ...]:
+    def _readable(self) -> tuple[Path, ...]:
         """What children of every job may be given to read, whatever its folder: skills and
         policies."""
         data_dir = Path(self.settings.data_dir)
@@ -169,7 +169,9 @@ class Pipeline:
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
         folder = Path(self.settings.data_dir) / SEARCHES
-        return replace(FEW_TURNS, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
+        few = min(FEW_TURNS.budget.candidates, self.settings.search_turns)
+        plan = replace(FEW_TURNS, budget=replace(FEW_TURNS.budget, candidates=few))
+        return replace(plan, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
 
     async def _deeper(
         self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn

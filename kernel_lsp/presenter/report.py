@@ -100,7 +100,7 @@ def page(facts: ReportFacts) -> str:
 
 
 def _suggestions(facts: ReportFacts) -> str:
-    counted = _fates(facts.events)
+    counted = _count_by_fate(facts.events)
     if not counted:
         return _section(
             "Suggestions",
@@ -117,10 +117,10 @@ def _suggestions(facts: ReportFacts) -> str:
 
 
 def _speedups(facts: ReportFacts) -> str:
-    fates, rows, shown = _fates(facts.events), [], []
+    by_fate, rows, shown = _count_by_fate(facts.events), [], []
     timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
     for proposal, found in timed[-MAX_SPANS:]:
-        fate = _fate(proposal.id, fates)
+        fate = _fate(proposal.id, by_fate)
         name = (
             f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
         )
@@ -258,7 +258,7 @@ def _policy(facts: ReportFacts) -> str:
 # --- numbers ------------------------------------------------------------------------------
 
 
-def _fates(events: Sequence[Event]) -> dict[EventKind, set[str]]:
+def _count_by_fate(events: Sequence[Event]) -> dict[EventKind, set[str]]:
     """Kind -> proposals that it happened to."""
     found: dict[EventKind, set[str]] = {}
     for event in events:
@@ -268,7 +268,7 @@ def _fates(events: Sequence[Event]) -> dict[EventKind, set[str]]:
     return found
 
 
-def _fate(proposal: str, fates: Mapping[EventKind, set[str]]) -> str:
+def _fate(proposal: str, by_fate: Mapping[EventKind, set[str]]) -> str:
     """The last stage that it came to."""
     order = (
         EventKind.REVERTED,
@@ -277,7 +277,7 @@ def _fate(proposal: str, fates: Mapping[EventKind, set[str]]) -> str:
         EventKind.DISMISSED,
         EventKind.OFFERED,
     )
-    return next((kind.value for kind in order if proposal in fates.get(kind, ())), "")
+    return next((kind.value for kind in order if proposal in by_fate.get(kind, ())), "")
 
 
 def _color(fate: str) -> str:

@@ -157,6 +157,11 @@ class ModelInfo:
     """It computes on the GPU that judges: generating and timing must not overlap."""
     max_in_flight: int = 1
     """Prompts that it answers side by side."""
+    temperature: float = 1.0
+    top_p: float = 0.95
+    """How it is sampled: the user's settings, or a trainer's."""
+    reply_tokens: int | None = None
+    """Of one reply at most; None: as the context allows (agents/sizing.py)."""
 
     @property
     def name(self) -> str:

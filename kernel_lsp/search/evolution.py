@@ -68,10 +68,12 @@ def _parent(members: Sequence[Attempt], draw: random.Random, *, fresh: bool) -> 
     return draw.choices(members, weights=[speed(member) for member in members])[0]
 
 
-Shown = tuple[tuple[Attempt, ...], tuple[Attempt, ...], tuple[Attempt, ...]]
+Exemplars = tuple[tuple[Attempt, ...], tuple[Attempt, ...], tuple[Attempt, ...]]
 
 
-def _exemplars(attempts: Sequence[Attempt], parent: Attempt | None, draw: random.Random) -> Shown:
+def _exemplars(
+    attempts: Sequence[Attempt], parent: Attempt | None, draw: random.Random
+) -> Exemplars:
     """(best, of other cells, a slow and a fast one of one kind), none of them the parent."""
     fit = {a.candidate.id: a for a in attempts if a.fitness is not None and a.candidate}
     if parent and parent.candidate:

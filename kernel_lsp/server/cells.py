@@ -23,7 +23,7 @@ from kernel_lsp.session import examine, finding_hint
 
 
 @dataclass(frozen=True, slots=True)
-class _ShownCells:
+class _CellDiagnostics:
     """One cell as it was analyzed."""
 
     source: str
@@ -38,7 +38,7 @@ class Notebooks:
         self._ls = ls
         ls.on_reconfigured, ls.actions_in_cells = self.schedule_all, self.actions
         self._pending: dict[str, asyncio.Task[None]] = {}
-        self._shown: dict[str, dict[str, _ShownCells]] = {}
+        self._published: dict[str, dict[str, _CellDiagnostics]] = {}
         """By notebook and cell."""
 
     def schedule(self, uri: str, delay_s: float = DEBOUNCE_S) -> None:
@@ -49,20 +49,20 @@ class Notebooks:
 
     def schedule_all(self) -> None:
         """Settings are others now."""
-        for uri in self._shown:
+        for uri in self._published:
             self.schedule(uri)
 
     def close(self, uri: str) -> None:
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
-        for cell, shown in self._shown.pop(uri, {}).items():
+        for cell, shown in self._published.pop(uri, {}).items():
             if shown.findings:
                 self._publish(cell, ())
 
     def actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         """What mends the findings at a place of a cell."""
         uri = params.text_document.uri
-        shown = next((found[uri] for found in self._shown.values() if uri in found), None)
+        shown = next((found[uri] for found in self._published.values() if uri in found), None)
         document = self._ls.workspace.text_documents.get(uri)
         if shown is None or document is None or document.source != shown.source:
             return []
@@ -122,14 +122,14 @@ class Notebooks:
         self._show(
             uri,
             {
-                name: _ShownCells(source, tuple(by_number.get(numbers[name], ())))
+                name: _CellDiagnostics(source, tuple(by_number.get(numbers[name], ())))
                 for name, source in sources.items()
             },
         )
 
-    def _show(self, uri: str, now: dict[str, _ShownCells]) -> None:
-        before = self._shown.get(uri, {})
-        self._shown[uri] = now
+    def _show(self, uri: str, now: dict[str, _CellDiagnostics]) -> None:
+        before = self._published.get(uri, {})
+        self._published[uri] = now
         for cell in before.keys() - now.keys():
             if before[cell].findings:
                 self._publish(cell, ())

@@ -112,9 +112,8 @@ def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
         mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
     except ValueError as error:
         raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
-    jobs.search(
-        uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True)
-    )
+    fresh, turns = arguments.get("fresh") is True, settings.search_turns
+    jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=fresh, turns=turns))
     ls.shown_changed(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 

@@ -155,7 +155,7 @@ class Questions:
         try:
             chosen = await self._choice(text, [SHOW, ALLOW, NO])
             if chosen == SHOW:
-                await self._shown(show)
+                await self._describe(show)
                 chosen = await self._choice(text, [ALLOW, NO])
         finally:
             self._ls.set_status("ok", None)
@@ -163,7 +163,7 @@ class Questions:
             self.answered_remote(folder, origin, allowed=chosen == ALLOW)
         return {ALLOW: True, NO: False}.get(chosen or "")
 
-    async def _shown(self, show: Callable[[], Awaitable[object]]) -> None:
+    async def _describe(self, show: Callable[[], Awaitable[object]]) -> None:
         """What cannot be shown is said; the question stays."""
         try:
             await show()

@@ -38,11 +38,11 @@ class OfferTracking(Verdicts):
 
     # --- what becomes of offers --------------------------------------------------------------
 
-    def offered(self, uri: str, shown: Iterable[Action]) -> list[Event]:
+    def offered(self, uri: str, actions: Iterable[Action]) -> list[Event]:
         """The user opened a menu with these in it."""
         document, now = self.documents[uri], time.time()
         events: list[Event] = []
-        for action in shown:
+        for action in actions:
             offer = self._offer(document, self.proposals[action.proposal])
             events += self.tracker.offered(offer, now) if offer else []
         return events

@@ -53,7 +53,7 @@ async def test_a_kernel_is_walked_back_in_the_interpreter_and_nothing_of_it_is_d
 ) -> None:
     pipeline = Pipeline(Settings(data_dir=str(tmp_path)))
     try:
-        async with environment.ground(pipeline, asked("x=f32[20]"), lambda step: None) as on:
+        async with environment.set_up(pipeline, asked("x=f32[20]"), lambda step: None) as on:
             walk = walking.LineageWalk(
                 on=on, judgements=Judgements(on.place), report=lambda step: None
             )
@@ -82,7 +82,7 @@ async def test_what_cannot_be_walked_is_said(
     tmp_path: Path, of: environment.LineageRequest, error: type[KernelLspError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        async with environment.ground(
+        async with environment.set_up(
             Pipeline(Settings(data_dir=str(tmp_path))), of, lambda step: None
         ):
             raise AssertionError("there is nothing to walk")

@@ -32,6 +32,7 @@ from kernel_lsp.agents.sizing import ExchangeLimits, PromptPart
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
     Context,
+    ModelInfo,
     Move,
     Prompt,
     Proof,
@@ -362,3 +363,14 @@ def outside_fences(text: str) -> str:
             rows.append(row)
     assert not mark
     return "\n".join(rows)
+
+
+def test_a_reply_is_sampled_as_its_user_says() -> None:
+    info = ModelInfo(backbone="openai", model="m", context_tokens=32_768)
+    told = sizing.room(replace(info, temperature=0.2, top_p=0.8, reply_tokens=700))
+    chosen = prompts.selection(task(), told, seed=3).sampling
+    assert (chosen.temperature, chosen.top_p, chosen.max_tokens, chosen.seed) == (0.2, 0.8, 700, 3)
+    plain = prompts.selection(task(), sizing.room(info), seed=3).sampling
+    assert (plain.temperature, plain.top_p, plain.max_tokens) == (1.0, 0.95, 2048)
+    small = sizing.room(replace(info, context_tokens=3000, reply_tokens=5000))
+    assert small.reply_tokens == 1000  # never more than the context leaves

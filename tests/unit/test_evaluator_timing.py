@@ -1,5 +1,6 @@
 """What timed rounds give to programs and take from them, on the CPU's clock."""
 
+import importlib
 import os
 import random
 import signal
@@ -278,3 +279,23 @@ def test_an_error_while_warming_up_says_who_was_called(monkeypatch, name, said):
     made.state = {}
     monkeypatch.setattr(made, "load", lambda message, blobs: {"ok": True})
     assert made.load_and_warm({}, [])["error"].startswith(said)
+
+
+def test_compilers_are_gone_when_the_time_of_torch_compile_is_over():
+    """Several run side by side, and a candidate is not blamed for those that are left."""
+    inductor = importlib.import_module("torch._inductor.config")
+    pool = importlib.import_module("torch._inductor.async_compile").AsyncCompile.pool
+    before, ran = inductor.compile_threads, []
+
+    def compile_one() -> None:
+        subprocess.run(["sleep", "0.6"], check=True)
+        ran.append(True)
+
+    with pytest.raises(Slow), timing._compiling_side_by_side("cpu"), time_box(0.2):
+        if inductor.compile_threads < 2:
+            pytest.skip("one processor")
+        for _ in range(12):
+            pool().submit(compile_one)
+        time.sleep(30)
+    assert 0 < len(ran) < 12  # what had begun has ended, and nothing else begins
+    assert inductor.compile_threads == before and not pool.cache_info().currsize

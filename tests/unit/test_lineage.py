@@ -14,7 +14,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import ArchiveError, RewriteError
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.lineage import catalog, forward, kept, lessons
-from kernel_lsp.lineage.environment import Ground
+from kernel_lsp.lineage.environment import Setup
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import LineageState, LineageWalk, decide, interpretable, judgement
 from kernel_lsp.presenter import lineages as presenting
@@ -183,7 +183,7 @@ def walk(place: Path, gate: Times) -> LineageWalk:
     bench = SimpleNamespace(probe=probe, device="cuda")
     settings = SimpleNamespace(evaluate_timeout_s=60.0, data_dir=str(place))
     inputs = (ArgSpec(name="x", dtype="float32", shape=(4096,)),)
-    on = Ground(
+    on = Setup(
         pipeline=SimpleNamespace(settings=settings),  # type: ignore[arg-type]
         prepared=prepared,  # type: ignore[arg-type]
         one=SimpleNamespace(  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from test_pipeline_deep import Scene
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
-from kernel_lsp.pipeline.skill_validation import Proving, VerificationRequest
+from kernel_lsp.pipeline.skill_validation import Validating, VerificationRequest
 from kernel_lsp.records import Lesson, SkillDraft, Verification
 
 TEXT = """## Motivation
@@ -68,7 +68,7 @@ async def verified(folder: Path, server: ScriptedModel) -> Verification:
     pipeline: Any = SimpleNamespace(settings=settings, opened=opened)
     (folder / "task.py").write_text("class Model: ...")
     asked = VerificationRequest(tasks=(folder / "task.py",), samples=2)
-    proof = Proving(
+    proof = Validating(
         pipeline=pipeline, shelved=_only(folder), library=(), asked=asked, report=lambda step: None
     )
     return await proof.run()
@@ -106,7 +106,7 @@ async def test_what_a_model_says_that_is_no_rewrite_gains_nothing(tmp_path: Path
 async def test_without_a_model_it_is_said_what_is_missing(tmp_path: Path) -> None:
     draft(tmp_path)
     pipeline: Any = SimpleNamespace(settings=Scene(tmp_path).settings())
-    proof = Proving(
+    proof = Validating(
         pipeline=pipeline,
         shelved=_only(tmp_path),
         library=(),

@@ -20,7 +20,7 @@ from kernel_lsp.interpreter import Probe
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.library.store import Shelved
 from kernel_lsp.pipeline import skill_validation
-from kernel_lsp.pipeline.skill_validation import Proving, VerificationRequest
+from kernel_lsp.pipeline.skill_validation import Validating, VerificationRequest
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
@@ -162,7 +162,7 @@ async def verified(
     for name in names:
         (folder / f"{name}.py").write_text("class Model: ...")
     tasks = tuple(folder / f"{name}.py" for name in names)
-    proof = Proving(
+    proof = Validating(
         pipeline=pipeline,  # type: ignore[arg-type]
         shelved=draft,
         library=library,
@@ -248,7 +248,7 @@ async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved)
     for path in (tmp_path / "a.py", tmp_path / "more" / "a.py"):
         path.write_text("class Model: ...")
     asked = VerificationRequest(tasks=skill_validation.tasks_of([tmp_path]))
-    proof = Proving(
+    proof = Validating(
         pipeline=pipeline,  # type: ignore[arg-type]
         shelved=draft,
         library=(),

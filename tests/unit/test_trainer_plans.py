@@ -194,14 +194,14 @@ def test_a_line_says_measured_plans_each_once(task: TaskPlans) -> None:
         )
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
         assert len(line.cuts) == 1 + len(line.tried)
-        assert line.talk.words.count("got") == len(
+        assert line.dialog.words.count("got") == len(
             line.tried
         )  # of the rule's turn, and of all but the last
     selection = walked(lines.Line(task, Dialog(task.situation), 0), random.Random(0))
     assert (
         selection.tried == []
-        and selection.talk.phase is DialogPhase.STEP
-        and "got" not in selection.talk.words
+        and selection.dialog.phase is DialogPhase.STEP
+        and "got" not in selection.dialog.words
     )
 
 
@@ -236,7 +236,7 @@ def test_what_would_repeat_the_rule_is_known_word_by_word(task: TaskPlans) -> No
 def rolled(task: TaskPlans) -> list[rounds.Rolled]:
     """One scheme and the null scheme, two rollouts of two turns each; said at random."""
     draw = random.Random(5)
-    begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).talk
+    begun = walked(lines.Line(task, Dialog(task.situation), 0), draw).dialog
     alone = Dialog(task.situation, skip=True)
     return [
         rounds.Rolled(
@@ -399,6 +399,7 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: TaskPlans) -> Non
     writer = lines.LineWriter(model, pad)
     rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
     texts = [
-        [one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)
+        [one.line.dialog.text for one in rounds.roll([task], writer, rl, seed)]
+        for seed in (7, 7, 8)
     ]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6

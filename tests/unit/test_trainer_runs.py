@@ -202,7 +202,7 @@ def test_talks_are_rows_that_know_what_was_offered(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(map(json.dumps, [whole, *bad])))
     tally = Tally()
-    (found,) = sources.talks(path, tally)
+    (found,) = sources.dialog_examples(path, tally)
     assert found.prompt == (1,) and found.reply == (5, 6, 7) and found.counted == (0, 2)
     assert found.allowed == ((5, 6), (6,), (7, 8)) and tally.count(sources.BROKEN) == len(bad)
 

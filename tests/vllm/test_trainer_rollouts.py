@@ -13,7 +13,7 @@ def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_p
     import torch
 
     from trainer import models, spaces
-    from trainer.config import ModelConfig, Recipe, Rl, Rollouts
+    from trainer.config import ModelConfig, Recipe, Rl, RolloutsConfig
     from trainer.generation import Ask, LocalSampler
     from trainer.serving import Served
     from trainer.worlds import TableWorld
@@ -23,7 +23,9 @@ def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_p
         hidden=128, layers=2, heads=4, key_heads=2, head=32, inner=256, vocabulary=500, context=512
     )
     model, tokenizer = models.load(Recipe(name="t", model=shape, rl=Rl()), world.texts())
-    told = Rollouts(engine="vllm", gpus=0, python=str(vllm_environment / "python"), max_tokens=16)
+    told = RolloutsConfig(
+        engine="vllm", gpus=0, python=str(vllm_environment / "python"), max_tokens=16
+    )
     held = [world.selection(name) for name in world.names]
     asks: list[Ask] = held + [replace(ask, choices=None) for ask in held]
     served, local = (

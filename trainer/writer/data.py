@@ -31,7 +31,7 @@ MAX_ALIKE = 12
 """Rows of one part with the same operators in the same order."""
 MAX_SKILL_SHARE = 0.35
 """Of supervised replies, that one set of skills may have."""
-LEAST_GAIN = 1.0
+MIN_GAIN = 1.0
 ROWS, ROWS_XZ, SUMMARY = "rows.jsonl", "rows.jsonl.xz", "data.json"
 
 
@@ -164,7 +164,7 @@ def filtered(rows: Sequence[WriterRow]) -> list[tuple[WriterRow, WrittenReply]]:
     construction, faster by the engine's estimate."""
     chosen = []
     for row in rows:
-        best = next((r for r in row.replies if r.gain is None or r.gain > LEAST_GAIN), None)
+        best = next((r for r in row.replies if r.gain is None or r.gain > MIN_GAIN), None)
         if best is not None:
             chosen.append((row, best))
     most = max(1, int(MAX_SKILL_SHARE * len(chosen)))

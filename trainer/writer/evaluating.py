@@ -29,7 +29,7 @@ from kernel_lsp.parsing import parse
 from kernel_lsp.records import Json
 from trainer.intervals import interval
 from trainer.writer import data
-from trainer.writer.judging import UNCHANGED, Verdict, WriterJudge, WrittenCase
+from trainer.writer.judging import UNCHANGED, WriterJudge, WriterVerdict, WrittenCase
 from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
@@ -80,8 +80,8 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
         if name.startswith("sampled"):  # every task's first ones first, should the time end
             cases = _in_rounds(arms[name], named)
         await judge.judge(cases, begun + plan.judge_seconds)
-        told = Counter(judge.known[c.key].status for c in cases if c.key in judge.known)
-        print(f"{time.monotonic() - begun:.0f} s {name}: {dict(told)}", flush=True)
+        record = Counter(judge.known[c.key].status for c in cases if c.key in judge.known)
+        print(f"{time.monotonic() - begun:.0f} s {name}: {dict(record)}", flush=True)
     seconds["judge"] = time.monotonic() - begun
     result = {
         "device": _device_name(device),
@@ -135,8 +135,9 @@ def _written(
         folder / MODEL, dtype=dtype, **options
     ).to(device)
     torch.manual_seed(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
     begun, arms, seconds = time.monotonic(), dict[str, Arm](), dict[str, Any]()
-    for name, told, count in (
+    for name, record, count in (
         ("greedy", [row.question for row in rows], 1),
         ("greedy-plain", [row.plain for row in rows], 1),
         ("sampled", [row.question for row in rows], plan.samples),
@@ -144,7 +145,7 @@ def _written(
     ):
         start = time.monotonic()
         end = begun + plan.generate_seconds
-        found = replies(model, tokenizer, told, count, plan.sampling, end)
+        found = replies(model, tokenizer, record, count, plan.sampling, end)
         arms[name] = {row.name: texts for row, texts in zip(rows, found, strict=True)}
         seconds[name] = time.monotonic() - start
         print(f"{seconds[name]:.0f} s to write {name}", flush=True)
@@ -210,7 +211,7 @@ def _names(source: str) -> list[str]:
 # --- numbers ----------------------------------------------------------------------------------
 
 
-def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> Json:
+def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, WriterVerdict]) -> Json:
     """Shares over tasks, with 95 % intervals over tasks for what is right."""
     by_task = [
         [known[key] for text in arm[row.name] if (key := WrittenCase(row, text).key) in known]
@@ -219,10 +220,10 @@ def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> 
     judged = [verdicts for verdicts in by_task if verdicts]
     if not judged:
         return {"tasks": 0}
-    told: Json = {"tasks": len(judged), "replies": sum(map(len, judged))}
+    record: Json = {"tasks": len(judged), "replies": sum(map(len, judged))}
     for name in ("parsed", "compiled"):
-        told[name] = _mean([_mean([getattr(v, name) for v in found]) for found in judged])
-    told["unchanged"] = _mean([_mean([v.status == UNCHANGED for v in one]) for one in judged])
+        record[name] = _mean([_mean([getattr(v, name) for v in found]) for found in judged])
+    record["unchanged"] = _mean([_mean([v.status == UNCHANGED for v in one]) for one in judged])
     for k in BEST_OF:
         chances = [
             one_of(len(found), sum(v.right for v in found), k)
@@ -231,10 +232,10 @@ def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> 
         ]
         if chances:
             low, high = interval(chances)
-            told[f"right_of_{k}"] = {
+            record[f"right_of_{k}"] = {
                 "tasks": len(chances), "mean": _mean(chances), "low": low, "high": high
             }  # fmt: skip
-    return told
+    return record
 
 
 def one_of(n: int, c: int, k: int) -> float:
@@ -246,7 +247,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _common_details(known: dict[str, Verdict]) -> list[Json]:
+def _common_details(known: dict[str, WriterVerdict]) -> list[Json]:
     """The commonest reasons, numbers left out."""
     counts: Counter[tuple[str, str]] = Counter()
     for verdict in known.values():
@@ -263,13 +264,13 @@ async def _time_winners(
     cases = []
     for row in random.Random(0).sample(list(rows), len(rows)):
         for name in ("greedy", "sampled", "engine"):
-            told = [WrittenCase(row, text) for text in arms[name][row.name]]
-            right = [c for c in told if c.key in judge.known and judge.known[c.key].right]
+            record = [WrittenCase(row, text) for text in arms[name][row.name]]
+            right = [c for c in record if c.key in judge.known and judge.known[c.key].right]
             cases += right[:1]
     await judge.judge(cases, end, timed=True)
 
 
-def _times(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> Json:
+def _times(rows: Sequence[WriterRow], arm: Arm, known: dict[str, WriterVerdict]) -> Json:
     """Of the tasks whose reply was timed: how much faster than the best baseline."""
     found = defaultdict(list)
     for row in rows:
@@ -289,13 +290,15 @@ def _times(rows: Sequence[WriterRow], arm: Arm, known: dict[str, Verdict]) -> Js
     }
 
 
-def _examples(rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, Verdict]) -> Any:
+def _examples(
+    rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, WriterVerdict]
+) -> Any:
     """Some replies to read, with their verdicts."""
-    told = []
+    record = []
     for row in (*rows[:6], *rows[-6:]):
         for text in arms["greedy"][row.name]:
             verdict = known.get(WrittenCase(row, text).key)
-            told.append(
+            record.append(
                 {
                     "question": row.question,
                     "reply": text,
@@ -303,7 +306,7 @@ def _examples(rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, 
                     "detail": verdict.detail if verdict else None,
                 }
             )
-    return told
+    return record
 
 
 def _device_name(device: str) -> str:

@@ -38,7 +38,7 @@ class WrittenCase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class WriterVerdict:
     status: str
     """The gate's, or one of the three above."""
     detail: str = ""
@@ -58,7 +58,7 @@ class WriterJudge:
     def __init__(self, device: str, lanes: int) -> None:
         """``device``: cuda, or interpreter where there is no GPU."""
         self._device, self._lanes = device, lanes
-        self.known: dict[str, Verdict] = {}
+        self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
         """Into `known`, as far as the time goes (``end``, on the monotonic clock)."""
@@ -68,10 +68,10 @@ class WriterJudge:
             try:
                 text = self._program(case)
             except writing.UnreadableReply as error:
-                self.known[key] = Verdict(status=UNREADABLE, detail=str(error), parsed=False)
+                self.known[key] = WriterVerdict(status=UNREADABLE, detail=str(error), parsed=False)
                 continue
             if _is_unchanged(case):
-                self.known[key] = Verdict(status=UNCHANGED, compiled=True)
+                self.known[key] = WriterVerdict(status=UNCHANGED, compiled=True)
                 continue
             waiting.append((case, text))
         gates = [Gate() for _ in range(1 if self._lanes < 4 else GATES)]
@@ -94,7 +94,7 @@ class WriterJudge:
 
     async def _verdict(
         self, gate: Gate, case: WrittenCase, text: str, timed: bool
-    ) -> Verdict | None:
+    ) -> WriterVerdict | None:
         request = EvaluationRequest(
             reference=case.row.program,
             candidate_source=text,
@@ -110,7 +110,7 @@ class WriterJudge:
         try:
             found = await gate.evaluate(request)
         except EvaluationError as error:
-            return Verdict(status=REFUSED, detail=f"{error.cause}"[:300])
+            return WriterVerdict(status=REFUSED, detail=f"{error.cause}"[:300])
         verdict = _verdict_of(found)
         if timed and not verdict.right:
             return None  # what was right before stays so: only its times are missing
@@ -119,10 +119,10 @@ class WriterJudge:
         return verdict
 
 
-def _verdict_of(found: Evaluation) -> Verdict:
+def _verdict_of(found: Evaluation) -> WriterVerdict:
     ran = found.status in (EvalStatus.PASSED, EvalStatus.WRONG_RESULT)
     middles = {name: interval.mid for name, interval in found.speedups.items()}
-    return Verdict(
+    return WriterVerdict(
         status=found.status.value,
         detail=found.detail[:300],
         compiled=ran,

@@ -34,9 +34,10 @@ def replies(
     """``count`` sampled replies to each (1: the likeliest), fewer where the time (monotonic) ends.
 
     Questions of like length go together, so little is padded."""
-    told = [encode(tokenizer, question) for question in questions]
+    drawn_record = [encode(tokenizer, question) for question in questions]
     order = sorted(
-        (place for place in range(len(told)) for _ in range(count)), key=lambda p: len(told[p])
+        (place for place in range(len(drawn_record)) for _ in range(count)),
+        key=lambda p: len(drawn_record[p]),
     )
     found: list[list[str]] = [[] for _ in questions]
     model.eval()
@@ -44,18 +45,18 @@ def replies(
         if time.monotonic() > end:
             break
         places = order[at : at + plan.batch]
-        texts = _batch(model, tokenizer, [told[place] for place in places], count > 1, plan)
+        texts = _batch(model, tokenizer, [drawn_record[place] for place in places], count > 1, plan)
         for place, text in zip(places, texts, strict=True):
             found[place].append(text)
     return found
 
 
 def _batch(
-    model: Any, tokenizer: Any, told: Sequence[list[int]], sampled: bool, plan: SamplingPlan
+    model: Any, tokenizer: Any, drawn_record: Sequence[list[int]], sampled: bool, plan: SamplingPlan
 ) -> list[str]:
-    longest = max(map(len, told))
+    longest = max(map(len, drawn_record))
     pad = tokenizer.pad_token_id
-    tokens = torch.tensor([[pad] * (longest - len(one)) + one for one in told])
+    tokens = torch.tensor([[pad] * (longest - len(one)) + one for one in drawn_record])
     tokens = tokens.to(model.device)
     ways: dict[str, Any] = {"do_sample": False}
     if sampled:

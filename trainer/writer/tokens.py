@@ -5,7 +5,7 @@ one piece. Borders of parts (agents/writing.py) are one token each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import transformers
@@ -45,3 +45,9 @@ def train_tokenizer(texts: Iterable[str], size: int, context: int) -> Any:
 
 def encode(tokenizer: Any, text: str) -> list[int]:
     return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
+
+
+def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    """On every core: one text after the other took a minute for 35,000."""
+    found = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [tuple(one.ids) for one in found]

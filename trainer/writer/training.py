@@ -27,7 +27,7 @@ from trainer import generated_kernels
 from trainer.writer import data
 from trainer.writer.rows import WriterRow
 from trainer.writer.split import WriterPart
-from trainer.writer.tokens import encode, train_tokenizer
+from trainer.writer.tokens import encode_all, train_tokenizer
 
 LENGTHS = (384, 768, 1152, 1600)
 """Tokens of a batch's rows; longer rows are left out and counted."""
@@ -100,6 +100,7 @@ def run(folder: Path, plan: TrainPlan, device: str) -> Json:
     if (folder / RESULT).is_file():
         return dict(json.loads((folder / RESULT).read_text("utf-8")))
     torch.manual_seed(plan.seed)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
     rows = data.read(folder)
     training = [row for row in rows if row.part is WriterPart.TRAIN]
     tokenizer = train_tokenizer(_texts(training), plan.vocabulary, LENGTHS[-1])
@@ -156,34 +157,36 @@ def _token_rows(
 ) -> tuple[list[TokenRow], list[TokenRow], int]:
     """(first half, second half, rows that are too long)."""
     draw = random.Random(plan.seed)
-    first, second, long = [], [], 0
-    for row in rows:
-        for reply in row.replies:
-            asked = row.question if draw.random() < 0.7 else row.plain
-            first.append(_token_row(tokenizer, asked, reply.text))
-    for row, reply in data.filtered(rows):
-        second += [_token_row(tokenizer, row.question, reply.text)]
-        second += [_token_row(tokenizer, row.plain, reply.text)]
+    texts = [
+        (row.question if draw.random() < 0.7 else row.plain, reply.text)
+        for row in rows
+        for reply in row.replies
+    ]
     for number in range(plan.kernels):
         text = generated_kernels.build(plan.seed, number).source.partition("@triton.jit")[2]
-        first.append(_token_row(tokenizer, f"{PROGRAM}\n{WRITE}\n", f"@triton.jit{text}"))
-    for half in (first, second):
-        before = len(half)
-        half[:] = [one for one in half if len(one.tokens) <= LENGTHS[-1]]
-        long += before - len(half)
-    return first, second, long
+        texts.append((f"{PROGRAM}\n{WRITE}\n", f"@triton.jit{text}"))
+    chosen = [
+        (asked, reply.text)
+        for row, reply in data.filtered(rows)
+        for asked in (row.question, row.plain)
+    ]
+    halves = [_tokenize(tokenizer, told) for told in (texts, chosen)]
+    first, second = ([one for one in half if len(one.tokens) <= LENGTHS[-1]] for half in halves)
+    return first, second, sum(map(len, halves)) - len(first) - len(second)
 
 
-def _token_row(tokenizer: Any, question: str, reply: str) -> TokenRow:
-    asked = encode(tokenizer, question)
-    return TokenRow((*asked, *encode(tokenizer, reply + END)), len(asked))
+def _tokenize(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> list[TokenRow]:
+    """Of (question, reply)."""
+    asked = encode_all(tokenizer, [question for question, _ in texts])
+    replies = encode_all(tokenizer, [reply + END for _, reply in texts])
+    return [TokenRow((*q, *r), len(q)) for q, r in zip(asked, replies, strict=True)]
 
 
 def _held_out(rows: Sequence[WriterRow], tokenizer: Any) -> dict[str, list[TokenRow]]:
     found: dict[str, list[TokenRow]] = {}
     for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS):
         chosen = data.filtered([row for row in rows if row.part is part])[:200]
-        told = [_token_row(tokenizer, row.question, reply.text) for row, reply in chosen]
+        told = _tokenize(tokenizer, [(row.question, reply.text) for row, reply in chosen])
         found[part.value] = [one for one in told if len(one.tokens) <= LENGTHS[-1]]
     return found
 

@@ -278,6 +278,9 @@ class OpenAI:
             structured=Structured.SCHEMA,
             on_measured_gpu=await asyncio.to_thread(self._shares_gpu),
             max_in_flight=self._settings.model_samples,
+            temperature=self._settings.model_temperature,
+            top_p=self._settings.model_top_p,
+            reply_tokens=self._settings.model_reply_tokens,
         )
 
     def _shares_gpu(self) -> bool:

@@ -87,29 +87,34 @@ class Transformers:
             context_tokens=about["context"],
             structured=_form(about),
             on_measured_gpu=about["device"] == "cuda" and self._settings.device != "cpu",
+            temperature=self._settings.model_temperature,
+            top_p=self._settings.model_top_p,
+            reply_tokens=self._settings.model_reply_tokens,
         )
 
     async def count(self, prompt: Prompt) -> int:
         async with self._turn:
-            talk = await self._ready(_nobody)
+            conversation = await self._ready(_nobody)
             answer = await self._ask(
-                talk, {"op": "count", **_request_fields(prompt, talk.about)}, COUNT_S
+                conversation,
+                {"op": "count", **_request_fields(prompt, conversation.about)},
+                COUNT_S,
             )
         return int(answer["count"])
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
         async with self._turn:
-            talk = await self._ready(_nobody)
+            conversation = await self._ready(_nobody)
             sampling, begun = prompt.sampling, time.monotonic()
             message = {
                 "op": "reply",
-                **_request_fields(prompt, talk.about),
+                **_request_fields(prompt, conversation.about),
                 "max_tokens": sampling.max_tokens,
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
                 "seed": None if sampling.seed is None else sampling.seed % 2**63,
             }
-            said = await self._ask(talk, message, self._settings.model_timeout_s, on_text)
+            said = await self._ask(conversation, message, self._settings.model_timeout_s, on_text)
         return Reply(
             text=said["text"],
             finish=Finish.LENGTH if said["finish"] == "length" else Finish.STOP,
@@ -121,7 +126,7 @@ class Transformers:
             latency_s=time.monotonic() - begun,
             first_token_s=said["first_token_s"],
             model=weights.served_name(str(self._settings.model)),
-            version=f"transformers-{talk.about['version']}",
+            version=f"transformers-{conversation.about['version']}",
         )
 
     async def close(self) -> None:
@@ -143,18 +148,18 @@ class Transformers:
             child = await process.start(
                 MODULE, python=self._python, environment=THREADS, limits=limits
             )
-            talk = ModelProcess(child)
-            self._dialog = talk
-            talk.reading = asyncio.create_task(self._read(talk))
+            conversation = ModelProcess(child)
+            self._dialog = conversation
+            conversation.reading = asyncio.create_task(self._read(conversation))
             ticking = asyncio.create_task(_tick(report))
             try:
-                talk.about = await self._ask(talk, self._order(), LOAD_S)
+                conversation.about = await self._ask(conversation, self._order(), LOAD_S)
             except (BackboneError, asyncio.CancelledError):
-                await self._end(talk)
+                await self._end(conversation)
                 raise
             finally:
                 ticking.cancel()
-            return talk
+            return conversation
 
     def _order(self) -> Json:
         settings = self._settings
@@ -168,77 +173,81 @@ class Transformers:
         }
 
     async def _ask(
-        self, talk: ModelProcess, message: Json, limit_s: float, on_text: OnText | None = None
+        self,
+        conversation: ModelProcess,
+        message: Json,
+        limit_s: float,
+        on_text: OnText | None = None,
     ) -> Json:
         """Raises BackboneError. Cancelled or too late, the child is told to leave it."""
         number = next(self._numbers)
         asked = PendingReply(asyncio.get_running_loop().create_future(), on_text)
-        talk.waiting[number] = asked
+        conversation.waiting[number] = asked
         try:
             with self._busy():
-                await talk.child.send({**message, "id": number})
+                await conversation.child.send({**message, "id": number})
                 return await asyncio.wait_for(asyncio.shield(asked.answer), limit_s)
         except ConnectionError:
-            raise self._lost(talk) from None
+            raise self._lost(conversation) from None
         except TimeoutError:
-            self._leave(talk, number)
+            self._leave(conversation, number)
             remedy = "raise model_timeout_s, ask for a shorter reply, or take a smaller model"
             raise BackboneError(f"the model gave no reply within {limit_s:.0f} s", remedy) from None
         except asyncio.CancelledError:
-            self._leave(talk, number)
+            self._leave(conversation, number)
             raise
 
-    def _leave(self, talk: ModelProcess, number: int) -> None:
-        task = asyncio.create_task(self._settle(talk, number))
+    def _leave(self, conversation: ModelProcess, number: int) -> None:
+        task = asyncio.create_task(self._settle(conversation, number))
         self._loose.add(task)
         task.add_done_callback(self._loose.discard)
 
-    async def _settle(self, talk: ModelProcess, number: int) -> None:
+    async def _settle(self, conversation: ModelProcess, number: int) -> None:
         """See to it that the child stops computing what nobody waits for."""
-        asked = talk.waiting.get(number)
-        if asked is None or not talk.child.alive:
+        asked = conversation.waiting.get(number)
+        if asked is None or not conversation.child.alive:
             return
         asked.on_text = None
         with contextlib.suppress(ConnectionError):
-            await talk.child.send({"op": "cancel", "id": number})
+            await conversation.child.send({"op": "cancel", "id": number})
         if not (await asyncio.wait([asked.answer], timeout=CANCEL_S))[0]:
-            await self._end(talk)
+            await self._end(conversation)
         if asked.answer.done():
             asked.answer.exception()  # nobody else will look at it
 
-    async def _read(self, talk: ModelProcess) -> None:
+    async def _read(self, conversation: ModelProcess) -> None:
         try:
             while True:
-                message, _ = await talk.child.receive()
-                asked = talk.waiting.get(message["id"])
+                message, _ = await conversation.child.receive()
+                asked = conversation.waiting.get(message["id"])
                 if asked is None:
                     continue
                 if message["op"] == "text":
                     if asked.on_text is not None:
                         asked.on_text(message["text"])
                     continue
-                del talk.waiting[message["id"]]
+                del conversation.waiting[message["id"]]
                 if message["op"] == "failed":
                     asked.answer.set_exception(BackboneError(message["cause"], message["remedy"]))
                 else:
                     asked.answer.set_result(message.get("value", {}))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError):
-            await talk.child.kill()
+            await conversation.child.kill()
         finally:
-            for asked in talk.waiting.values():
-                asked.answer.set_exception(self._lost(talk))
-            talk.waiting.clear()
+            for asked in conversation.waiting.values():
+                asked.answer.set_exception(self._lost(conversation))
+            conversation.waiting.clear()
 
-    async def _end(self, talk: ModelProcess) -> None:
-        if self._dialog is talk:
+    async def _end(self, conversation: ModelProcess) -> None:
+        if self._dialog is conversation:
             self._dialog = None
-        await talk.child.kill()
-        if talk.reading is not None:
-            talk.reading.cancel()
-            await asyncio.gather(talk.reading, return_exceptions=True)
+        await conversation.child.kill()
+        if conversation.reading is not None:
+            conversation.reading.cancel()
+            await asyncio.gather(conversation.reading, return_exceptions=True)
 
-    def _lost(self, talk: ModelProcess) -> BackboneError:
-        lines = [line for line in talk.child.log.splitlines() if line.strip()]
+    def _lost(self, conversation: ModelProcess) -> BackboneError:
+        lines = [line for line in conversation.child.log.splitlines() if line.strip()]
         last = lines[-1][:300] if lines else "it said nothing"
         remedy = "ask again; it is started anew"
         if "No module named" in last:

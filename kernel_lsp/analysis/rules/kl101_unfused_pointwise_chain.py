@@ -23,7 +23,7 @@ _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", a
 
 
 @dataclass(frozen=True, slots=True)
-class _PointwiseChain:
+class _UnfusedChain:
     """Pointwise operations between a tensor and the last one that had to be in memory anyway."""
 
     nodes: tuple[ast.expr, ...] = ()
@@ -31,13 +31,13 @@ class _PointwiseChain:
     is_number: bool = False
     """A single number in a tensor: what is computed from it costs launches, and no traffic."""
 
-    def then(self, other: _PointwiseChain | None, node: ast.expr, name: str) -> _PointwiseChain:
+    def then(self, other: _UnfusedChain | None, node: ast.expr, name: str) -> _UnfusedChain:
         extra = (
             [(n, m) for n, m in zip(other.nodes, other.names, strict=True) if n not in self.nodes]
             if other
             else []
         )
-        return _PointwiseChain(
+        return _UnfusedChain(
             (*self.nodes, *(n for n, _ in extra), node), (*self.names, *(m for _, m in extra), name)
         )
 
@@ -45,9 +45,9 @@ class _PointwiseChain:
 class _PointwiseChainFinder:
     def __init__(self, site: RuleSite) -> None:
         self.site = site
-        self.longest = _PointwiseChain()
+        self.longest = _UnfusedChain()
 
-    def evaluate(self, node: ast.expr, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
+    def evaluate(self, node: ast.expr, env: dict[str, _UnfusedChain]) -> _UnfusedChain | None:
         """The chain that ends in this expression; None when it may be no tensor."""
         chain = self._evaluate(node, env)
         has_function = chain is not None and any(isinstance(n, ast.Call) for n in chain.nodes)
@@ -55,7 +55,7 @@ class _PointwiseChainFinder:
             self.longest = chain
         return chain
 
-    def _evaluate(self, node: ast.expr, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
+    def _evaluate(self, node: ast.expr, env: dict[str, _UnfusedChain]) -> _UnfusedChain | None:
         match node:
             case ast.Name(id=name):
                 return env.get(name)
@@ -69,7 +69,7 @@ class _PointwiseChainFinder:
             case (
                 ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values")
             ):
-                return None if self.evaluate(value, env) is None else _PointwiseChain()
+                return None if self.evaluate(value, env) is None else _UnfusedChain()
         for child in children(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child, env)
@@ -79,17 +79,17 @@ class _PointwiseChainFinder:
         self,
         node: ast.expr,
         op: ast.operator,
-        left: _PointwiseChain | None,
-        right: _PointwiseChain | None,
-    ) -> _PointwiseChain | None:
+        left: _UnfusedChain | None,
+        right: _UnfusedChain | None,
+    ) -> _UnfusedChain | None:
         if left is None and right is None:
             return None
         if all(side is None or side.is_number for side in (left, right)):
             return _NUMBER
         name = _OPERATORS.get(type(op))
-        return (left or _PointwiseChain()).then(right, node, name) if name else _PointwiseChain()
+        return (left or _UnfusedChain()).then(right, node, name) if name else _UnfusedChain()
 
-    def _call(self, node: ast.Call, env: dict[str, _PointwiseChain]) -> _PointwiseChain | None:
+    def _call(self, node: ast.Call, env: dict[str, _UnfusedChain]) -> _UnfusedChain | None:
         values = {
             id(a): self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))
         }
@@ -98,14 +98,14 @@ class _PointwiseChainFinder:
             inner = values.get(id(node.args[0])) if node.args else None
             name = made.rpartition(".")[2]
             return (
-                (inner or _PointwiseChain()).then(None, node, name)
+                (inner or _UnfusedChain()).then(None, node, name)
                 if made in POINTWISE_MODULES
-                else _PointwiseChain()
+                else _UnfusedChain()
             )
         called = operation(self.site, node)
         if called is None:
             return (
-                _PointwiseChain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
+                _UnfusedChain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
             )
         name, tensor, rest = called
         is_method = id(tensor) not in values
@@ -118,29 +118,29 @@ class _PointwiseChainFinder:
         self,
         node: ast.Call,
         name: str,
-        operands: list[_PointwiseChain | None],
+        operands: list[_UnfusedChain | None],
         rest: list[ast.expr],
-    ) -> _PointwiseChain | None:
+    ) -> _UnfusedChain | None:
         if name in POINTWISE:
             known = [operand for operand in operands if operand is not None]
             if known and all(operand.is_number for operand in known):
                 return _NUMBER
-            chain = known[0] if known else _PointwiseChain()
+            chain = known[0] if known else _UnfusedChain()
             for other in known[1:]:
                 chain = _merge(chain, other)
             return chain.then(None, node, name)
         if name in REDUCTIONS and not rest and not node.keywords:
             return _NUMBER
-        return None if name in _NOT_TENSORS or name.startswith("is_") else _PointwiseChain()
+        return None if name in _NOT_TENSORS or name.startswith("is_") else _UnfusedChain()
 
 
-_NUMBER = _PointwiseChain(is_number=True)
+_NUMBER = _UnfusedChain(is_number=True)
 
 
-def _merge(chain: _PointwiseChain, other: _PointwiseChain) -> _PointwiseChain:
+def _merge(chain: _UnfusedChain, other: _UnfusedChain) -> _UnfusedChain:
     if not other.nodes:
         return chain
-    shorter = _PointwiseChain(other.nodes[:-1], other.names[:-1])
+    shorter = _UnfusedChain(other.nodes[:-1], other.names[:-1])
     return (
         chain
         if other.nodes[-1] in chain.nodes
@@ -165,7 +165,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
             )
 
 
-def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _PointwiseChain]:
+def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _UnfusedChain]:
     """Parameters that are tensors: by annotation, or forward's own without a default."""
     is_forward = site.found.kind is TargetKind.MODULE and function.name == "forward"
     plain = (
@@ -179,7 +179,7 @@ def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _PointwiseChai
         if p.annotation is not None and site.file.dotted(p.annotation) == "torch.Tensor"
     ]
     return {
-        p.arg: _PointwiseChain() for p in (*annotated, *(p for p in plain if p.annotation is None))
+        p.arg: _UnfusedChain() for p in (*annotated, *(p for p in plain if p.annotation is None))
     }
 
 

@@ -127,7 +127,7 @@ class InterleavedRounds:
             return
         crashes.say(crashes.COMPILED)
         try:
-            with time_box(seconds), _compiling_side_by_side(self.device.name):
+            with _compiling_side_by_side(self.device.name), time_box(seconds):
                 compiled = callee.around(torch.compile(callee.target))
                 for offset in (0, 0, self.arena.last_offset):
                     self.call(compiled, self.arena.fill(0, 1.0, offset))
@@ -450,8 +450,9 @@ class InterleavedRounds:
 @contextmanager
 def _compiling_side_by_side(device: str) -> Iterator[None]:
     """Several C++ compilers at a time, on a CPU: five kernels of a small block took 14 s one after
-    another and 9.5 s by two on two cores. The code is the same. The threads that wait for them are
-    gone afterwards, and what a candidate compiles is compiled as before."""
+    another and 9.5 s by two on two cores. The code is the same. Compilers and the threads that
+    wait for them are gone afterwards, also where time was over (so this goes around the time box,
+    which would interrupt it), and what a candidate compiles is compiled as before."""
     processors = min(len(os.sched_getaffinity(0)), MAX_COMPILERS)
     if device != "cpu" or processors < 2:
         yield
@@ -467,7 +468,7 @@ def _compiling_side_by_side(device: str) -> Iterator[None]:
         yield
     finally:
         if pool.cache_info().currsize:
-            pool().shutdown()
+            pool().shutdown(cancel_futures=True)
             pool.cache_clear()
         config.compile_threads = before
 

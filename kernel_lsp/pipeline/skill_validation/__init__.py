@@ -10,6 +10,6 @@ verification.py  one verification from its first task to its verdict
 """
 
 from kernel_lsp.pipeline.skill_validation.tasks import targets, tasks_of, workspace_targets
-from kernel_lsp.pipeline.skill_validation.verification import Proving, VerificationRequest
+from kernel_lsp.pipeline.skill_validation.verification import Validating, VerificationRequest
 
-__all__ = ["Proving", "VerificationRequest", "targets", "tasks_of", "workspace_targets"]
+__all__ = ["Validating", "VerificationRequest", "targets", "tasks_of", "workspace_targets"]

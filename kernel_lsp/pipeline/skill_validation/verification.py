@@ -53,7 +53,7 @@ class VerificationRequest:
 
 
 @dataclass(kw_only=True)
-class Proving:
+class Validating:
     """One verification under way."""
 
     pipeline: Pipeline

@@ -88,7 +88,7 @@ def observe_module(
     call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _Recorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(reads, code, classes, wrote).note
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -115,7 +115,7 @@ def observed_objects(
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _Recorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(reads, code, classes, wrote).note
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -189,7 +189,7 @@ def _recording(
     return recording
 
 
-class _Recorder:
+class _ReadRecorder:
     """What each attribute read leaves in ``reads`` and ``code``; objects are opened, so that their
     fields are seen."""
 

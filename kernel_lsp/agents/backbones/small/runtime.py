@@ -96,7 +96,7 @@ class Runtime:
 
     async def reply(
         self,
-        talk: Dialog | value_model.PlanQuestion | launching.LaunchQuestion,
+        messages_read: Dialog | value_model.PlanQuestion | launching.LaunchQuestion,
         among: grammar.GrammarNode | None = None,
         *,
         temperature: float = 0.0,
@@ -104,13 +104,13 @@ class Runtime:
     ) -> ModelReply:
         """To a talk whose turn it is, or a question; ``among``: None for all that it offers. Raises
         BackboneError, the same at once when it was given up."""
-        if len(talk.tokens) > CONTEXT - LONGEST_REPLY:
-            cause = f"the talk has grown to {len(talk.tokens)} words, the policy reads {CONTEXT}"
+        if len(messages_read.tokens) > CONTEXT - LONGEST_REPLY:
+            cause = f"the talk has grown to {len(messages_read.tokens)} words, the policy reads {CONTEXT}"
             raise BackboneError(cause, "nothing is to be done: the rule plans such a target")
         message = {
             "op": "reply",
-            "tokens": talk.tokens,
-            "table": grammar.table(among or talk.offer, TOKENS),
+            "tokens": messages_read.tokens,
+            "table": grammar.table(among or messages_read.offer, TOKENS),
             "temperature": temperature,
             "seed": seed,
         }

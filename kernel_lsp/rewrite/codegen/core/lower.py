@@ -85,7 +85,7 @@ class _RegionLowering:
         self.groups = self._collapse()
         self.names = UniqueNames(["out", "partial", "n_rows", "n_cols", "n_chunks", "n_elements"])
         self.operand_names = self._choose_names()
-        self.spelled = Sizes(
+        self.size_names = Sizes(
             space=self.space,
             sizes=self.sizes,
             order=self.order,
@@ -96,7 +96,7 @@ class _RegionLowering:
             any_layout=self.any_layout,
             squeezed=self.squeezed,
         )
-        self.dims = self.spelled.dims()
+        self.dims = self.size_names.dims()
         self.operands = self._operands()
         self.values: dict[fx.Node, Any] = {}
 
@@ -112,7 +112,7 @@ class _RegionLowering:
                     name="out" if len(outputs) == 1 else used.fresh(hint),
                     value=value,
                     dtype=dtype_name(node.meta["val"].dtype),
-                    shape=self.spelled.shape_source(node),
+                    shape=self.size_names.shape_source(node),
                     rowwise=rowwise,
                 )
             )
