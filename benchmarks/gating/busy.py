@@ -96,14 +96,16 @@ def _counted(found: list[Judged[str]], count: int) -> GatePart:
     seen = sum(_answer(one) in (SpeedAnswer.FASTER, SpeedAnswer.NOT_SURE) for one in gains)
     done = len(found) >= count
     rows = [
-        _bar("false 'cheated' on a busy machine", "0", cheats, len(found), done and not cheats),
-        _bar("programs called faster than themselves", "0", false, len(found), done and not false),
+        _bar("false 'cheated' on a busy machine", "0", cheats, len(found), _met(not cheats, done)),
+        _bar(
+            "programs called faster than themselves", "0", false, len(found), _met(not false, done)
+        ),
         _bar(
             "true gains of 2x found or called not sure",
             "all",
             seen,
             len(gains),
-            done and seen == len(gains),
+            _met(seen == len(gains), done),
         ),
     ]
     notes = [f"{key}: {answer} {number}" for (key, answer), number in sorted(answers.items())]
@@ -123,5 +125,10 @@ def _counted(found: list[Judged[str]], count: int) -> GatePart:
     return GatePart(rows=rows, notes=notes, data=data)
 
 
-def _bar(what: str, bar: str, number: int, of: int, met: bool) -> GateRow:
+def _met(good: bool, done: bool) -> bool | None:
+    """Missed at once, met only by all verdicts that were asked for."""
+    return False if not good else True if done else None
+
+
+def _bar(what: str, bar: str, number: int, of: int, met: bool | None) -> GateRow:
     return GateRow(what=what, bar=bar, measured=f"{number} of {of}", met=met)
