@@ -5,6 +5,8 @@ faults.
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
     PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json   # goes on
 
+    PYTHONPATH=. python3 benchmarks/gate.py --parts busy --seconds 3600 --limit 200 --out busy.json
+
 `--seconds` is the time of the whole run, of which every part has its share; what does not fit is
 said to be missing and never counted as good. The JSON file is written after every part, and parts
 of an earlier run that are not run again stay in it with their own date and versions. Standard
@@ -24,14 +26,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gating import leftovers, mutation, throughput, verdicts
+from benchmarks.gating import busy, leftovers, mutation, throughput, verdicts
 from benchmarks.gating.faults import TASK
 from benchmarks.gating.running import Bench, GatePart, GateRow
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
 Measure = Callable[[Bench, float], Awaitable[GatePart]]
-MUTANTS = "mutants"
+MUTANTS, BUSY = "mutants", "busy"
 """A part of hours, run when it is asked for."""
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
 DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
@@ -62,6 +64,8 @@ async def run(
                     part = await mutation.judge(
                         bench, share, seed=seed, limit=limit, known=known, keep=keep
                     )
+                elif name == BUSY:
+                    part = await busy.beside_busy_programs(bench, share, limit)
                 else:
                     part = await _measure(name, bench, share, folder)
                 stored = _stored(part, time.monotonic() - start)
@@ -217,14 +221,16 @@ def main() -> None:
         "--seed", type=int, default=0, help="of the generated candidates (part mutants)"
     )
     parser.add_argument(
-        "--limit", type=int, help="generated candidates of this run, then it goes on later"
+        "--limit",
+        type=int,
+        help="generated candidates of this run, then it goes on later; verdicts of busy",
     )
     options = parser.parse_args()
     parts = options.parts.split(",")
-    if unknown := set(parts) - {*SHARES, MUTANTS}:
+    if unknown := set(parts) - {*SHARES, MUTANTS, BUSY}:
         parser.error(
             f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, "
-            f"{MUTANTS})"
+            f"{MUTANTS}, {BUSY})"
         )
     seconds = options.seconds or DEFAULT_S[options.device]
     work = run(options.device, parts, seconds, options.out, seed=options.seed, limit=options.limit)

@@ -158,7 +158,8 @@ class Host:
     async def _cached(self, number: int, message: dict[str, Any]) -> list[Outcome | None]:
         jobs = wire.from_json(list[Job], message["jobs"])
         pipeline = self._pipeline(wire.from_json(Settings, message["settings"]))
-        return [await pipeline.cached(job) for job in jobs]
+        found = [await pipeline.cached(job) for job in jobs]
+        return [one and replace(one, offered=None) for one in found]  # as in `_optimize`
 
     async def _record(self, number: int, message: dict[str, Any]) -> int:
         events = wire.from_json(list[Event], message["events"])

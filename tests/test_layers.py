@@ -4,6 +4,7 @@ A new arrow is an architecture change: edit ALLOWED here, and say why.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"presenter"}
     | {"journal", "models", "snapshots"}
     | {"process", "interpreter", "cache"}
-    | {"checker"},  # which files a folder has
+    | {"checker"}  # which files a folder has
+    | {"signatures"},  # of recordings that somebody else made
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {
@@ -306,3 +308,17 @@ def test_the_server_process_never_imports_torch_sql_or_numpy() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_map_names_every_part_of_the_package() -> None:
+    package = ROOT / "kernel_lsp"
+    page = (package / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    parts = [
+        one.name
+        for one in sorted(package.iterdir())
+        if one.name[0] not in "_." and (one.suffix == ".py" or (one / "__init__.py").exists())
+    ]
+    missing = [part for part in parts if f"({part})" not in page]
+    assert not missing, f"kernel_lsp/ARCHITECTURE.md has no link to {missing}"
+    gone = [name for name in re.findall(r"\]\(([\w./-]+)\)", page) if not (package / name).exists()]
+    assert not gone, f"kernel_lsp/ARCHITECTURE.md links to what is not there: {gone}"

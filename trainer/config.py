@@ -390,8 +390,8 @@ def _about_live(recipe: Recipe, rl: Rl) -> Iterator[str]:
         yield 'world.live is judged by the gate of this machine: set judging.pool to "local"'
     if world.tables or world.synthetic or world.shown or recipe.model.words == "compact":
         yield "world.live is a world of its own: leave out tables, synthetic, shown and compact"
-    if rl.summaries or rl.parents:
-        yield "world.live pays no summaries and starts from no parents: set rl.summaries to 0"
+    if rl.summaries:
+        yield "world.live pays no summaries: set rl.summaries to 0"
 
 
 _UNRECORDED = {

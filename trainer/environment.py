@@ -128,6 +128,7 @@ class OpenTask:
         skills: bool = True,
         select: Select | None = None,
         judge: SearchJudge | None = None,
+        parent: Attempt | None = None,
     ) -> RewardedEpisode:
         """``plan``: a job's instead of ``turns``; the others as `TargetRollouts.begin` has them."""
         episode = self.rollouts.begin(
@@ -137,8 +138,11 @@ class OpenTask:
             skills=skills,
             select=select,
             judge=judge,
+            parent=parent,
         )
-        return RewardedEpisode(episode=episode, info=info, reward=rewards.REWARDS[reward])
+        made = RewardedEpisode(episode=episode, info=info, reward=rewards.REWARDS[reward])
+        made.note_parent(parent)
+        return made
 
     def begin_selection(self, *, seed: int, info: ModelInfo = INFO) -> RewardedEpisode:
         """The choice of skills alone, for several rollouts (`episodes.chosen_before`)."""
@@ -155,6 +159,11 @@ class RewardedEpisode:
     reward: rewards.Reward
     _turns: dict[int, ModelTurn] = field(default_factory=dict, init=False)
     """By the attempt's number."""
+
+    def note_parent(self, parent: Attempt | None) -> None:
+        """What its turns start from, so that rewards can be relative to it."""
+        if parent is not None:
+            self._turn(parent)
 
     async def reset(self) -> Observation:
         return self._observed(await self.episode.reset())
@@ -242,12 +251,15 @@ def _call(function: Mapping[str, Any], name: str) -> ToolCall | None:
 
 
 def of_model(
-    name: str, context_tokens: int | None, told: RolloutsConfig | None = None
+    name: str, context_tokens: int | None, sampling: RolloutsConfig | None = None
 ) -> ModelInfo:
     """How prompts are cut and sampled for a model of the trainer's."""
     info = replace(INFO, model=name, context_tokens=context_tokens)
-    if told is None:
+    if sampling is None:
         return info
     return replace(
-        info, temperature=told.temperature, top_p=told.top_p, reply_tokens=told.max_tokens
+        info,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        reply_tokens=sampling.max_tokens,
     )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.agents.prompt_encoding import TOKENS
-from kernel_lsp.agents.prompt_encoding.value_model import GAINS
+from kernel_lsp.agents.prompt_encoding.question import GAINS
 from trainer import losses, models, weighing
 from trainer.batches import Batch
 from trainer.packed import QUESTIONS, SKIPPED, TALKS, PackedRows, PackedTask

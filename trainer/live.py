@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_lsp.agents import prompts, tools, wording
-from kernel_lsp.errors import CaptureError, ConfigError, EvaluationError
+from kernel_lsp.errors import CaptureError, ConfigError, EvaluationError, RewriteError
 from kernel_lsp.pipeline.episodes import chosen_before
 from kernel_lsp.records import Finish, Message, ModelInfo, Reply, Role, ToolCall
-from trainer import rows, spaces, tasks
+from trainer import parents, rows, spaces, tasks
 from trainer.batches import Example
 from trainer.config import Recipe, Rl
 from trainer.environment import Environment, Observation, OpenTask, RewardedEpisode, of_model
 from trainer.episodes import NULL, Episodes, Rollout, Selection, seed_of, speedup
 from trainer.generation import Ask, Generator, Sampled
+from trainer.parents import StoredParent
 from trainer.records import Tally
 from trainer.worlds import WorldState
 
@@ -75,6 +76,53 @@ async def roll(
     """All rollouts of one task. Raises what judging raises."""
     selections = await _select(task, sampler, info, rl, seed, greedy)
     live = [*_begin(task, info, rl, seed, selections)]
+    await _play_out(live, task.name, sampler, info, seed, greedy=greedy)
+    return Episodes(
+        rollouts=[one.rollout for one in live],
+        selections=[selection for selection, _ in selections],
+        summaries=[],
+    )
+
+
+async def roll_parent(
+    task: OpenTask, parent: StoredParent, sampler: Generator, info: ModelInfo, rl: Rl, seed: int
+) -> Episodes:
+    """Fresh samples of one turn from a stored parent (Kernel-Smith, arXiv 2603.28342), whose own
+    speedup is measured again here. Raises RewriteError and what judging raises."""
+    judged = await task.rollouts.judge_parent(parent.steps, parent.code)
+    group = f"{task.name}/{parent.id}"
+    live = []
+    for number in range(rl.rollouts):
+        rollout = Rollout(
+            id=f"{group}/{number}",
+            scheme=NULL,
+            state=_state(task.name, None),
+            skills=frozenset({NULL}),
+            group=group,
+        )
+        episode = task.begin(
+            seed=seed_of(seed, rollout.id),
+            turns=1,
+            reward=rl.reward,
+            info=info,
+            skills=False,
+            parent=judged,
+        )
+        live.append(LiveRollout(rollout=rollout, episode=episode))
+    await _play_out(live, group, sampler, info, seed, greedy=False)
+    return Episodes(rollouts=[one.rollout for one in live], selections=[], summaries=[])
+
+
+async def _play_out(
+    live: Sequence[LiveRollout],
+    name: str,
+    sampler: Generator,
+    info: ModelInfo,
+    seed: int,
+    *,
+    greedy: bool,
+) -> None:
+    """All of them to their end, question by question."""
     try:
         for one in live:
             one.note(await one.episode.reset())
@@ -83,7 +131,7 @@ async def roll(
             replies = await _sample(
                 [one.seen for one in waiting if one.seen is not None],
                 sampler,
-                seed_of(seed, task.name, "policy", round_),
+                seed_of(seed, name, "policy", round_),
                 greedy=greedy,
             )
             for one, sampled in zip(waiting, replies, strict=True):
@@ -97,11 +145,6 @@ async def roll(
             round_ += 1
     finally:
         await asyncio.gather(*(one.episode.close() for one in live))
-    return Episodes(
-        rollouts=[one.rollout for one in live],
-        selections=[selection for selection, _ in selections],
-        summaries=[],
-    )
 
 
 async def _select(
@@ -212,6 +255,15 @@ class LiveGame:
         self._recipe, self._suite, self._tally = recipe, suite, tally
         self._learned, self._held = [t.name for t in learned], [t.name for t in held]
         self.training, self.held_out = len(learned), len(held)
+        patterns = recipe.rl.parents if recipe.rl is not None else ()
+        by_task = {key: task.name for task in learned for key in (task.id, task.name)}
+        stored = parents.read(patterns, Path(recipe.folder), tally)
+        self._parents = [(by_task[one.task], one) for one in stored if one.task in by_task]
+        if patterns and not self._parents:
+            raise ConfigError(
+                f"rl.parents: none of {len(stored)} parents is of a task to train on",
+                "make them of searches of these tasks",
+            )
 
     def texts(self) -> list[str]:
         """What a vocabulary of its own is trained on: the programs, and the words around them."""
@@ -233,6 +285,12 @@ class LiveGame:
         self._sampler.refresh(weights, version)
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> tuple[list[Example], dict[str, float]]:
+        if self._parents:
+            drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
+            learned = rows.make_examples(
+                asyncio.run(self._play_parents(drawn, rl, seed)), rl, tally
+            )
+            return list(learned.examples), learned.metrics
         names = random.Random(seed).sample(self._learned, min(rl.tasks, len(self._learned)))
         played = asyncio.run(self._play(names, rl, seed))
         found = rows.make_examples(played, rl, tally)
@@ -251,6 +309,25 @@ class LiveGame:
 
     def close(self) -> None:
         self._sampler.close()
+
+    async def _play_parents(
+        self, parents: Sequence[tuple[str, StoredParent]], rl: Rl, seed: int
+    ) -> Episodes:
+        """Parents of one task one after the other, while it is open."""
+        every = Episodes(rollouts=[], selections=[], summaries=[])
+        device = self._recipe.judging.device
+        async with Environment(self._suite, device=device) as environment:
+            for name in dict.fromkeys(name for name, _ in parents):
+                mine = [parent for own, parent in parents if own == name]
+                try:
+                    async with environment.open(name) as task:
+                        for parent in mine:
+                            every.rollouts += (
+                                await roll_parent(task, parent, self._sampler, self._info, rl, seed)
+                            ).rollouts
+                except (CaptureError, EvaluationError, RewriteError) as error:
+                    self._tally.skip(CLOSED, f"{name}: {error}")
+        return every
 
     async def _play(
         self, names: Sequence[str], rl: Rl, seed: int, *, greedy: bool = False

@@ -24,7 +24,14 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Interval, Step
 from trainer import rollouts
 from trainer.reading import Grant
-from trainer.records import ModelTurn, Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.records import (
+    ModelTurn,
+    Tally,
+    Trajectory,
+    TrajectorySource,
+    TurnOutcome,
+    TurnStatus,
+)
 
 BROKEN = "a stored parent that cannot be read"
 NOT_RIGHT = "its best step started from the target, or from what was not right"
@@ -35,7 +42,7 @@ class StoredParent:
     """Where the best step of a recorded rollout started."""
 
     task: str
-    """As its suite or table names it."""
+    """As its suite or table names it; of a search the id of program and workload."""
     steps: tuple[Step, ...] = ()
     code: str | None = None
     """Of a parent that was written by hand: what write_rewrite was given."""
@@ -72,13 +79,17 @@ def _parent_of_best(trajectory: Trajectory) -> StoredParent | None:
     best = trajectory.best
     turns = {turn.number: turn for turn in trajectory.turns}
     parent = turns.get(best.parent) if best is not None and best.parent is not None else None
-    if parent is None or trajectory.task_name is None:
+    if parent is None:
+        return None
+    named = trajectory.source in (TrajectorySource.TABLE, TrajectorySource.ROLLOUT)
+    task = trajectory.task_name if named else trajectory.task
+    if task is None:
         return None
     eager = parent.outcome.speedups.get("eager")
     code = _code(parent)
     if eager is None or not (parent.steps or code):
         return None
-    return StoredParent(task=trajectory.task_name, steps=parent.steps, code=code, speedup=eager.mid)
+    return StoredParent(task=task, steps=parent.steps, code=code, speedup=eager.mid)
 
 
 def _code(turn: ModelTurn) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.agents.prompt_encoding import TOKENS, value_model
+from kernel_lsp.agents.prompt_encoding import TOKENS, question, value_model
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer import batches
@@ -27,7 +27,7 @@ from trainer.sources import dialog_example
 
 JITTER = math.log(2) / 8
 """Standard deviation of ln(gain): one word."""
-OFFERED = tuple(TOKENS[one] for one in value_model.GAINS)
+OFFERED = tuple(TOKENS[one] for one in question.GAINS)
 
 
 def rows(tasks: Sequence[TaskPlans], draws: int) -> list[Example]:
@@ -121,6 +121,6 @@ def answers(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
             states = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
             logits = model.lm_head(states[batch.rows, batch.places]).float()[:, list(OFFERED)]
             for place, row in zip(part, torch.log_softmax(logits, dim=1).tolist(), strict=True):
-                found[place] = value_model.expected_gain(value_model.GAINS, row)
+                found[place] = value_model.expected_gain(question.GAINS, row)
     model.train(training)
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,29 +57,34 @@ async def attacks(bench: Bench, seconds: float) -> GatePart:
     found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
     hostile = [path for path in asked if _name(path).startswith("attacks")]
     honest = [path for path in asked if _name(path).startswith("honest")]
-    caught = [p for p in hostile if p in found and found[p].status not in (None, EvalStatus.PASSED)]
-    passed = [p for p in honest if p in found and found[p].status is EvalStatus.PASSED]
-    wrong = [p for p in asked if p in found and p not in caught and p not in passed]
-    ends = Counter(str(found[p].status or "not judged") for p in hostile if p in found)
-    notes = [
-        "attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())
-    ]
-    notes += [f"{_name(p)}: {_describe(found[p])}" for p in wrong]
-    late = [_name(path) for path in asked if path not in found]
-    notes += [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
+    judged_attacks = [found[path] for path in hostile if path in found]
+    judged_honest = [found[path] for path in honest if path in found]
+    caught = [j for j in judged_attacks if j.status not in (None, EvalStatus.PASSED)]
+    passed = [j for j in judged_honest if j.status is EvalStatus.PASSED]
+    right = {judged.key for judged in (*caught, *passed)}
+    wrong = [path for path in asked if path in found and path not in right]
+    notes = [_count_verdicts(judged_attacks)]
+    notes += [f"{_name(path)}: {_describe(found[path])}" for path in wrong]
+    notes += _name_late(asked, found)
     return GatePart(
         rows=[
-            _all("attacks rejected", len(caught), sum(p in found for p in hostile), len(hostile)),
-            _all(
-                "honest candidates accepted",
-                len(passed),
-                sum(p in found for p in honest),
-                len(honest),
-            ),
+            _all("attacks rejected", len(caught), len(judged_attacks), len(hostile)),
+            _all("honest candidates accepted", len(passed), len(judged_honest), len(honest)),
         ],
         notes=notes,
         data=[{"candidate": f"{_name(p)}", **_plain(found[p])} for p in asked if p in found],
     )
+
+
+def _count_verdicts(judged: Iterable[Judged[Any]]) -> str:
+    ends = Counter(str(one.status or "not judged") for one in judged)
+    return "attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())
+
+
+def _name_late(asked: Iterable[Any], found: Mapping[Any, Any]) -> list[str]:
+    """A note of those that the time did not suffice for."""
+    late = [_name(path) for path in asked if path not in found]
+    return [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
 
 
 def _name(path: Path) -> str:

@@ -96,8 +96,10 @@ def _result(attempt: Attempt) -> str:
     )
     share = evaluation.roofline_share
     of_roof = f", {share:.0%} of what the memory allows" if share is not None else ""
+    profile = evaluation.profile
+    goes = f"; its time goes to {profile.longest()}" if profile and profile.us else ""
     unsure = f"; not sure: {evaluation.unsure}" if evaluation.unsure else ""
-    return f"right, speed {', '.join(ratios)}{of_roof}{unsure}"
+    return f"right, speed {', '.join(ratios)}{of_roof}{goes}{unsure}"
 
 
 def _failure(evaluation: Evaluation, feedback: Json) -> str:

@@ -28,6 +28,7 @@ PLACES = {
     "doctor": "doctor",
     "trust": "serve",
     "guard": "guard",
+    "pr": "pr",
     "report": "report",
     "patches": "patches",
     "skills": "skills",

@@ -5,6 +5,7 @@
     judge   begin -> trial -> compare -> ... -> sealed -> summary -> timed
     worker  load -> run -> ... -> finish                      (no reference, no expected output)
     timer   prepare -> load -> time -> burst                  (a fresh process)
+    profiler  prepare -> load -> profile                      (a fresh process; decides nothing)
 
 The parent holds the verdict and a clock of its own. No torch here; which processes there are
 already is the gate's to know (gate.py)."""
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, Withdrawn
-from kernel_lsp.evaluator import decoys, guards, measure, trials
+from kernel_lsp.evaluator import decoys, guards, measure, profiles, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import JudgeBench
 from kernel_lsp.evaluator.processes import crashes
@@ -102,15 +103,20 @@ async def judge_candidate(
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
     async with turns.present(), Loan(bench.timers) as loan:
-        timed = await _try_candidate(request, bench, sandbox, loan, found, report)
-        if timed is None:
+        tried = await _try_candidate(request, bench, sandbox, loan, found, report)
+        if tried is None:
             return
+        timed, session = tried
         if not wanted():
             raise Withdrawn("not timed: a better candidate is being judged")
-        sandbox.hand_kernels_on(loan.spend())
+        timers = loan.spend()
+        sandbox.hand_kernels_on(timers)
         async with turns.timing():
             report(Progress(phase="evaluate", message="timing"))
             await measure.measure(request, timed, turns.alone, found)
+            if request.budget.compile_s > 0:  # in full
+                report(Progress(phase="evaluate", message="profiling"))
+                await profiles.profile(request, timers, timed, session, turns.alone, found)
 
 
 async def _try_candidate(
@@ -120,7 +126,7 @@ async def _try_candidate(
     loan: Loan,
     found: Findings,
     report: Report,
-) -> measure.PreparedTiming | None:
+) -> tuple[measure.PreparedTiming, measure.JudgeSession] | None:
     """Load, trials and guards; what timing needs is made beside them. None: it is not to be
     timed."""
     report(Progress(phase="evaluate", message="starting judge and worker"))
@@ -163,9 +169,10 @@ async def _try_candidate(
             return None
         report(Progress(phase="evaluate", message="preparing baselines"))
         ready = await timer
-        return measure.PreparedTiming(
+        prepared = measure.PreparedTiming(
             timer=ready.party, judge=judge, init=init, loading=loading, known=bench.known
         )
+        return prepared, session
 
 
 async def _finish(

@@ -9,7 +9,7 @@ from typing import Any
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party
-from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
+from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Profile, Timing
 
 MAX_NOTES = 5
 MAX_DETAIL = 1000
@@ -35,6 +35,9 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
+    shapes: dict[tuple[str, ...], None] = field(default_factory=dict)
+    """Types and sizes of the tensors of every call whose values were accepted, in the order of the
+    trials."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """For the evidence: every trial, the failed and the skipped included, with the keys of
     `records.Trial`: number, family, variation, candidate_error, reference_error, tolerance,
@@ -51,6 +54,7 @@ class Findings:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     least_ms: float | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    profiles: tuple[Profile, ...] = ()
     unsure: str = ""
     """Why it cannot be told whether the candidate is faster; the first reason."""
 

@@ -23,7 +23,7 @@ from types import TracebackType
 
 from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import cascade, evidence, judges, tuning
+from kernel_lsp.evaluator import cascade, evidence, judges, profiles, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import ZygotePool
@@ -363,7 +363,10 @@ def _evaluation(
         seconds=round(seconds, 3),
         runs_as=COMPILE if request.workload.setting.compiled else EAGER,
         least_ms=found.least_ms if passed else None,
+        shapes=tuple(found.shapes) if passed else (),
         unsure=found.unsure if passed else "",
+        profiles=found.profiles if passed else (),
+        coverage=profiles.coverage(found.profiles) if passed else None,
     )
 
 

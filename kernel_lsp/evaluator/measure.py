@@ -188,7 +188,7 @@ async def _start_party(
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
     await _open_driver(request, sandbox, timer)
     session = await get_session()
-    timer.notes = await _make_baselines(request, timer, session, compile_s)
+    timer.notes = await make_baselines(request, timer, session, compile_s)
     return timer, session
 
 
@@ -205,7 +205,7 @@ async def _open_driver(request: EvaluationRequest, sandbox: Sandbox, timer: Part
             sandbox.forget_driver()
 
 
-async def _make_baselines(
+async def make_baselines(
     request: EvaluationRequest, timer: Party, session: JudgeSession, compile_s: float
 ) -> list[str]:
     """What could not be had, in words for the evidence."""

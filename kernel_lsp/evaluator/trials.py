@@ -130,6 +130,7 @@ class Trials:
             at_an_edge = bool(trial.get("lenient")) or trial.get("group") is not None
             self.informative += not at_an_edge and bool(verdict["informative"])
             self.strides = self.strides or verdict["note"]
+            self.found.shapes[shapes_of(message["arguments"])] = None
             if trial["gradients"]:
                 await self._gradients(trial)
             if trial["repeat"]:
@@ -192,6 +193,17 @@ class Trials:
         text = f"{what}: {detail}" if detail else what
         entry = {**trial, "variation": variation(trial), "passed": passed, "detail": text}
         self.found.trials.append({**(numbers or {}), **entry})
+
+
+def shapes_of(encoded: Any) -> tuple[str, ...]:
+    """``float32[8, 64]`` of every tensor among a call's arguments, as the judge describes them."""
+    if isinstance(encoded, list):
+        return tuple(text for item in encoded for text in shapes_of(item))
+    if not isinstance(encoded, dict):
+        return ()
+    if encoded.get("kind") == "tensor":
+        return (f"{encoded['dtype']}[{', '.join(map(str, encoded['shape']))}]",)
+    return tuple(text for item in encoded.values() for text in shapes_of(item))
 
 
 def variation(trial: Json) -> str:

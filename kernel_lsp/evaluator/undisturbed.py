@@ -10,7 +10,7 @@ from typing import Any
 from kernel_lsp.evaluator.processes.sandbox import Party
 
 Alone = Callable[[Party], AbstractAsyncContextManager[None]]
-TIMED = ("baseline", "time", "burst", "replay")
+TIMED = ("baseline", "time", "burst", "replay", "profile")
 """What a party is asked that takes times."""
 
 

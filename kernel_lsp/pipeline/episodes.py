@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernel_lsp.agents import selection
+from kernel_lsp.agents import feedback, selection
 from kernel_lsp.agents.policy import Select
 from kernel_lsp.agents.sizing import BYTES_PER_TOKEN, size
 from kernel_lsp.config import Settings
@@ -32,12 +32,15 @@ from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
     Attempt,
     Candidate,
+    Context,
     Cost,
     Exchange,
     Job,
     ModelInfo,
+    Move,
     OnText,
     Prompt,
+    ProposedDraft,
     Reply,
     Report,
     SearchBudget,
@@ -46,8 +49,10 @@ from kernel_lsp.records import (
     SearchPlan,
     SearchTask,
     SkillDraft,
+    Step,
     StopReason,
 )
+from kernel_lsp.search import attempts
 from kernel_lsp.search.bandit import BanditArms
 from kernel_lsp.search.ledger import MemoryArchive
 
@@ -138,9 +143,10 @@ class Episode:
     search: Callable[[], Awaitable[StopReason | None]]
     port: _Port
     archive: EpisodeArchive
+    reported: int = 0
+    """Attempts of the archive that a moment has reported, or that were there before."""
     _task: asyncio.Task[StopReason | None] | None = field(default=None, init=False)
     _waiting: asyncio.Future[Reply] | None = field(default=None, init=False)
-    _count_sent: int = field(default=0, init=False)
 
     async def reset(self) -> Moment:
         """Begin, once. Raises what judging raises: EvaluationError, CaptureError."""
@@ -177,7 +183,7 @@ class Episode:
 
     def _fresh(self) -> tuple[Attempt, ...]:
         known = tuple(self.archive.attempts)
-        found, self._count_sent = known[self._count_sent :], len(known)
+        found, self.reported = known[self.reported :], len(known)
         return found
 
 
@@ -205,11 +211,16 @@ class TargetRollouts:
         skills: bool = True,
         select: Select | None = None,
         judge: SearchJudge | None = None,
+        parent: Attempt | None = None,
     ) -> Episode:
         """``info``: of the model that answers (its context decides what fits). ``plan``: a job's
         (`plan_of` makes one). ``skills`` false: the null scheme. ``select``: who chooses skills
-        instead of the model (`chosen_before`). ``judge``: None is the gate."""
+        instead of the model (`chosen_before`). ``judge``: None is the gate. ``parent``: what the rollout
+        goes on from (`judge_parent`), which is none of the plan's turns."""
         port, archive = _Port(info), EpisodeArchive(seed)
+        if parent is not None:
+            archive.add(parent)
+            plan = _with_parent(plan)
         model = OutsideModel(
             backbone=port,
             info=info,
@@ -222,7 +233,28 @@ class TargetRollouts:
         async def search() -> StopReason | None:
             return await deep.roll(self.one, plan, self.settings, archive, model, self._in_turn)
 
-        return Episode(search=search, port=port, archive=archive)
+        return Episode(search=search, port=port, archive=archive, reported=len(archive.attempts))
+
+    async def judge_parent(self, steps: Sequence[Step], code: str | None) -> Attempt:
+        """A program from which others start: made anew, and judged in full here and now, because
+        a stored speedup is another clock's. Raises RewriteError, EvaluationError."""
+        made = (
+            await self.workshop.apply(steps)
+            if code is None
+            else await self.workshop.write(code, None)
+        )
+        async with self.turn:
+            found = await self.one.tournament.judged(made, full=True)
+        context = Context(number=0, seed=0, move=Move.RESTART, rollout=0, turn=1)
+        begun = attempts.begin_attempt("stored", context, ProposedDraft(candidate=made))
+        return attempts.finish_attempt(
+            begun,
+            found,
+            lambda judged: feedback.digest(judged, self.settings.threshold),
+            full=True,
+            seconds=0.0,
+            gpu=self.one.bench.device == "cuda",
+        )
 
     def begin_selection(self, info: ModelInfo, *, seed: int) -> Episode:
         """The selection agent's question alone; its answer is the archive's only exchange."""
@@ -246,6 +278,14 @@ def plan_of(turns: int) -> SearchPlan:
     """One rollout of so many turns; a reply that is of no use is one of them."""
     budget = SearchBudget(candidates=turns, attempts=turns, seconds=None, stagnation=ENDLESS)
     return SearchPlan(mode=SearchMode.TURNS, budget=budget, turns=turns)
+
+
+def _with_parent(plan: SearchPlan) -> SearchPlan:
+    """With room for the attempt that is judged already."""
+    limits = plan.budget
+    attempts_ = None if limits.attempts is None else limits.attempts + 1
+    budget = replace(limits, candidates=limits.candidates + 1, attempts=attempts_)
+    return replace(plan, budget=budget, turns=plan.turns + 1)
 
 
 def chosen_before(exchange: Exchange) -> Select:

@@ -7,11 +7,13 @@ Not covered: whether the file still fits the recorded call; opening it says so."
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp import signatures
+from kernel_lsp.errors import KernelLspError, SignatureError, Unsigned
 from kernel_lsp.records import (
     ArgSpec,
     Home,
@@ -25,6 +27,7 @@ from kernel_lsp.records import (
 from kernel_lsp.snapshots import format, store
 from kernel_lsp.snapshots.store import ProgramRecording, Table
 
+log = logging.getLogger(__name__)
 SETTINGS = {field.name for field in fields(Setting)}
 
 
@@ -44,6 +47,8 @@ def find_call(path: Path, text: str, target: Target, data_dir: Path) -> Recorded
     real = path.resolve()
     for recording in store.recordings(data_dir):
         ways = [way for way in recording.ways if _is_of(recording, way, real, target.qualname)]
+        if not ways or not _is_believed(recording, data_dir):
+            continue
         for way in sorted(ways, key=lambda way: -float(way.get("share") or 0.0)):
             snapshot = recording.snapshot(way)
             if snapshot is not None and (
@@ -51,6 +56,19 @@ def find_call(path: Path, text: str, target: Target, data_dir: Path) -> Recorded
             ):
                 return kept
     return None
+
+
+def _is_believed(recording: ProgramRecording, data_dir: Path) -> bool:
+    """One's own is signed by nobody. What somebody signed must be what they signed: it is opened
+    by unpickling, if only in a confined child."""
+    try:
+        signatures.Keyring(data_dir).verify(recording.folder, kind="recording")
+    except Unsigned:
+        return True
+    except SignatureError as error:
+        log.warning("a recording of %s is not opened: %s", recording.program, error)
+        return False
+    return True
 
 
 def _is_of(recording: ProgramRecording, way: Table, path: Path, qualname: str) -> bool:

@@ -22,6 +22,7 @@ from kernel_lsp.records import (
     Evaluation,
     Interval,
     Numerics,
+    Profile,
     Proposal,
     Provenance,
     Timing,
@@ -29,7 +30,7 @@ from kernel_lsp.records import (
     Workload,
 )
 
-MAX_HOVER_LINES = 15
+MAX_HOVER_LINES = 16
 
 
 def make_card(proposal: Proposal, before: str, after: str | None, path: str = "file.py") -> Card:
@@ -87,7 +88,7 @@ def not_sure(evaluation: Evaluation) -> str:
 
 
 def evidence(proposal: Proposal) -> str:
-    """Markdown for a hover: at most 15 lines, the widest facts first."""
+    """Markdown for a hover: at most 16 lines, the widest facts first."""
     rows = [(name, value) for name, value in _rows(proposal) if value]
     lines = [f"**{proposal.qualname}**: {headline(proposal)}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in rows]
@@ -142,6 +143,7 @@ def _rows(proposal: Proposal) -> Iterable[tuple[str, str]]:
     yield "reps", _reps(evaluation.timings)
     yield "device", _device_line(evaluation)
     yield "kernels", _kernels(evaluation)
+    yield "time goes to", _profile_line(evaluation)
     yield "versions", _versions(evaluation)
     yield "proposed by", proposed_by(proposal.candidate.provenance)
     yield "can differ", "; ".join(proposal.candidate.caveats)
@@ -213,6 +215,13 @@ def _kernels(evaluation: Evaluation) -> str:
     )
 
 
+def _profile_line(evaluation: Evaluation) -> str:
+    if evaluation.profile is None:
+        return ""
+    own = f"; {evaluation.coverage:.0%} in its own kernels" if evaluation.coverage else ""
+    return f"{evaluation.profile.longest()}{own}"
+
+
 def _versions(evaluation: Evaluation) -> str:
     keys = ("python", "torch", "triton", "cuda")
     return " · ".join(
@@ -235,6 +244,8 @@ def _report(proposal: Proposal, diff: str) -> str:
     )
     if evaluation.timings:
         parts += ["## Times", _timing_table(evaluation.timings)]
+    if evaluation.profiles:
+        parts += ["## Where the time goes", *map(_profile_table, evaluation.profiles)]
     if evaluation.checks:
         parts += ["## Checks", "\n".join(_check_line(check) for check in evaluation.checks)]
     if candidate.proofs:
@@ -244,6 +255,9 @@ def _report(proposal: Proposal, diff: str) -> str:
         parts += ["## What can differ", "\n".join(f"- {caveat}" for caveat in candidate.caveats)]
     if evaluation.numerics is not None and evaluation.numerics.distributions:
         parts += ["## Inputs", ", ".join(evaluation.numerics.distributions)]
+    if evaluation.shapes:
+        lines = [f"- {', '.join(shapes)}" for shapes in evaluation.shapes]
+        parts += ["## Sizes that were compared (the first was timed)", "\n".join(lines)]
     if evaluation.peak_bytes:
         lines = [
             f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()
@@ -275,6 +289,27 @@ def _timing_table(timings: tuple[Timing, ...]) -> str:
             str(t.num_reps),
         )
         lines.append(f"| {' | '.join(cells)} | {'cold' if t.cold_cache else 'warm'} |")
+    return "\n".join(lines)
+
+
+def _profile_table(profile: Profile) -> str:
+    """Kernels of one call; on a CPU operators, without the time of those that they call."""
+    gaps = (
+        f", {duration(profile.gaps_us / 1000)} between kernels"
+        if profile.gaps_us is not None
+        else ""
+    )
+    lines = [
+        f"**{profile.provider}**: {duration(profile.us / 1000)}{gaps} (seen by a profiler, which "
+        f"makes calls longer)",
+        "",
+        "| kernel | calls | time | share |",
+        "|---|---|---|---|",
+    ]
+    for row in profile.kernels:
+        share = f"{row.us / profile.us:.0%}" if profile.us else ""
+        name = f"{_cell(row.name)}{' (own)' * row.own}"
+        lines.append(f"| {name} | {row.count:.3g} | {duration(row.us / 1000)} | {share} |")
     return "\n".join(lines)
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from kernel_lsp.plain import plain
 from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.presenter.reports import sarif_log, sarif_uri
-from kernel_lsp.records import Guarded, Holding, Json
+from kernel_lsp.records import Acceptance, Guarded, Holding, Json
 
 MARKS = {Holding.PAYS: "ok", Holding.RIGHT: "ok", Holding.SLOW: "no", Holding.WRONG: "no"}
 RULES = {
@@ -20,6 +21,7 @@ RULES = {
     Holding.GONE: ("KLG04", "acceptance-of-nothing", "note"),
 }
 """What is worth a result, in SARIF's words."""
+MAX_TITLE = 60
 HELP = "https://github.com/kernel-lsp/kernel-lsp/blob/main/docs/how-to/guard.md"
 
 
@@ -68,6 +70,42 @@ def guarded_sarif(found: Sequence[Guarded], problems: Sequence[str]) -> str:
     results = [_result(one, ids) for one in entries]
     notifications = [{"level": "warning", "message": {"text": problem}} for problem in problems]
     return sarif_log([_rule(*rule) for rule in rules], results, notifications)
+
+
+def review_text(found: Sequence[Acceptance]) -> str:
+    """Title and description of a change that others look at, in Markdown."""
+    names = ", ".join(dict.fromkeys(one.qualname for one in found))
+    title = f"Rewrite {names}" if len(names) <= MAX_TITLE else f"Rewrite {len(found)} targets"
+    lines = [
+        title,
+        "",
+        "Each rewrite was judged against the original (values, gradients and shapes, with a",
+        "float64 oracle), and timed against each of these ways to run the original.",
+        "",
+        "| target | file | device | against | times as fast (interval) |",
+        "|---|---|---|---|---|",
+    ]
+    for one in found:
+        verdict = one.evidence.evaluation
+        for provider, gain in sorted(verdict.speedups.items()):
+            cells = [
+                one.qualname,
+                one.path,
+                verdict.device_name or verdict.device,
+                provider,
+                f"{gain.mid:.2f} ({gain.low:.2f} to {gain.high:.2f}, {gain.confidence:.0%})",
+            ]
+            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    lines += [
+        "",
+        "The evidence lies in `.kernel-lsp/accepted`, the tests judge it again; so does",
+        "`kernel-lsp guard`, which also asks whether it still pays.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return plain(text).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 
 
 def _place(one: Guarded) -> str:

@@ -22,6 +22,10 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     """Status, checks, times, speedups and what there is to say, widest facts first."""
     yield f"{evaluation.status.value} on {evaluation.device_name or evaluation.device}"
     yield from (f"  {_check(check)}" for check in evaluation.checks)
+    if evaluation.shapes:
+        own, *others = (", ".join(shapes) for shapes in evaluation.shapes)
+        also = f"; right also at {'; '.join(others)}" if others else ""
+        yield f"      stands for {own}{also}"
     for timing in evaluation.timings:
         spread = f"{cards.duration(timing.p20_ms)} to {cards.duration(timing.p80_ms)}"
         yield (
@@ -29,6 +33,8 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
         )
     for baseline, interval in evaluation.speedups.items():
         yield f"      {cards.spread(interval)} against {baseline}"
+    for profile in evaluation.profiles:
+        yield f"      {profile.provider:10} its time goes to {profile.longest()}"
     if evaluation.unsure:
         yield f"  the times are unsure: {evaluation.unsure}"
     if evaluation.detail:

@@ -7,6 +7,7 @@ away."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -28,6 +29,8 @@ from kernel_lsp.snapshots import sources
 from kernel_lsp.workloads.running import START
 
 LOG_BYTES = 4000
+POLL_S = 0.2
+"""Between looks whether the user has cancelled."""
 WARM_UP = 0.3
 """Share of the steps, at the beginning, that do not count; at least two."""
 
@@ -206,14 +209,26 @@ def _run(
             "write the program as you would in a shell: kernel-lsp optimize -- python train.py",
         ) from error
     try:
-        status: int | None = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        status = None
+        status = _wait(process, timeout_s)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # its workers too
         process.wait()
     return status, log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """Exit status; None: out of time. A task that was cancelled meanwhile (Ctrl-C) ends here and
+    not after minutes, when it awaits something again. Raises CancelledError."""
+    end = time.monotonic() + timeout_s
+    while (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left, POLL_S))
+        with contextlib.suppress(RuntimeError):  # no loop is running
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError
+    return None
 
 
 def _write_sources(served: Mapping[Path, str], scratch: Path) -> dict[str, str]:

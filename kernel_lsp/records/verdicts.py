@@ -85,6 +85,42 @@ class CompiledKernel:
     shared_bytes: int | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelTime:
+    """One kernel (on a CPU: one operator) within one call."""
+
+    name: str
+    count: float
+    us: float
+    """Microseconds of all its launches; on a CPU without those of operators that it calls."""
+    own: bool
+    """A Triton kernel that the candidate's source defines."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Where the time of one call goes. Seen by a profiler, which makes calls longer: no claim is
+    made on it."""
+
+    provider: str
+    """eager or candidate."""
+    kernels: tuple[KernelTime, ...]
+    """The longest first, 20 at most."""
+    us: float
+    """Of all of them together."""
+    busy_us: float | None
+    """While any of them ran; None on a CPU."""
+    gaps_us: float | None
+    """Between them; None on a CPU."""
+
+    def longest(self, count: int = 3) -> str:
+        """``aten::addmm 62 %, aten::tanh 20 %``: of the time of all of them; empty where none
+        ran."""
+        if not self.us:
+            return ""
+        return ", ".join(f"{row.name} {row.us / self.us:.0%}" for row in self.kernels[:count])
+
+
 EAGER, COMPILE = "eager", "compile"
 TIE = 0.97, 1.03
 
@@ -118,12 +154,22 @@ class Evaluation:
     least_ms: float | None = None
     """What moving the workload's bytes takes at least on this device; None: unknown, or judged
     quickly."""
+    shapes: tuple[tuple[str, ...], ...] = ()
+    """What the verdict stands for: types and sizes of the arguments' tensors in every call that
+    was compared, the workload's own first. Speed: the first alone."""
     unsure: str = ""
     """Why times say too little: what disturbed them; empty where nothing did. See
     `speed_answer`."""
+    profiles: tuple[Profile, ...] = ()
+    """Of eager and of the candidate; empty: not profiled."""
     coverage: float | None = None
     """Share of the device time of a call that is spent in kernels of the candidate's own, 0..1, as
     a profiler saw it; None: it was not profiled."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """The candidate's own."""
+        return next((one for one in self.profiles if one.provider == "candidate"), None)
 
     @property
     def roofline_share(self) -> float | None:

@@ -45,6 +45,7 @@ class Pulls:
         self._ls = ls
         self._known: dict[str, _Known] = {}
         self._changed = asyncio.Event()
+        self._has_answered = False
 
     def note_change(self) -> None:
         """Files or settings are others: whoever waits for news of the workspace has some."""
@@ -70,7 +71,7 @@ class Pulls:
         self, params: types.WorkspaceDiagnosticParams
     ) -> types.WorkspaceDiagnosticReport:
         """The first time at once; later when something is new, as the protocol recommends: clients
-        ask again as soon as they are answered."""
+        ask again as soon as they are answered, also where there is nothing to tell."""
         previous = {known.uri: known.value for known in params.previous_result_ids}
         while True:
             self._changed.clear()
@@ -78,7 +79,8 @@ class Pulls:
             news = any(
                 isinstance(one, types.WorkspaceFullDocumentDiagnosticReport) for one in reports
             )
-            if news or not previous:
+            if news or not self._has_answered:
+                self._has_answered = True
                 return types.WorkspaceDiagnosticReport(items=reports)
             await self._changed.wait()
 

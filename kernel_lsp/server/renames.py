@@ -7,8 +7,8 @@ lines: nothing there can be named from it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from lsprotocol import types
 
@@ -28,7 +28,7 @@ def edits(
     files."""
     changes: dict[str, list[types.TextEdit]] = {}
     for root in map(Path, roots):
-        moves = [move for pair in renamed if (move := _within(root, *pair)) is not None]
+        moves = dict(move for pair in renamed if (move := _within(root, *pair)) is not None)
         for file in tables.files(str(root)) if moves else []:
             try:
                 text = foreign.read_text(file, most=foreign.MAX_TOML_BYTES, within=root)
@@ -50,19 +50,15 @@ def _within(root: Path, old: str, new: str) -> tuple[str, str] | None:
     return before.relative_to(root).as_posix(), after.relative_to(root).as_posix()
 
 
-def _edits_of(
-    text: str, moves: Sequence[tuple[str, str]], encoding: str
-) -> Iterator[types.TextEdit]:
+def _edits_of(text: str, moves: Mapping[str, str], encoding: str) -> Iterator[types.TextEdit]:
     positions = Positions(text, encoding)
     for found in _TARGET.finditer(text):
-        for before, after in moves:
-            if found[1] != before and not found[1].startswith(f"{before}/"):
-                continue
-            if _is_plain(after):
-                start, end = found.start(1), found.start(1) + len(before)
-                where = lsp.range_of(Span(start=start, end=end), positions)
-                yield types.TextEdit(range=where, new_text=after)
-            break
+        path = PurePosixPath(found[1])
+        inner = next((p for p in map(str, (path, *path.parents)) if p in moves), None)
+        if inner is not None and found[1].startswith(inner) and _is_plain(moves[inner]):
+            span = Span(start=found.start(1), end=found.start(1) + len(inner))
+            where = lsp.range_of(span, positions)
+            yield types.TextEdit(range=where, new_text=moves[inner])
 
 
 def _is_plain(path: str) -> bool:

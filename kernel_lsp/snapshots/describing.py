@@ -14,10 +14,12 @@ from typing import Any
 
 MAX_KEPT_BYTES = 2**20
 """Of one tensor's values, compressed: a causal mask of 4096 x 4096 takes 16 kB."""
+MAX_SCANNED = 1 << 24
+"""Integers that are all looked at; of more a sample is."""
 MAX_RAW_BYTES = 64 * 2**20
 MAX_ALL_BYTES = 4 * 2**20
 """Of all values in one snapshot."""
-SAMPLED = 2**18
+SAMPLED = 1 << 15
 """Elements that a summary reads at most, evenly spread."""
 PLAIN = (bool, int, float, str, type(None))
 
@@ -100,10 +102,7 @@ class Tensors:
 
     def _packed(self, tensor: Any) -> bytes | None:
         """Its values in row-major order, compressed; None where they take too much room."""
-        core = tensor
-        for dim, step in enumerate(tensor.stride()):
-            if step == 0:  # expanded: its rows are one and the same
-                core = core.narrow(dim, 0, min(1, core.shape[dim]))
+        core = _unexpanded(tensor)
         if core.numel() * core.element_size() > MAX_RAW_BYTES:
             return None
         flat = core.resolve_conj().resolve_neg().cpu().contiguous()
@@ -134,9 +133,21 @@ def summary(tensor: Any, torch: Any) -> dict[str, Any]:
     }
 
 
+def _unexpanded(tensor: Any) -> Any:
+    """Without its rows that are one and the same memory: `flatten` would copy each of them."""
+    core = tensor
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            core = core.narrow(dim, 0, min(1, core.shape[dim]))
+    return core
+
+
 def structure(tensor: Any) -> dict[str, Any]:
     """What integers that are not kept have in common: their range, and whether they never fall."""
-    flat = tensor.flatten()
+    flat = _unexpanded(tensor)
+    if flat.numel() > MAX_SCANNED:
+        flat = _sample_values(flat)
+    flat = flat.flatten()
     low, high = int(flat.min()), int(flat.max())
     found: dict[str, Any] = {"low": low, "high": high}
     if flat.numel() > 1 and not tensor.dtype.is_complex and str(tensor.dtype) != "torch.bool":

@@ -120,6 +120,8 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     source = SOURCE.replace("{mode}", "" if plain else f', mode="{mode}"')
     source = source.replace("{words}", "" if plain else f" in mode {mode}")
     graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
+    if graph.gradients:
+        graph.caveat("a second backward pass through one call (retain_graph=True) raises an error")
     if replayed:
         note = "Compiled by torch.compile, and replayed from a CUDA graph to save the launches."
         graph_replay.wrap(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernel_lsp.rewrite.kernels import launch_constants
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
@@ -123,25 +123,38 @@ def _steps(
     """
     address = _address(kernel, reader, access)
     lanes = {one for product in address for one in product if one.kind == "arange"}
-    wrapped = [one.node for product in address for one in product if len(product) == 1]
-    modulo = [n for n in wrapped if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+    modulo = _remainders(address)
     plain = [one for one in lanes if address.get((one,)) == 1]
     if not plain and not modulo:
         return
-    masks = (
-        n
-        for n in _reached_nodes(reader, access)
-        if isinstance(n, ast.Compare) and len(n.comparators) == 1
-    )
-    compared = [add_terms(reader.terms(n.left), reader.terms(n.comparators[0]), -1) for n in masks]
-    ends = [terms for terms in compared if any((one,) in terms for one in plain)]
+    ends = [terms for terms in _compared(reader, access) if any((one,) in terms for one in plain)]
     inside = [add_terms(reader.terms(n.left), reader.terms(n.right)) for n in modulo]
     for terms in (address, *ends, *inside):
         for product, count in terms.items():
-            whole = len(product) == 1 and (product[0].kind == "arange" or product[0].node in modulo)
-            pointer = any(one.key in kernel.pointers() for one in product)
-            if not (whole and abs(count) == 1) and not pointer:
+            is_index = abs(count) == 1 and _is_lane_index(product, modulo)
+            if not is_index and not any(one.key in kernel.pointers() for one in product):
                 yield product, count
+
+
+def _remainders(address: Terms) -> list[ast.BinOp]:
+    """The ``a % b`` that are added to an address as they are."""
+    alone = [product[0].node for product in address if len(product) == 1]
+    return [n for n in alone if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+
+
+def _compared(reader: TermReader, access: ast.Call) -> list[Terms]:
+    """Left minus right of every comparison that the access depends on."""
+    masks = [n for n in _reached_nodes(reader, access) if isinstance(n, ast.Compare)]
+    return [
+        add_terms(reader.terms(n.left), reader.terms(n.comparators[0]), -1)
+        for n in masks
+        if len(n.comparators) == 1
+    ]
+
+
+def _is_lane_index(product: tuple[Atom, ...], modulo: Sequence[ast.BinOp]) -> bool:
+    """Whether it numbers the lanes, perhaps wrapped."""
+    return len(product) == 1 and (product[0].kind == "arange" or product[0].node in modulo)
 
 
 def _address(kernel: Kernel, reader: TermReader, access: ast.Call) -> Terms:

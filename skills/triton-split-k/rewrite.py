@@ -332,28 +332,29 @@ def _fresh(kernel: Kernel, found: SplittableProduct) -> bool:
     value = only_value(kernel.launcher, given.id)
     if not isinstance(value, ast.Call) or ast.unparse(value.func) != "torch.empty":
         return False
+    making = _assignment_beside(kernel, launch, value)
+    if making is None or _is_named_before(kernel, launch, given.id, making):
+        return False
+    others = [p for p in kernel.pointers() if p != found.pointer]
+    has_plain_keywords = all(k.arg in ("dtype", "device") for k in value.keywords)
+    return has_plain_keywords and all(
+        launchers.separate(kernel, found.pointer, other) for other in others
+    )
+
+
+def _assignment_beside(kernel: Kernel, launch: ast.stmt, value: ast.Call) -> ast.Assign | None:
+    """The assignment of the value that stands before the launch in the same block."""
     blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
     block = next((b for b in blocks if isinstance(b, list) and launch in b), [])
     before = block[: block.index(launch)] if block else []
-    beside = any(isinstance(s, ast.Assign) and s.value is value for s in before)
-    made = {
-        id(n) for s in before if isinstance(s, ast.Assign) and s.value is value for n in ast.walk(s)
-    }
-    early = [
-        n
-        for n in ast.walk(kernel.launcher)
-        if isinstance(n, ast.Name)
-        and n.id == given.id
-        and id(n) not in made
-        and n.lineno < launch.lineno
-    ]
-    others = [p for p in kernel.pointers() if p != found.pointer]
-    return (
-        beside
-        and not early
-        and all(k.arg in ("dtype", "device") for k in value.keywords)
-        and all(launchers.separate(kernel, found.pointer, other) for other in others)
-    )
+    return next((s for s in before if isinstance(s, ast.Assign) and s.value is value), None)
+
+
+def _is_named_before(kernel: Kernel, launch: ast.stmt, name: str, making: ast.Assign) -> bool:
+    """Whether anything but its making names the tensor before the launch."""
+    within = {id(n) for n in ast.walk(making)}
+    names = [n for n in ast.walk(kernel.launcher) if isinstance(n, ast.Name) and n.id == name]
+    return any(id(n) not in within and n.lineno < launch.lineno for n in names)
 
 
 def _choices(kernel: Kernel, found: SplittableProduct) -> list[int]:

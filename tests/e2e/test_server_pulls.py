@@ -150,6 +150,12 @@ def test_files_that_are_not_open_are_read_only_where_settings_say_so(server: Raw
     (server.folder / "a.py").write_text(DIAGONAL)
     start(server)
     assert reported(server, workspace(server)) == {}
+    again = workspace(server)  # as an editor does two seconds later, for ever
+    time.sleep(0.3)
+    assert not any(m.get("id") == again for m in server.messages)
+    settings = {"kernel-lsp": {"workspace_diagnostics": True}}
+    server.notify("workspace/didChangeConfiguration", {"settings": settings})
+    assert set(reported(server, again)) == {"a.py"}
 
 
 WORKLOADS = """# mine \U0001f600

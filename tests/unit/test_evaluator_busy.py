@@ -14,6 +14,7 @@ from test_evaluator_vetoes import Scripted, claims, times
 from kernel_lsp.evaluator import EvaluationBudget, Gate
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
+from kernel_lsp.evaluator.trials import shapes_of
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.evaluator.vetoes import Disturbance, outside_clock
 from kernel_lsp.presenter import verdicts
@@ -159,6 +160,17 @@ CHEAT = REFERENCE.replace(
 """It slows its original down, which it is timed beside."""
 
 
+def test_a_verdict_says_which_sizes_it_stands_for() -> None:
+    one = {"kind": "tensor", "dtype": "float32", "shape": [8, 4], "file": "x"}
+    encoded = {"kind": "list", "items": [{"kind": "list", "items": [one, {"kind": "int"}]}, []]}
+    assert shapes_of(encoded) == ("float32[8, 4]",)
+    found = Evaluation(
+        status=EvalStatus.PASSED, device="cpu", shapes=(("float32[8, 4]",), ("float32[9, 4]",))
+    )
+    lines = list(verdicts.evaluation_lines(found))
+    assert any("stands for float32[8, 4]; right also at float32[9, 4]" in line for line in lines)
+
+
 @pytest.mark.torch
 async def test_beside_a_busy_program_the_honest_is_no_cheat_and_a_cheat_is_refused() -> None:
     budget = EvaluationBudget(compile_s=0.0, timing_s=0.6)
@@ -171,6 +183,7 @@ async def test_beside_a_busy_program_the_honest_is_no_cheat_and_a_cheat_is_refus
         with a_busy_program():
             honest, cheat = [await gate.evaluate(request) for request in asked]
     assert honest.status is EvalStatus.PASSED
+    assert honest.shapes[0] == ("float32[256, 256]",) and len(honest.shapes) > 2
     assert honest.speed_answer() in (SpeedAnswer.NOT_SURE, SpeedAnswer.NOT_FASTER)
     assert honest.environment["others_load"] > 0.1
     assert cheat.status is EvalStatus.CHEATED

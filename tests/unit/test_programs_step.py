@@ -2,8 +2,12 @@
 processes."""
 
 import asyncio
+import os
 import shutil
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +380,118 @@ def test_tokens_are_counted_where_scores_of_each_come_out(
         counter.called(None, (), {"input_ids": torch.zeros(given, dtype=torch.int64)}, result)
         counter.end_step()
     assert counter.per_step == [count, count]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a signal of POSIX")
+def test_ctrl_c_ends_a_timed_run_at_once_and_its_process(root: Path) -> None:
+    sleeps = "import time\nopen('started', 'w')\ntime.sleep(60)\n"
+
+    async def measured() -> None:
+        steps_of(root, {root / "train.py": sleeps}, timeout_s=60.0)
+
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt), asyncio.Runner() as runner:
+        runner.run(measured())
+    assert time.monotonic() - begun < 20
+
+
+def test_an_unruly_program_that_fails_is_recorded_up_to_there(root: Path, tmp_path: Path) -> None:
+    """Two classes of one name, a patched torch, another argv and folder, a deleted script,
+    modules that call each other, 10 GB of buffers, an object whose pickle runs code, a failure."""
+    text = UNRULY_SCRIPT.replace("RAN", str(tmp_path / "ran"))
+    (root / "train.py").write_text(text)
+    (root / "other.py").write_text(OTHER)
+    command = [sys.executable, str(root / "train.py")]
+    done = recording.record(root, command, root / "out.toml", tmp_path / "data", to_stderr=True)
+    assert done.status == 1 and not done.merged.notes
+    (found,) = store.recordings(tmp_path / "data", root)
+    calls = {str(one["target"]): one["calls"] for one in found.seen}
+    assert calls["train.py::Model"] == 3 and calls["other.py::Block"] == 3
+    assert calls["train.py::Block"] == 6, "both of that name"
+    assert calls["train.py::Left"] + calls["train.py::Right"] == 9, "each call of either"
+    files = [found.snapshot(way) for way in found.ways]
+    assert all(file is not None and file.stat().st_size < 50_000 for file in files)
+    assert found.steps["optimizers"] == [{"kind": "SGD", "steps": 3}]
+    assert not (tmp_path / "ran").exists(), "a pickle that is written runs nothing"
+
+
+OTHER = """\
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x).relu()
+"""
+UNRULY_SCRIPT = (
+    OTHER
+    + """\
+First = Block
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x) * 2
+
+
+class Left(nn.Module):
+    def forward(self, x, depth=2):
+        return self.other[0](x, depth - 1) + 1 if depth else x
+
+
+class Right(Left):
+    def forward(self, x, depth=2):
+        return self.other[0](x, depth - 1) * 2 if depth else x
+
+
+class Evil:
+    def __reduce__(self):
+        return (open, ("RAN", "w"))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.evil = First(), Block(), other.Block(), Evil()
+        self.register_buffer("huge", torch.zeros(1).expand(2_500_000_000))
+        self.left, self.right = Left(), Right()
+        self.left.other, self.right.other = [self.right], [self.left]
+
+    def forward(self, x):
+        return self.left(self.c(self.b(self.a(x)))) + self.huge[:8]
+
+
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+import other
+
+call, linear = nn.Module.__call__, F.linear
+nn.Module.__call__ = lambda self, *given, **named: call(self, *given, **named)
+F.linear = lambda *given, **named: linear(*given, **named)
+sys.argv[:] = ["other.py", "--lr"]
+os.unlink(__file__)
+os.chdir("/")
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, batch in enumerate(DataLoader(torch.rand(64, 8), batch_size=4)):
+    if step == 3:
+        raise RuntimeError("disk on fire")
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+)

@@ -116,6 +116,46 @@ def test_objects_within_containers_and_arrays_may_change(read, init, change) -> 
     agree(before, after, X)
 
 
+SCALING = """def scaled(x, by=1.0):
+    return x * by
+
+
+class Scaling:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, x):
+        return x * self.by
+
+
+class Adding(Scaling):
+    def __call__(self, x):
+        return x + self.by
+
+
+class Model"""
+
+
+@pytest.mark.parametrize(
+    "init, change",
+    [
+        ("import functools\nself.act = functools.partial(scaled, by=2.0)",
+         lambda m: setattr(m, "act", functools.partial(m.act.func, by=3.0))),
+        ("import functools\nself.act = functools.partial(scaled, by=2.0)",
+         lambda m: setattr(m, "act", torch.tanh)),
+        ("self.act = Scaling(2.0)", lambda m: setattr(m.act, "by", 3.0)),
+        ("self.act = Scaling(2.0)\nself.other = Adding(2.0)",
+         lambda m: setattr(m, "act", m.other)),
+    ],
+)  # fmt: skip
+def test_what_is_called_on_an_instance_may_change(init, change) -> None:
+    source = module("y = torch.sigmoid(x)\nreturn self.act(F.relu(y))", init)
+    before, after = pair(source.replace("class Model", SCALING), "value-range-collapse")
+    agree(before, after, X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
 def test_objects_with_slots_are_compared() -> None:
     slotted = CONFIG.replace("    def", "    __slots__ = ('scale',)\n\n    def", 1)
     source = module(RANGE.format("self.cfg.scale"), "self.cfg = Config(2.0)")

@@ -17,7 +17,15 @@ from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
 from kernel_lsp.agents.backbones.small.network import Network  # noqa: E402
 from kernel_lsp.agents.backbones.small.runtime import Runtime  # noqa: E402
-from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, Situation, grammar, value_model  # noqa: E402
+from kernel_lsp.agents.prompt_encoding import (  # noqa: E402
+    TOKENS,
+    WORDS,
+    Dialog,
+    Situation,
+    grammar,
+    question,
+    value_model,
+)
 from kernel_lsp.errors import BackboneError, ModelError  # noqa: E402
 from kernel_lsp.records import CallCost  # noqa: E402
 
@@ -62,7 +70,7 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         )
         (choice,) = (await runtime.reply(asked)).choices
         assert (
-            choice.words == value_model.GAINS
+            choice.words == question.GAINS
             and abs(value_model.expected_gain(choice.words, choice.logprobs)) < 1.4
         )
         child = runtime._child

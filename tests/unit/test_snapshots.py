@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations, prune
 from torch.nn.utils import weight_norm as old_weight_norm
 
 from kernel_lsp.records import Home
-from kernel_lsp.snapshots import keeping, making, store
+from kernel_lsp.snapshots import describing, keeping, making, store
 from kernel_lsp.snapshots.opening import OpenedCall, open_call
 from kernel_lsp.workloads.recorder import calls, sites
 
@@ -245,3 +245,11 @@ def test_definitions_of_a_script_may_ask_for_what_it_had_assigned_above_them(
     monkeypatch.setitem(sys.modules, "__main__", main)
     call = opened(main.net, torch.zeros(2), home={"module": "__main__", "path": str(script)})
     assert called(call).shape == (2,) and call.target.width == 3
+
+
+def test_gigabytes_of_buffers_are_described_by_a_sample_of_what_they_hold() -> None:
+    """Copied out, this one would take 80 GB; a large model has hundreds to summarize."""
+    found = describing.structure(torch.arange(10).expand(1_000_000_000, 10))
+    assert found == {"low": 0, "high": 9, "monotone": True}
+    summary = describing.summary(torch.ones(1).expand(2_500_000_000), torch)
+    assert summary["low"] == summary["high"] == summary["mean"] == 1.0

@@ -38,6 +38,7 @@ from trainer import archives, config, live, rewards, rollouts, rows, tasks
 from trainer.config import Rl
 from trainer.environment import Environment, RewardedEpisode, of_model, reply_of
 from trainer.generation import Ask, Sampled
+from trainer.parents import StoredParent
 from trainer.records import Agent, Permission, Tally, TurnStatus
 from trainer.rl import train
 from trainer.rollout_credit import UNKNOWN
@@ -299,6 +300,38 @@ async def test_the_trainers_rows_are_of_the_products_rollouts(
     assert len(again) == 2 and again[0].advantage == again[1].advantage  # the repair, too
     (selection,) = [one for one in learned.examples if one.agent is Agent.SELECTION]
     assert selection.advantage == pytest.approx(0.3 * (0.3 + reached) / 2)
+
+
+async def test_samples_start_from_a_stored_parent_and_earn_what_they_add(
+    suite: tasks.TaskSuite, tmp_path: Path
+) -> None:
+    """Kernel-Smith: r = s / s_parent, the parent's measured again here; one turn, eight samples
+    there and two here. What only mends a comment is the parent's own speed: about 1."""
+    sampler, info = Scripted(), of_model("tiny", 16_384)
+    rl = Rl(schemes=0, rollouts=2, turns=1, summaries=0, reward="parent_relative", advantage="grpo")
+    slower = RIGHT.replace("self.d[:, None] * x", "(self.d[:, None] + 0.0) * x")
+    parent = StoredParent(task="diagonal", code=slower, speedup=1.3)
+    where = settings_of(tmp_path / "data")
+    async with (
+        Environment(suite, device="cpu", settings=where) as environment,
+        environment.open("diagonal") as task,
+    ):
+        played = await live.roll_parent(task, parent, sampler, info, rl, seed=3)  # type: ignore[arg-type]
+    cut, better = (one.turns[0] for one in played.rollouts)
+    assert [len(one.turns) for one in played.rollouts] == [1, 1]
+    assert (cut.outcome.status, better.outcome.status) == (TurnStatus.REFUSED, TurnStatus.PASSED)
+    start = better.parent_outcome
+    assert start is not None and "eager" in start.speedups and start.speedups["eager"].mid != 1.3
+    learned = rows.make_examples(played, rl, Tally())
+    assert "Go on from attempt 0" in sampler.asked[0].messages[1].text
+    assert slower.splitlines()[-1] in sampler.asked[0].messages[1].text
+    speeds = better.outcome.speedups["eager"].mid, start.speedups["eager"].mid
+    assert learned.metrics["terms/speed"] == pytest.approx(speeds[0] / speeds[1] / 2)
+    # GRPO over two: rewards 0 and r are -1/sqrt(2) and 1/sqrt(2) deviations from their mean.
+    found = {round(one.advantage, 3) for one in learned.examples}
+    assert found == {-0.707, 0.707}
+    groups = {one.trajectory.rpartition("/")[0] for one in learned.examples}
+    assert groups == {f"policy/diagonal/{parent.id}/diagonal/{parent.id}"}
 
 
 def test_a_model_of_random_weights_is_trained_by_the_products_gate(

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.agents.prompt_encoding import words
-from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
-from kernel_lsp.agents.prompt_encoding.value_model import OFFER
-from kernel_lsp.agents.prompt_encoding.vocabulary import MAX_SPACES, TOKENS
+from kernel_lsp.agents.prompt_encoding.question import EncodedQuestion
+from kernel_lsp.agents.prompt_encoding.vocabulary import MAX_SPACES
 from kernel_lsp.records import Form, KernelView
 
 MAX_TENSORS, MAX_OPERATIONS, MAX_CONSTANTS = 8, 48, 8
@@ -47,25 +46,14 @@ SILENT = frozenset({"program_id", "arange", "cdiv", "range", "to", "static_range
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchQuestion:
-    """See the top of the file. Like a talk whose turn is the model's."""
+class LaunchQuestion(EncodedQuestion):
+    """See the top of the file. Like a dialog whose turn is the model's."""
 
     before: KernelView
     after: KernelView
     capability: str | None
     """``sm_90``; None: unknown."""
     words: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._encode()))
-
-    @property
-    def tokens(self) -> list[int]:
-        return [TOKENS[word] for word in self.words]
-
-    @property
-    def offer(self) -> GrammarNode:
-        return OFFER
 
     def _encode(self) -> Iterable[str]:
         digits = str(self.capability or "").removeprefix("sm_")

@@ -17,18 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.agents.prompt_encoding import situations, words
-from kernel_lsp.agents.prompt_encoding.grammar import END, GrammarNode
+from kernel_lsp.agents.prompt_encoding.question import MAX_GAIN, EncodedQuestion
 from kernel_lsp.agents.prompt_encoding.situations import Situation
-from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import CallCost, OperationRole, Site
 
 MAX_NAMES = 48
 """Operations that are named."""
-MAX_GAIN = 16
-"""Eighths of the binary logarithm: beyond four times everything is alike."""
 MIN_LEFT = 0.02
-GAINS = tuple(f"g{step}" for step in range(-MAX_GAIN, MAX_GAIN + 1))
-OFFER = GrammarNode(dict.fromkeys(GAINS, END))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +55,8 @@ def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanQuestion:
-    """See the top of the file. Like a talk whose turn is the model's."""
+class PlanQuestion(EncodedQuestion):
+    """See the top of the file. Like a dialog whose turn is the model's."""
 
     situation: Situation
     before: CallCost
@@ -69,17 +64,6 @@ class PlanQuestion:
     rule: WeighedPlan
     ranked_plan: WeighedPlan
     words: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self._encode()))
-
-    @property
-    def tokens(self) -> list[int]:
-        return [TOKENS[word] for word in self.words]
-
-    @property
-    def offer(self) -> GrammarNode:
-        return OFFER
 
     def _encode(self) -> Iterable[str]:
         calls = [one for one in self.situation.graph.operations if one.role is OperationRole.CALL]

@@ -125,6 +125,10 @@ class Sandbox:
         leftovers.remove(self.root / "timer")
         return await self._candidate_process("timer", self._baselines_key)
 
+    async def profiler(self) -> Party:
+        """A process that tells where the time of the candidate's calls goes."""
+        return await self._candidate_process("profiler", self._candidates_key)
+
     async def tuner(self) -> Party:
         """A process that compares many variants; nothing that it compiles is kept for the
         judgement."""

@@ -21,8 +21,7 @@ def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
     """
     if way == "none" or not isinstance(target, torch.nn.Module):
         return
-    own = dict(target.named_parameters(remove_duplicate=False))
-    own.update(target.named_buffers(remove_duplicate=False))
+    own = tensors_of(target)
     # A module that translates names while loading has no tensor of the reference's name to write
     # to.
     if way == "load_state_dict" or not state.keys() <= own.keys():
@@ -35,6 +34,21 @@ def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
                 tensor.data = state[name].to(tensor.device).clone()
     else:
         _copy(own, state)
+
+
+def tensors_of(target: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer by its name."""
+    own: dict[str, torch.Tensor] = dict(target.named_parameters(remove_duplicate=False))
+    own.update(target.named_buffers(remove_duplicate=False))
+    return own
+
+
+def cast(target: torch.nn.Module, dtypes: dict[str, torch.dtype]) -> None:
+    """Each parameter and buffer to the dtype that its name has: a batch norm of a model in 16 bits
+    may keep its statistics in float32, and ``module.to`` makes new buffers."""
+    for name, tensor in tensors_of(target).items():
+        if name in dtypes and tensor.dtype != dtypes[name]:
+            tensor.data = tensor.data.to(dtypes[name])
 
 
 def switch_mode(target: Any) -> None:
@@ -66,9 +80,7 @@ def _copy(own: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
 
 
 def _round_trip(target: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
-    dtype = next(value.dtype for value in state.values() if value.dtype.is_floating_point)
+    dtypes = {name: tensor.dtype for name, tensor in tensors_of(target).items()}
     target.to(torch.float64)
-    own = dict(target.named_parameters(remove_duplicate=False))
-    own.update(target.named_buffers(remove_duplicate=False))
-    _copy(own, state)
-    target.to(dtype)
+    _copy(tensors_of(target), state)
+    cast(target, dtypes)

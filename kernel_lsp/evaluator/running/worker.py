@@ -8,6 +8,7 @@ parent's."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import traceback
 import warnings
@@ -36,6 +37,7 @@ from kernel_lsp.evaluator.tensors import (
 )
 from kernel_lsp.records import Program, Workload
 
+COMPILER_RECURSION_LIMIT = 2000
 Answer = Callable[[dict[str, Any], list[bytes], TensorOutbox], dict[str, Any]]
 
 
@@ -77,6 +79,8 @@ class Worker:
             _poison_fresh_memory()
             if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)
+        if "compile" in program.source:
+            _expect_compiler(judged=not message.get("timing"))
         self.watch.start()
 
         def construct() -> Callee:
@@ -118,15 +122,13 @@ class Worker:
         if not isinstance(self.target, torch.nn.Module):
             yield
             return
-        own = [*self.target.parameters(), *self.target.buffers()]
-        before = [(t, t.dtype) for t in own if t.dtype in (torch.float16, torch.bfloat16)]
-        for tensor, _ in before:
-            tensor.data = tensor.data.float()
+        own = parameters.tensors_of(self.target).items()
+        before = {k: t.dtype for k, t in own if t.dtype in (torch.float16, torch.bfloat16)}
+        parameters.cast(self.target, dict.fromkeys(before, torch.float32))
         try:
             yield
         finally:
-            for tensor, dtype in before:
-                tensor.data = tensor.data.to(dtype)
+            parameters.cast(self.target, before)
 
     def _run(
         self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
@@ -314,6 +316,20 @@ def _poison_fresh_memory() -> None:
     """
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch._C._set_deterministic_algorithms(True, warn_only=True)
+
+
+def _expect_compiler(judged: bool) -> None:
+    """Have torch.compile's traces in this process before a candidate is watched: its operators, and
+    the recursion limit that it raises when it compiles (torch._inductor.compile_fx).
+
+    ``judged``: the graph of one call is used a second time, which compiled code allows only where
+    its backward pass does not reuse the memory of what it saved."""
+    with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+        importlib.import_module("torch._inductor.compile_fx")
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), COMPILER_RECURSION_LIMIT))
+        if judged:
+            config: Any = importlib.import_module("torch._functorch.config")
+            config.donated_buffer = False
 
 
 def failure(error: BaseException, doing: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ by capture.py."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,14 @@ class ArrayContent:
     dtype: str
     values: Any
     """Nested lists of plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalledObject:
+    """An object that can be called was read: its class, and of a functools.partial its function."""
+
+    kind: str
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +219,12 @@ class _ReadRecorder:
             self.reads.setdefault(path, value)
         elif isinstance(value, Enum):
             self.reads.setdefault(f"{path}.name", value.name)
+        elif type(value) is functools.partial:
+            self._read_partial(path, value)
+        elif _is_called_object(value):
+            self.reads.setdefault(path, CalledObject(type(value).__qualname__))
+            if not self._opens(path, value):
+                self.reads[path] = UNKNOWN
         elif _is_followed(value):
             pass
         elif isinstance(value, (dict, list, tuple)):
@@ -227,6 +242,15 @@ class _ReadRecorder:
             self.reads[path] = items
             for key in items.keys:
                 self._read(f"{path}[{key!r}]", value[key])
+
+    def _read_partial(self, path: str, value: functools.partial[Any]) -> None:
+        name = getattr(value.func, "__qualname__", None)
+        if name is None or "<" in name:  # another lambda would have the same name
+            self.reads.setdefault(path, UNKNOWN)
+        elif path not in self.reads:
+            self.reads[path] = CalledObject("partial", name)
+            self._read(f"{path}.args", value.args)
+            self._read(f"{path}.keywords", value.keywords)
 
     def _opens(self, path: str, value: Any) -> bool:
         known = self._paths.get(id(value))
@@ -247,6 +271,14 @@ class _ReadRecorder:
 def _vars_of(thing: Any) -> dict[str, Any]:
     """What lies on the object itself; nothing for one with slots alone."""
     return getattr(thing, "__dict__", {})
+
+
+def _is_called_object(value: Any) -> bool:
+    """An instance of somebody's class that can be called: what it does follows from its fields."""
+    kind = type(value)
+    known = isinstance(value, (type, torch.nn.Module, torch.Tensor, torch.Generator))
+    ours = kind.__module__.split(".")[0] in ("torch", "builtins", "functools")
+    return callable(value) and not known and not ours
 
 
 def _items(value: Any) -> Items | None:

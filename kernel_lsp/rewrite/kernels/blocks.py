@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from kernel_lsp.rewrite.kernels import block_visibility, heuristics
 from kernel_lsp.rewrite.kernels.grids import (
@@ -128,33 +129,54 @@ def _least(kernel: Kernel) -> int:
     return MIN_OF_BYTES if bytes_ and find_calls(kernel.function, "dot") else MIN_BLOCK
 
 
+def _is_understood(kernel: Kernel, node: ast.AST, parents: list[ast.AST]) -> bool:
+    """Whether this use of a block's size is one that follows when the size changes."""
+    parent = parents[-1]
+    if _is_range(parent):
+        return len(parent.args) == 3 and parent.args[2] is node
+    if isinstance(parent, ast.Call):
+        return _attribute(parent) in ("arange", "cdiv")
+    if isinstance(parent, ast.Tuple | ast.List):
+        return _shapes(parents)
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult | ast.Add):
+        return _is_place(kernel, _other_operand(parent, node))
+    if isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add):
+        return _is_place(kernel, parent.target)
+    return False
+
+
+def _counts_turns(parents: list[ast.AST]) -> bool:
+    """Whether the size divides the extent of a loop: ``range(tl.cdiv(N, BLOCK))``."""
+    parent = parents[-1]
+    return isinstance(parent, ast.Call) and _attribute(parent) == "cdiv" and _in_range(parents)
+
+
+def _is_range(node: ast.AST) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
+    )
+
+
+def _other_operand(operation: ast.BinOp, node: ast.AST) -> ast.expr:
+    return operation.left if operation.right is node else operation.right
+
+
+def _steps_by_program(function: Function, node: ast.AST, parent: ast.AST) -> bool:
+    """Whether the size is multiplied by the program's number."""
+    if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Mult):
+        return False
+    return _is_program(function, _other_operand(parent, node))
+
+
 def _use(kernel: Kernel, name: str) -> str | None:
     """How the kernel uses it, or None when it does something that is not understood."""
     function, loop, grid = kernel.function, False, False
     for node, parents in _uses(function, name):
         parent = parents[-1]
-        if isinstance(parent, ast.Call) and _attribute(parent) in ("arange", "cdiv"):
-            loop = loop or (_attribute(parent) == "cdiv" and _in_range(parents))
-        elif (
-            isinstance(parent, ast.Call)
-            and isinstance(parent.func, ast.Name)
-            and parent.func.id == "range"
-        ):
-            if len(parent.args) != 3 or parent.args[2] is not node:
-                return None
-            loop = True
-        elif isinstance(parent, ast.Tuple | ast.List) and _shapes(parents):
-            pass
-        elif isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult | ast.Add):
-            other = parent.left if parent.right is node else parent.right
-            if not _is_place(kernel, other):
-                return None
-            grid = grid or (isinstance(parent.op, ast.Mult) and _is_program(function, other))
-        elif isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add):
-            if not _is_place(kernel, parent.target):
-                return None
-        else:
+        if not _is_understood(kernel, node, parents):
             return None
+        loop = loop or _is_range(parent) or _counts_turns(parents)
+        grid = grid or _steps_by_program(function, node, parent)
     if not find_calls(function, "arange") or not (loop or grid):
         return None
     return OF_GRID if grid else OF_LOOP
@@ -260,40 +282,51 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     if isinstance(given, ast.Constant):
-        others = [passed_value(kernel, other) for other in kernel.source.constexprs()]
-        inside = [
-            n for n in constants(kernel.launcher, value) if not any(n is one for one in others)
-        ]
-        cut = divisors(kernel.launcher, grid_of(kernel), value)
-        if [n for n in inside if n not in cut]:
-            return None  # the same number elsewhere may mean the same thing
-        if any(isinstance(o, ast.Constant) and o.value == value and o is not given for o in others):
-            if not cut:  # the grid names its blocks, if any: meta["BLOCK_M"]
-                return [given] if follows(kernel, name, why, None) else None
-            own = own_extent(kernel, name)
-            if own is None:
-                return None  # it may be that other block's
-            cut = divisors(kernel.launcher, own, value)
-            return [given, *cut] if bool(cut) is (why == OF_GRID) else None
-        return [given, *cut] if follows(kernel, name, why, value) else None
+        return _places_of_literal(kernel, name, why, given)
     if isinstance(given, ast.Name):
-        said = find_assignments(kernel.launcher, given.id)
-        if (
-            len(said) == 1
-            and isinstance(said[0].value, ast.Constant)
-            and said[0].value.value == value
-        ):
-            return [said[0].value] if follows(kernel, given.id, why, None, name) else None
+        literal = _assigned_literal(kernel, given.id, value)
+        if literal is not None:
+            return [literal] if follows(kernel, given.id, why, None, name) else None
     if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
         return None  # a descriptor may have a block of this size
-    if (
-        given is not None
-        and why == OF_LOOP
-        and follows(kernel, ast.unparse(given), why, None, name)
-    ):
-        # However the launcher computes it: the loop alone knows it.
-        return [given] if not _is_passed_elsewhere(kernel, given) else None
-    return None
+    if given is None or why != OF_LOOP or _is_passed_elsewhere(kernel, given):
+        return None
+    # However the launcher computes it: the loop alone knows it.
+    return [given] if follows(kernel, ast.unparse(given), why, None, name) else None
+
+
+def _places_of_literal(
+    kernel: Kernel, name: str, why: str, given: ast.Constant
+) -> list[ast.expr] | None:
+    """The number that is passed, and where the launch's grid divides by it. None where the same
+    number may mean something else."""
+    value = kernel.launched[0].constants[name]
+    others = [passed_value(kernel, other) for other in kernel.source.constexprs()]
+    inside = [n for n in constants(kernel.launcher, value) if not any(n is one for one in others)]
+    cut = divisors(kernel.launcher, grid_of(kernel), value)
+    if any(n not in cut for n in inside):
+        return None  # the same number elsewhere may mean the same thing
+    if not any(_is_literal(o, value) and o is not given for o in others):
+        return [given, *cut] if follows(kernel, name, why, value) else None
+    if not cut:  # the grid names its blocks, if any: meta["BLOCK_M"]
+        return [given] if follows(kernel, name, why, None) else None
+    own = own_extent(kernel, name)
+    if own is None:
+        return None  # it may be that other block's
+    cut = divisors(kernel.launcher, own, value)
+    return [given, *cut] if bool(cut) is (why == OF_GRID) else None
+
+
+def _is_literal(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def _assigned_literal(kernel: Kernel, variable: str, value: int) -> ast.Constant | None:
+    """The number that the launcher assigns to the variable, once; None: something else."""
+    assigned = find_assignments(kernel.launcher, variable)
+    if len(assigned) != 1 or not isinstance(assigned[0].value, ast.Constant):
+        return None
+    return assigned[0].value if assigned[0].value.value == value else None
 
 
 def _is_passed_elsewhere(kernel: Kernel, given: ast.expr) -> bool:

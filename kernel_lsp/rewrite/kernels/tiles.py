@@ -10,6 +10,7 @@ indexes."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels.places import language
@@ -127,17 +128,11 @@ class Tiles(TermReader):
 
     def tile(self, call: ast.Call, *, stores: bool) -> MemoryTile | str:
         """Of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is none."""
-        said = {k.arg: k.value for k in call.keywords}
-        said |= dict(
-            zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False)
-        )
-        known = {"value", "mask", "other", "eviction_policy", "cache_modifier"}
-        if not 1 <= len(call.args) <= 3 or not said.keys() <= known:
+        said = _access_arguments(call, stores)
+        if said is None:
             return "it says more than mask and other"
         address = self.terms(call.args[0])
-        bases = [
-            p for p in address if len(p) == 1 and p[0].kind == "name" and p[0].key in self.pointers
-        ]
+        bases = [product for product in address if self._is_pointer(product)]
         if len(bases) != 1 or address[bases[0]] != 1:
             return "its address does not begin at one pointer"
         pointer, rest = bases[0][0].key, {p: n for p, n in address.items() if p != bases[0]}
@@ -151,11 +146,7 @@ class Tiles(TermReader):
             if isinstance(one, str):
                 return one
         rows, columns = (one for one in found if isinstance(one, BlockAxis))
-        left = {p: n for p, n in rest.items() if not _of_axes(p)}
-        for axis in (rows, columns):
-            left = add_terms(
-                left, {} if axis.wrapped else multiply_terms(axis.start, axis.stride), -1
-            )
+        left = _behind_starts(rest, (rows, columns))
         batch = _batch(left)
         if batch is None and left:
             return "its axes do not begin where its mask says"
@@ -163,6 +154,9 @@ class Tiles(TermReader):
         if "other" in said and not filled:
             return "it fills with something else than 0"
         return MemoryTile(call, stores, pointer, (rows, columns), batch, filled and not stores)
+
+    def _is_pointer(self, product: tuple[Atom, ...]) -> bool:
+        return len(product) == 1 and product[0].kind == "name" and product[0].key in self.pointers
 
     def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> BlockAxis | str:
         own = [p for p in rest if _of_axes(p) == [axis]]
@@ -303,6 +297,23 @@ def _along(of: Terms, axis: int) -> Terms:
         ): n
         for product, n in of.items()
     }
+
+
+def _access_arguments(call: ast.Call, stores: bool) -> dict[str | None, ast.expr] | None:
+    """What a load or a store is given besides its address, by name; None: more than is known."""
+    after = ("value", "mask") if stores else ("mask", "other")
+    said = {k.arg: k.value for k in call.keywords} | dict(zip(after, call.args[1:], strict=False))
+    known = {"value", "mask", "other", "eviction_policy", "cache_modifier"}
+    return said if 1 <= len(call.args) <= 3 and said.keys() <= known else None
+
+
+def _behind_starts(rest: Terms, axes: Sequence[BlockAxis]) -> Terms:
+    """What is left of an address without the axes and the places where they begin."""
+    left = {product: count for product, count in rest.items() if not _of_axes(product)}
+    for axis in axes:
+        start = {} if axis.wrapped else multiply_terms(axis.start, axis.stride)
+        left = add_terms(left, start, -1)
+    return left
 
 
 def _of_axes(product: tuple[Atom, ...]) -> list[int]:

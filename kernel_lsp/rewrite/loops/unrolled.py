@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_op, is_random
-from kernel_lsp.rewrite.loops.walks import MIN_STEPS, Reading, SliceWalk, walks_of
+from kernel_lsp.rewrite.loops.walks import MIN_STEPS, SliceWalk, WalkReading, walks_of
 
 aten = torch.ops.aten
 MAX_UNROLLED = 100
@@ -103,10 +103,10 @@ def is_unrolled(graph: Graph) -> bool:
     return 2 * sum(len(loop.nodes) for loop in loops) > size - steps and bool(loops)
 
 
-def _together(readings: Sequence[Reading]) -> list[list[Reading]]:
+def _together(readings: Sequence[WalkReading]) -> list[list[WalkReading]]:
     """Readings that advance in step with each other: within one step's operations, equally
     often."""
-    groups: list[list[Reading]] = []
+    groups: list[list[WalkReading]] = []
     for one in readings:
         for group in groups:
             first = group[0]
@@ -120,7 +120,7 @@ def _together(readings: Sequence[Reading]) -> list[list[Reading]]:
     return groups
 
 
-def _parts(readings: Sequence[Reading]) -> Iterator[list[Reading]]:
+def _parts(readings: Sequence[WalkReading]) -> Iterator[list[WalkReading]]:
     """All steps; and should somebody read one more slice just a step before or after the loop, the
     others."""
     length = len(readings[0].starts)
@@ -130,7 +130,10 @@ def _parts(readings: Sequence[Reading]) -> Iterator[list[Reading]]:
 
 
 def _loop(
-    graph: Graph, order: Sequence[fx.Node], readings: Sequence[Reading], values: dict[fx.Node, int]
+    graph: Graph,
+    order: Sequence[fx.Node],
+    readings: Sequence[WalkReading],
+    values: dict[fx.Node, int],
 ) -> UnrolledLoop | None:
     walks = tuple(dict.fromkeys(reading.walk for reading in readings))
     readers = [order[start] for start in readings[0].starts]

@@ -46,7 +46,7 @@ class SliceWalk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class WalkReading:
     """A walk as one operation of every step reads it, each as far behind the one before."""
 
     walk: SliceWalk
@@ -58,14 +58,14 @@ class Reading:
         """Operations of a step."""
         return self.starts[1] - self.starts[0]
 
-    def part(self, first: int, last: int) -> Reading:
+    def part(self, first: int, last: int) -> WalkReading:
         """Some of the steps."""
         walk, some = self.walk, slice(first, last)
         walk = replace(walk, indices=walk.indices[some], slices=walk.slices[some])
-        return Reading(walk=walk, starts=self.starts[some])
+        return WalkReading(walk=walk, starts=self.starts[some])
 
 
-def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
+def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[WalkReading]:
     """In the order in which they begin; a tensor that a step reads several times is there as
     often."""
     position = {node: index for index, node in enumerate(order)}
@@ -85,7 +85,7 @@ def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[Reading]:
             walk = SliceWalk(
                 base=base, dim=dim, indices=indices, slices=tuple(tuple(nodes[t]) for t in indices)
             )
-            made.append(Reading(walk=walk, starts=starts))
+            made.append(WalkReading(walk=walk, starts=starts))
     return sorted(made, key=lambda reading: reading.starts)
 
 

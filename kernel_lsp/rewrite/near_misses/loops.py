@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_random
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
-from kernel_lsp.rewrite.loops.walks import Reading, walks_of
+from kernel_lsp.rewrite.loops.walks import WalkReading, walks_of
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for, type_of
 
 DRAWN_BEFORE = "draw what the loop needs for all steps in front of it"
@@ -68,12 +68,12 @@ def _impure(graph: Graph, inside: set[fx.Node]) -> Iterator[Miss]:
         )
 
 
-def _between(order: Sequence[fx.Node], reading: Reading) -> list[fx.Node]:
+def _between(order: Sequence[fx.Node], reading: WalkReading) -> list[fx.Node]:
     """From the first step's first operation to the last step's last one."""
     return list(order[reading.starts[0] : reading.starts[-1] + reading.size])
 
 
-def _feeds(reading: Reading, order: Sequence[fx.Node]) -> bool:
+def _feeds(reading: WalkReading, order: Sequence[fx.Node]) -> bool:
     """What the first step computes reaches the last but one (behind the last, all may meet): steps
     that do not know each other are no loop."""
     reached = {order[reading.starts[0]]}

@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.capture.observing import ArrayContent, Items, SameObject, module_path
+from kernel_lsp.rewrite.capture.observing import (
+    ArrayContent,
+    CalledObject,
+    Items,
+    SameObject,
+    module_path,
+)
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
 from kernel_lsp.rewrite.printing import repeated
 
@@ -147,6 +153,11 @@ def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
     if isinstance(read, ArrayContent):
         same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
         return f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+    if isinstance(read, CalledObject):
+        same_class = f'type({source}).__qualname__ == "{read.kind}"'
+        if read.function is None:
+            return same_class
+        return f'{same_class} and getattr({source}.func, "__qualname__", None) == "{read.function}"'
     if not isinstance(read, Items):
         return equals(source, read)
     if read.kind is dict:

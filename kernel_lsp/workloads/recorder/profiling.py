@@ -29,7 +29,7 @@ called."""
 OTHER, IN_OPTIMIZER = "other", "optimizer"
 
 
-class Profile:
+class ProfilerRun:
     """Of one step, of these targets."""
 
     def __init__(self, torch: Any, targets: list[list[str]]) -> None:

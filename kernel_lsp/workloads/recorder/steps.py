@@ -76,7 +76,7 @@ class Steps:
         """Edited class -> calls, and those of them that went the original way."""
         self.notes: list[str] = []
         self.profiled: dict[str, Any] | None = None
-        self._profile: profiling.Profile | None = None
+        self._profile: profiling.ProfilerRun | None = None
         self._numbers = Optimizers()
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._data: Any = None
@@ -177,7 +177,7 @@ class Steps:
             for part in parts or [root]:
                 part.compile(**({} if mode == "default" else {"mode": mode}))
         if is_first and (targets := self.given.get("profiled")):
-            self._profile = profiling.Profile(self.torch, targets)
+            self._profile = profiling.ProfilerRun(self.torch, targets)
             self._profile.watch()
         is_main = _class_name(type(root)) == tuple(self.given["roots"][0])
         if is_main and self.given.get("profiled"):
@@ -240,7 +240,7 @@ class Steps:
         if not self.ends and not self._prepared:
             self._cuda = self.torch.cuda.is_initialized()
             if targets := self.given.get("profiled"):
-                self._profile = profiling.Profile(self.torch, targets)
+                self._profile = profiling.ProfilerRun(self.torch, targets)
         if self._cuda:
             event = self.torch.cuda.Event(enable_timing=True)
             event.record()

@@ -14,6 +14,7 @@ from kernel_lsp.evaluator.tensors import leaves
 
 Note = dict[str, str]
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+PLAIN_MARKS = (set, frozenset, dict, tuple, list, bool, int, type(None))
 
 
 def output_problems(result: Any, arguments: Any, aliases: bool) -> list[Note]:
@@ -26,12 +27,20 @@ def output_problems(result: Any, arguments: Any, aliases: bool) -> list[Note]:
     for _, leaf in leaves(result):
         if not isinstance(leaf, torch.Tensor):
             continue
-        if type(leaf) not in PLAIN_TENSORS or vars(leaf):
+        if type(leaf) not in PLAIN_TENSORS or not _are_marks_of_compiler(vars(leaf)):
             found.append(_lazy(type(leaf)))
         elif not aliases and _address(leaf) in mine:
             detail = "the output shares memory with an input; the reference's does not"
             found.append({"name": "outputs-own-memory", "detail": detail})
     return found
+
+
+def _are_marks_of_compiler(attributes: dict[str, Any]) -> bool:
+    """Which sizes torch.compile found to change, as plain numbers: it writes that on results."""
+    return all(
+        name.startswith("_dynamo_") and type(value) in PLAIN_MARKS
+        for name, value in attributes.items()
+    )
 
 
 def _address(tensor: torch.Tensor) -> int | None:

@@ -13,6 +13,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen.convolution import cost as conv_cost
 from kernel_lsp.rewrite.codegen.convolution import source as conv
+from kernel_lsp.rewrite.codegen.convolution import trained as training
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv, conv_of
 from kernel_lsp.rewrite.codegen.convolution.launcher import ConvolutionJob
 from kernel_lsp.rewrite.codegen.convolution.tail import Tail, tail_of
@@ -35,14 +36,17 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
         facts = conv_of(node)
         if facts is None or facts.depthwise != depthwise or not small_enough(facts):
             continue
+        trained = graph.gradients and depthwise and training.is_trainable(graph, facts)
         tail = tail_for(graph, facts)
+        benefit = conv_cost.benefit(graph, facts, tail, _default(facts, tail))
         found.append(
             Match(
                 nodes=(node, *tail.nodes),
                 label=graph.label(node, *tail.nodes),
                 summary=f"run {describe(facts, tail)} as one kernel",
-                benefit=conv_cost.benefit(graph, facts, tail, _default(facts, tail)),
+                benefit=round(benefit * training.trained_share(facts), 4) if trained else benefit,
                 plain=False,
+                differentiable=trained,
                 data={"conv": node.name},
             )
         )
@@ -58,6 +62,8 @@ def small_enough(facts: Conv) -> bool:
 
 
 def tail_for(graph: Graph, facts: Conv) -> Tail:
+    if graph.gradients and facts.depthwise:  # its backward is the convolution's alone
+        return Tail(nodes=(), roles={}, operands={})
     return tail_of(graph, facts, channels=facts.out_channels <= MAX_CHANNELS)
 
 
@@ -173,7 +179,10 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     defaults = _default(facts, tail)
     known = {**defaults, **{k: v for k, v in choice.items() if k in defaults}}
     job = job_of(graph, facts, tail)
-    launch(graph, job, conv.emit(job, known))
+    kernel = conv.emit(job, known)
+    if graph.gradients and facts.depthwise and training.is_trainable(graph, facts):
+        kernel = training.differentiable(job, kernel)
+    launch(graph, job, kernel)
     if known["way"] != "library" and known["precision"] == "tf32" and graph.device == "cuda":
         graph.require(TF32, "the kernel multiplies in TF32, as cuDNN does while this flag is set")
 
@@ -190,7 +199,8 @@ def launch(graph: Graph, job: ConvolutionJob, kernel: GeneratedSource) -> None:
 def job_of(graph: Graph, facts: Conv, tail: Tail) -> ConvolutionJob:
     """Names that read like the person's code, and a name that nothing else has."""
     names = UniqueNames([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
-                   "channels_last", "result", "by_image", "shape"])  # fmt: skip
+                   "channels_last", "result", "by_image", "shape", "ctx", "wanted", "rest",
+                   "grad_x", "grad_out", "grad_weight", "grad_bias"])  # fmt: skip
     tensors = [
         facts.x,
         facts.weight,
@@ -245,6 +255,9 @@ def _word(node: fx.Node) -> str:
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
     facts = find_convolution(graph, match)
+    gradients = "the dispatch guard takes the original path while gradients are recorded"
+    if match.differentiable:
+        gradients = "the library's for weight and bias; the filter turned around for the input"
     nodes: Iterable[str] = [node.name for node in match.nodes[1:]]
     return [
         Proof(claim="zeros surround the input, if anything does", holds=True,
@@ -256,6 +269,5 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
               because=f"the graph's edges; the tail is {', '.join(nodes) or 'empty'}"),
         Proof(claim="input, weight and arithmetic share one float type", holds=True,
               because=f"dtype is {dtype_name(facts.dtype)}"),
-        Proof(claim="no gradient is lost", holds=True,
-              because="the dispatch guard takes the original path while gradients are recorded"),
+        Proof(claim="no gradient is lost", holds=True, because=gradients),
     ]  # fmt: skip

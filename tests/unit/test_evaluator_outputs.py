@@ -1,0 +1,52 @@
+"""What an output is besides its values, and what torch.compile leaves in a process."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kernel_lsp.evaluator.running.watch.outputs import output_problems
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    "name, value, plain",
+    [
+        ("_dynamo_propagated_dynamic_indices", {0}, True),  # as torch.compile writes it
+        ("_dynamo_sum", lambda: 0, False),
+        ("sum", {0}, False),
+    ],
+)
+def test_marks_of_the_compiler_are_no_behavior(name, value, plain) -> None:
+    result = torch.ones(3)
+    setattr(result, name, value)
+    found = [note["name"] for note in output_problems(result, [torch.ones(3)], aliases=False)]
+    assert found == ([] if plain else ["plain-outputs"])
+
+
+COMPILE = """
+import sys
+import torch
+from kernel_lsp.evaluator.running import watch
+from kernel_lsp.evaluator.running.worker import _expect_compiler
+
+_expect_compiler(judged=True)
+seen = watch.Watch()
+seen.start()
+run = torch.compile(lambda x: torch.sigmoid(x) * x)
+x = torch.randn(8, requires_grad=True)
+y = run(x)
+first, = torch.autograd.grad(y, [x], torch.ones(8), retain_graph=True)
+second, = torch.autograd.grad(y, [x], torch.ones(8))
+assert torch.equal(first, second)
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))  # as a cold compilation does
+print([note for note in seen.problems() if note["name"] == "flags-unchanged"])
+"""
+
+
+def test_a_compiled_candidate_changes_no_switch() -> None:
+    command = [sys.executable, "-c", COMPILE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr[-2000:]

@@ -1,0 +1,68 @@
+"""Which recording of a target is opened: one's own, or one that is what its maker has signed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp import analysis, signatures
+from kernel_lsp.pipeline.kept import find_call
+from kernel_lsp.records import Snapshot
+from kernel_lsp.snapshots import format, store
+
+TEXT = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1
+"""
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A program that called Model once."""
+    (tmp_path / "model.py").write_text(TEXT)
+    folder = store.begin(tmp_path / "data", tmp_path, "train.py")
+    (folder / "calls" / "one").write_bytes(format.encode({"search_path": [], "tensors": []}, {}))
+    way = {"target": "model.py::Model", "module": "model", "snapshot": "one", "setting": {}}
+    about = {"program": "train.py", "root": str(tmp_path), "created": "now", "command": []}
+    store.finish(folder, {**about, "elapsed_s": 1.0, "seen": [], "ways": [way]})
+    return folder
+
+
+def is_found(tmp_path: Path) -> bool:
+    target = analysis.find_target(analysis.analyze(Snapshot(uri="", text=TEXT)), "Model")
+    assert target is not None
+    return find_call(tmp_path / "model.py", TEXT, target, tmp_path / "data") is not None
+
+
+def test_ones_own_recording_is_signed_by_nobody(tmp_path: Path, recording: Path) -> None:
+    assert is_found(tmp_path)
+
+
+def test_what_was_signed_is_opened_as_long_as_it_is_that(
+    tmp_path: Path, recording: Path, key: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    signatures.sign(recording, key=key, kind="recording")
+    assert not is_found(tmp_path)  # nobody trusts that key
+    signatures.Keyring(tmp_path / "data").trust("ada", key.with_suffix(".pub"))
+    assert is_found(tmp_path)
+    (recording / "calls" / "one").write_bytes(
+        format.encode({"search_path": ["/"], "tensors": []}, {})
+    )
+    assert not is_found(tmp_path)
+    assert "changed since it was signed" in caplog.text
+
+
+def test_a_signature_for_something_else_is_none(tmp_path: Path, recording: Path, key: Path) -> None:
+    signatures.sign(recording, key=key, kind="skill")
+    signatures.Keyring(tmp_path / "data").trust("ada", key.with_suffix(".pub"))
+    assert not is_found(tmp_path)
