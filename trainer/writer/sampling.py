@@ -46,9 +46,9 @@ def replies(
     found: list[list[str]] = [[] for _ in questions]
     model.eval()
     if model.device.type == "cpu":
-        texts = _on_cpu(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
-        for place, text in zip(order, texts, strict=True):
-            found[place] += [] if text is None else [text]
+        written = _on_cpu(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
+        for place, reply in zip(order, written, strict=True):
+            found[place] += [] if reply is None else [reply]
         return found
     for at in range(0, len(order), plan.batch):
         if time.monotonic() > end:
