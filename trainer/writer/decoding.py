@@ -21,7 +21,7 @@ Choose = Callable[[Tensor], int]
 
 
 @dataclass(slots=True)
-class _DecodedReply:
+class _WriterPlace:
     asked: int
     """Number of the question."""
     reply: list[int]
@@ -53,7 +53,7 @@ class CpuDecoder:
         ``limit``: tokens of one reply. ``end``: on the monotonic clock."""
         waiting = deque(range(len(questions)))
         found: list[list[int] | None] = [None] * len(questions)
-        places: list[_DecodedReply | None] = [None] * self._keys.shape[1]
+        places: list[_WriterPlace | None] = [None] * self._keys.shape[1]
         while time.monotonic() < end:
             for number in range(len(places)):
                 while places[number] is None and waiting:
@@ -62,7 +62,7 @@ class CpuDecoder:
                         found[asked] = []
                         continue
                     token = choose(self._read(number, questions[asked]))
-                    places[number] = _DecodedReply(asked, [token], len(questions[asked]))
+                    places[number] = _WriterPlace(asked, [token], len(questions[asked]))
                     self._finish(places, number, found, stop, limit)
             active = [number for number, place in enumerate(places) if place is not None]
             if not active:
@@ -78,7 +78,7 @@ class CpuDecoder:
 
     def _finish(
         self,
-        places: list[_DecodedReply | None],
+        places: list[_WriterPlace | None],
         number: int,
         found: list[list[int] | None],
         stop: int,
@@ -103,7 +103,7 @@ class CpuDecoder:
 
         return self._forward(torch.tensor([list(tokens)]), cos, sin, attend)[0]
 
-    def _step(self, active: Sequence[int], places: Sequence[_DecodedReply]) -> Tensor:
+    def _step(self, active: Sequence[int], places: Sequence[_WriterPlace]) -> Tensor:
         lengths = torch.tensor([place.length for place in places])
         rows, most = torch.tensor(active), int(lengths.max()) + 1
         seen = (torch.arange(most) <= lengths[:, None])[:, None, None]

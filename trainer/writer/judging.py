@@ -134,17 +134,21 @@ def with_small_batch(row: WriterRow) -> WriterRow:
     batch = next((one.forms[0].shape[0] for one in inputs if len(one.forms[0].shape) > 1), 0)
     if batch <= SMALL_BATCH:
         return row
-    tree = parse(row.source)
+    operations = tuple(
+        _with_batch(one, batch) if one in inputs else one for one in row.graph.operations
+    )
+    graph = replace(row.graph, operations=operations)
+    return replace(row, source=_source_with_batch(row.source, batch), graph=graph)
+
+
+def _source_with_batch(source: str, batch: int) -> str:
+    tree = parse(source)
     made = next(n for n in tree.body if getattr(n, "name", None) == "get_inputs")
     for node in ast.walk(made):
         sizes = getattr(node, "args" if isinstance(node, ast.Call) else "elts", [])
         if sizes and isinstance(sizes[0], ast.Constant) and sizes[0].value == batch:
             sizes[0].value = SMALL_BATCH
-    operations = tuple(
-        _with_batch(one, batch) if one in inputs else one for one in row.graph.operations
-    )
-    graph = replace(row.graph, operations=operations)
-    return replace(row, source=ast.unparse(tree) + "\n", graph=graph)
+    return ast.unparse(tree) + "\n"
 
 
 def _with_batch(operation: Operation, batch: int) -> Operation:

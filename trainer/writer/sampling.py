@@ -39,24 +39,36 @@ def replies(
 
     Questions of like length go together, so little is padded."""
     drawn_record = [encode(tokenizer, question) for question in questions]
-    order = sorted(
-        (place for place in range(len(drawn_record)) for _ in range(count)),
-        key=lambda p: len(drawn_record[p]),
-    )
-    found: list[list[str]] = [[] for _ in questions]
+    places = [place for place in range(len(drawn_record)) for _ in range(count)]
+    order = sorted(places, key=lambda place: len(drawn_record[place]))
     model.eval()
-    if model.device.type == "cpu":
-        written = _on_cpu(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
-        for place, reply in zip(order, written, strict=True):
-            found[place] += [] if reply is None else [reply]
-        return found
-    for at in range(0, len(order), plan.batch):
+    write = _on_cpu if model.device.type == "cpu" else _in_batches
+    texts = write(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
+    return _by_question(len(questions), order, texts)
+
+
+def _by_question(count: int, order: Sequence[int], texts: Sequence[str | None]) -> list[list[str]]:
+    found: list[list[str]] = [[] for _ in range(count)]
+    for place, text in zip(order, texts, strict=False):
+        if text is not None:
+            found[place].append(text)
+    return found
+
+
+def _in_batches(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[list[int]],
+    sampled: bool,
+    plan: SamplingPlan,
+    end: float,
+) -> list[str | None]:
+    """Fewer than questions where the time ends."""
+    found: list[str | None] = []
+    for at in range(0, len(questions), plan.batch):
         if time.monotonic() > end:
             break
-        places = order[at : at + plan.batch]
-        texts = _batch(model, tokenizer, [drawn_record[place] for place in places], count > 1, plan)
-        for place, text in zip(places, texts, strict=True):
-            found[place].append(text)
+        found += _batch(model, tokenizer, questions[at : at + plan.batch], sampled, plan)
     return found
 
 
