@@ -44,7 +44,6 @@ ABOVE: dict[str, int] = {
     "skills/triton-unmasked/rewrite.py:_fact": 35,
     "kernel_lsp/rewrite/loops/cells.py:_describe_loop": 32,
     "kernel_lsp/rewrite/codegen/attention/roles.py:roles_of": 31,
-    "kernel_lsp/rewrite/capture/tracing.py:_export": 30,
     "kernel_lsp/rewrite/codegen/convolution/launcher.py:launcher": 28,
     "kernel_lsp/rewrite/kernels/descriptor_text.py:_conditions": 28,
     "kernel_lsp/rewrite/kernels/row_loops.py:accumulations": 28,

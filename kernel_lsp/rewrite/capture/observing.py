@@ -12,7 +12,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -75,28 +75,53 @@ class SameObject:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What was read of objects, by path."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Attributes: what a guard compares, or UNKNOWN."""
+    code: dict[str, CalledCode] = field(default_factory=dict)
+    """Code of their own classes that was called."""
+
+    def called_modules(self) -> Iterator[str]:
+        """Paths of modules of the user's own classes whose forward ran."""
+        for path in self.code:
+            owner, _, name = path.rpartition(".")
+            if name == "forward":
+                yield owner
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one call of the target did besides what its graph holds; filled while it runs."""
+
+    structure: Structure
+    of_self: Reads = field(default_factory=Reads)
+    """By paths from the module: ``blocks.0.scale``."""
+    of_objects: Reads = field(default_factory=Reads)
+    """By the source that names an object among the arguments: ``config.scale``."""
+    called: list[tuple[str, bool]] = field(default_factory=list)
+    """Layers of torch: path, and whether the call was simple (`_call_recorder`)."""
+    classes: dict[type, str] = field(default_factory=dict)
+    """Of objects among the results, and how the target's file names them."""
+
+
 @contextlib.contextmanager
-def observe_module(
-    module: Any,
-    reads: dict[str, Any],
-    code: dict[str, CalledCode],
-    called: list[tuple[str, bool]],
-    wrote: Callable[[str], None],
-    structure: Structure,
-) -> Iterator[None]:
+def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]) -> Iterator[None]:
     """Record the attributes that user-defined modules read and set, the code of their own that they
     call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(observed.of_self, classes, wrote).note
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
-                part.register_forward_hook(_call_recorder(path, called), with_kwargs=True)
+                part.register_forward_hook(_call_recorder(path, observed.called), with_kwargs=True)
             )
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note, wrote, structure)
+            part.__class__ = _recording(type(part), path, note, wrote, observed.structure)
     try:
         yield
     finally:
@@ -108,14 +133,11 @@ def observe_module(
 
 @contextlib.contextmanager
 def observed_objects(
-    things: list[tuple[str, Any]],
-    reads: dict[str, Any],
-    code: dict[str, CalledCode],
-    wrote: Callable[[str], None],
+    things: list[tuple[str, Any]], reads: Reads, wrote: Callable[[str], None]
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(reads, code, classes, wrote).note
+    note = _ReadRecorder(reads, classes, wrote).note
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -190,17 +212,14 @@ def _recording(
 
 
 class _ReadRecorder:
-    """What each attribute read leaves in ``reads`` and ``code``; objects are opened, so that their
-    fields are seen."""
+    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are
+    seen."""
 
     def __init__(
-        self,
-        reads: dict[str, Any],
-        code: dict[str, CalledCode],
-        classes: list[tuple[Any, type]],
-        wrote: Callable[[str], None],
+        self, reads: Reads, classes: list[tuple[Any, type]], wrote: Callable[[str], None]
     ) -> None:
-        self.reads, self.code, self.classes, self.wrote = reads, code, classes, wrote
+        self.reads, self.code = reads.values, reads.code
+        self.classes, self.wrote = classes, wrote
         self._paths: dict[int, str] = {}
         """id of an opened object -> how it was reached first."""
 

@@ -45,13 +45,13 @@ from kernel_lsp.rewrite.capture.loading import (
 )
 from kernel_lsp.rewrite.capture.observing import (
     UNKNOWN,
+    Observed,
     attribute,
     module_calls,
     observe_module,
     observed_objects,
 )
 from kernel_lsp.rewrite.capture.opaque import OpaqueLayers
-from kernel_lsp.rewrite.capture.overriding import CalledCode
 from kernel_lsp.rewrite.capture.questions import (
     by_batch,
     changes_gradients,
@@ -241,74 +241,77 @@ def _export(
     program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects
 ) -> Graph:
     """What torch.export makes of one call, as a graph. Raises CaptureError."""
-    reads: dict[str, Any] = {}
-    asked: dict[str, Any] = {}
-    own_code: dict[str, CalledCode] = {}
-    objects_code: dict[str, CalledCode] = {}
-    called: list[tuple[str, bool]] = []
     things = objects_in(call)
     opaque = OpaqueLayers(program.entry, module)
-    structure = Structure(module)
-    seen = observe_module(module, reads, own_code, called, effects.set, structure)
-    of_objects = observed_objects(things, asked, objects_code, effects.set_of)
+    observed = Observed(Structure(module))
     names = overriding.names_of(
         callee.function if module is None else type(module).forward, effects.namespace
     )
-    classes: dict[type, str] = {}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        for watching in (seen, of_objects, effects.watched()):
-            stack.enter_context(watching)
+    with contextlib.ExitStack() as watching:
+        watching.enter_context(torch.no_grad())
+        watching.enter_context(observe_module(module, observed, effects.set))
+        watching.enter_context(observed_objects(things, observed.of_objects, effects.set_of))
+        watching.enter_context(effects.watched())
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
-        changes = stack.enter_context(refusals.changed_arguments(callee))
-        stack.enter_context(_knowing_results(program.entry, callee, names, classes))
-        try:
-            exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # every tracer failure becomes one message with a remedy
-            if isinstance(error, CaptureError):
-                raise
-            effects.refuse()  # a cache that grew is what the tracer stumbled over
-            raise _explain(program.entry, error) from error
+        changes = watching.enter_context(refusals.changed_arguments(callee))
+        watching.enter_context(_knowing_results(program.entry, callee, names, observed.classes))
+        exported = _exported(program.entry, callee, call, effects)
     effects.refuse()
     if changes:
         raise CaptureError(
             f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
             "return the new value, or make the parts around it targets",
         )
-    opaque.require_unread({*(path for path, _ in called), *_called_modules(own_code)})
-    graph = _graph(program, module, exported, leaves, device, (reads, called), classes)
-    layers = opaque.calls(graph, called)
+    called = {path for path, _ in observed.called}
+    opaque.require_unread(called | set(observed.of_self.called_modules()))
+    graph = _graph(program, module, exported, leaves, device, observed)
+    _keep_opaque_layers(graph, opaque, observed, names)
+    for source, thing in things:
+        graph.require(same_kind(source, thing), "the call that was recorded")
+    _require_observed(graph, observed, names)
+    return graph
+
+
+def _exported(entry: str, callee: Any, call: Call, effects: refusals.Effects) -> Any:
+    """Every failure of the tracer becomes a CaptureError, with a remedy."""
+    try:
+        return torch.export.export(callee, call.args, call.kwargs, strict=False)
+    except CaptureError:
+        raise
+    except (Exception, SystemExit) as error:
+        effects.refuse()  # a cache that grew is what the tracer stumbled over
+        raise _explain(entry, error) from error
+
+
+def _keep_opaque_layers(
+    graph: Graph, opaque: OpaqueLayers, observed: Observed, names: Mapping[str, Any]
+) -> None:
+    """Layers with hooks or parametrizations are called as they are."""
+    layers = opaque.calls(graph, observed.called)
     for condition in opaque.conditions(layers, names, guard.self_path):
         graph.require(condition, "its hooks and parametrizations were traced")
     kept = {call.path for call in layers}
     calls = [call for call in graph.origin.calls if call.path not in kept]
     graph.origin = replace(graph.origin, calls=(*calls, *layers), opaque=tuple(sorted(kept)))
-    for source, thing in things:
-        graph.require(same_kind(source, thing), "the call that was recorded")
-    for source, value in asked.items():
+
+
+def _require_observed(graph: Graph, observed: Observed, names: Mapping[str, Any]) -> None:
+    """The guard asks whether another call finds the same objects, code and layers. What the module
+    itself was asked for is in the origin's ``reads``."""
+    for source, value in observed.of_objects.values.items():
         if value is UNKNOWN:
-            raise _unreadable(program.entry, source)
+            raise _unreadable(graph.origin.entry, source)
         graph.require(guard.unchanged(source, value, str), "the target reads it")
-    owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own_code.items()]
-    owners += [(source.rpartition(".")[0], one) for source, one in objects_code.items()]
+    own = observed.of_self.code.items()
+    owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own]
+    theirs = observed.of_objects.code.items()
+    owners += [(source.rpartition(".")[0], one) for source, one in theirs]
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
-    has_layers = tuple(structure.conditions(names, guard.self_path, guard.equals))
-    graph.origin = replace(graph.origin, structure=has_layers)
-    return graph
-
-
-def _called_modules(own_code: dict[str, CalledCode]) -> Iterator[str]:
-    """Paths of modules of the user's own classes whose forward ran."""
-    for path in own_code:
-        owner, _, name = path.rpartition(".")
-        if name == "forward":
-            yield owner
+    layers = tuple(observed.structure.conditions(names, guard.self_path, guard.equals))
+    graph.origin = replace(graph.origin, structure=layers)
 
 
 @contextlib.contextmanager
@@ -352,21 +355,11 @@ def _graph(
     exported: Any,
     leaves: list[Leaf],
     device: str,
-    seen: Any,
-    classes: dict[type, str],
+    observed: Observed,
 ) -> Graph:
-    reads, called = seen
+    reads, classes = observed.of_self.values, observed.classes
     signature, fxgraph = exported.graph_signature, exported.graph
-    by_name = {node.name: node for node in fxgraph.nodes}
-    state, constants, user = {}, {}, []
-    for spec in signature.input_specs:
-        kind, node = spec.kind.name, by_name.get(spec.arg.name)
-        if kind == "USER_INPUT":
-            user.append(node)
-        elif kind in ("PARAMETER", "BUFFER") or attribute(module, spec.target) is not None:
-            state[node] = spec.target
-        else:
-            constants[node] = exported.constants[spec.target]
+    state, constants, user = _placeholders(exported, module)
     if any(spec.kind.name != "USER_OUTPUT" for spec in signature.output_specs):
         raise CaptureError(
             f"{program.entry} changes a buffer or an input in place", "return the new value instead"
@@ -398,13 +391,30 @@ def _graph(
         entry=program.entry,
         module=module,
         path=_path_of(program),
-        calls=module_calls(graph, module, called),
+        calls=module_calls(graph, module, observed.called),
         reads=tuple(sorted(reads.items())),
         classes=tuple(classes.items()),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
         pristine=graph.copy(),
     )
     return graph
+
+
+def _placeholders(
+    exported: Any, module: Any
+) -> tuple[dict[fx.Node, str], dict[fx.Node, torch.Tensor], list[Any]]:
+    """What each placeholder is: an attribute of the module, a constant, or an argument."""
+    by_name = {node.name: node for node in exported.graph.nodes}
+    state, constants, user = {}, {}, []
+    for spec in exported.graph_signature.input_specs:
+        kind, node = spec.kind.name, by_name.get(spec.arg.name)
+        if kind == "USER_INPUT":
+            user.append(node)
+        elif kind in ("PARAMETER", "BUFFER") or attribute(module, spec.target) is not None:
+            state[node] = spec.target
+        else:
+            constants[node] = exported.constants[spec.target]
+    return state, constants, user
 
 
 def _path_of(program: Program) -> str | None:
