@@ -782,3 +782,22 @@ def test_the_layers_are_asked_for_where_torch_compile_follows() -> None:
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
     both(append, before, after)
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "x.new_tensor(self.offsets)",
+        "torch.tensor(self.offsets, device=x.device)",
+        "torch.tensor(self.offsets, dtype=torch.float64)",
+    ],
+)
+def test_a_tensor_made_of_an_array_is_a_constant_while_the_array_is(made: str) -> None:
+    source = module(
+        f"return F.relu(torch.sigmoid(x + {made}))",
+        "import numpy\nself.offsets = numpy.arange(8, dtype='float32')",
+    )
+    before, after = pair(source, "value-range-collapse")
+    agree(before, after, X)
+    both(lambda m: m.offsets.__setitem__(3, 9.0), before, after)
+    agree(before, after, X)

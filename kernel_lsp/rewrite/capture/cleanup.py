@@ -29,7 +29,7 @@ def clean(graph: Graph) -> None:
     for node in graph.nodes:
         if is_op(node, aten._assert_tensor_metadata):
             graph.fx.erase_node(node)
-        elif is_op(node, *IDENTITY) and node.args[0] in (*graph.constants, *graph.state):
+        elif _does_nothing(graph, node):
             node.replace_all_uses_with(node.args[0])
             graph.fx.erase_node(node)
         elif _is_mutable(node) and not _is_counter(graph, node):
@@ -37,6 +37,19 @@ def clean(graph: Graph) -> None:
         elif node.target is operator.getitem and not node.users:
             graph.fx.erase_node(node)  # the tracer unpacks every result, used or not
     settle(graph, copies)
+
+
+def _does_nothing(graph: Graph, node: fx.Node) -> bool:
+    """How torch makes a tensor of literals or of an array: it is lifted, moved to where it is and
+    detached from a history that it does not have."""
+    base = node.args[0] if node.args else None
+    if not isinstance(base, fx.Node):
+        return False
+    if is_op(node, *IDENTITY) and (base in graph.constants or base in graph.state):
+        return True
+    if is_op(node, aten.to) and base in graph.constants:
+        return bool(node.meta["val"].dtype == base.meta["val"].dtype)
+    return is_op(node, aten.detach_) and is_op(base, aten.to) and base.args[0] in graph.constants
 
 
 def _is_mutable(node: fx.Node) -> bool:
