@@ -801,3 +801,34 @@ def test_a_tensor_made_of_an_array_is_a_constant_while_the_array_is(made: str) -
     agree(before, after, X)
     both(lambda m: m.offsets.__setitem__(3, 9.0), before, after)
     agree(before, after, X)
+
+
+@pytest.mark.parametrize(
+    "init, called, change",
+    [
+        ("self.acts = {'a': torch.tanh}", "self.acts['a'](x)",
+         lambda m: m.acts.update(a=torch.sin)),
+        ("self.acts = [torch.tanh]", "self.acts[0](x)", lambda m: m.acts.__setitem__(0, torch.sin)),
+        ("self.act = F.gelu", "self.act(x)", lambda m: setattr(m, "act", torch.nn.functional.silu)),
+    ],
+)  # fmt: skip
+def test_functions_in_containers_may_be_exchanged(init: str, called: str, change) -> None:
+    source = module(f"return F.relu(torch.sigmoid(x)) * {called}", init)
+    before, after = pair(source, "value-range-collapse")
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
+@pytest.mark.parametrize(
+    "init, called",
+    [
+        ("self.act = lambda t: t * 2", "self.act(x)"),
+        ("self.acts = [lambda t: t * 2]", "self.acts[0](x)"),
+        ("self.act = nn.Softplus(beta=2.0).forward", "self.act(x)"),
+    ],
+)
+def test_functions_without_a_name_of_their_own_are_refused(init: str, called: str) -> None:
+    """Two of one name may differ in what they enclose, and no guard would see it."""
+    with pytest.raises(CaptureError, match="cannot be checked"):
+        graph_of(module(f"return F.relu(torch.sigmoid(x)) * {called}", init))

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from kernel_lsp.rewrite.capture.structure import (
 )
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
 MAX_ITEMS = 64
 """Longest container that a guard compares on each call: about a microsecond."""
@@ -66,6 +67,18 @@ class CalledObject:
 
     kind: str
     function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFunction:
+    """A function or class that an object or a container holds, by the names that tell it from all
+    others. A lambda and a function within a function have none: two of them may differ in what
+    they enclose alone."""
+
+    module: str | None
+    name: str
+    is_own_method: bool = False
+    """A method of the object that holds it, bound to that object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,19 +238,19 @@ class _ReadRecorder:
 
     def note(self, path: str, value: Any, owner: Any, kind: type) -> None:
         name = path.split(".")[-1]
-        own = called_code(name, value, owner, kind) if path not in self.code else None
+        own = called_code(name, value, owner, kind)
         if own is not None:
-            self.code[path] = own
-        if isinstance(value, (FunctionType, BuiltinFunctionType)) and name in _vars_of(owner):
-            self.reads.setdefault(f"{path}.__name__", value.__name__)
-        else:
-            self._read(path, value)
+            self.code.setdefault(path, own)
+        if own is None or not callable(value):  # otherwise its class says what runs
+            self._read(path, value, owner)
 
-    def _read(self, path: str, value: Any) -> None:
+    def _read(self, path: str, value: Any, owner: Any = None) -> None:
         if _is_plain(value):
             self.reads.setdefault(path, value)
         elif isinstance(value, Enum):
             self.reads.setdefault(f"{path}.name", value.name)
+        elif isinstance(value, FUNCTIONS):
+            self.reads.setdefault(path, _held_function(value, owner))
         elif type(value) is functools.partial:
             self._read_partial(path, value)
         elif _is_called_object(value):
@@ -287,9 +300,19 @@ class _ReadRecorder:
         return True
 
 
-def _vars_of(thing: Any) -> dict[str, Any]:
-    """What lies on the object itself; nothing for one with slots alone."""
-    return getattr(thing, "__dict__", {})
+def _held_function(value: Any, owner: Any) -> Any:
+    """What a guard compares; UNKNOWN for a function without a name of its own, and for a method of
+    another object, which may have changed."""
+    name, bound = getattr(value, "__qualname__", None), getattr(value, "__self__", None)
+    # torch.compile puts such a forward on its module, whose own layer is observed like any other.
+    written_in = str(getattr(value, "__globals__", {}).get("__name__"))
+    is_of_compiler = written_in.startswith("torch._dynamo.")
+    if name is None or ("<" in name and not is_of_compiler):
+        return UNKNOWN
+    is_own_method = isinstance(value, MethodType) and bound is owner
+    if is_own_method or bound is None or isinstance(bound, (type, ModuleType)):
+        return HeldFunction(getattr(value, "__module__", None), name, is_own_method)
+    return UNKNOWN
 
 
 def _is_called_object(value: Any) -> bool:
@@ -323,14 +346,12 @@ def _array_content(value: Any) -> ArrayContent | None:
 
 
 def _is_followed(value: Any) -> bool:
-    """Values that the graph itself depends on, and code."""
+    """Values that the graph itself depends on."""
     if isinstance(value, (list, tuple)):
         return all(_is_followed(item) for item in value)
     if isinstance(value, dict):
         return all(_is_followed(item) for item in value.values())
-    return isinstance(
-        value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)
-    ) or callable(value)
+    return isinstance(value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator))
 
 
 def _is_plain(value: Any) -> bool:

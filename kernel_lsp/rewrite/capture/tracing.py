@@ -333,7 +333,8 @@ def _knowing_results(
 def _unreadable(entry: str, source: str) -> CaptureError:
     return CaptureError(
         f"{entry} reads {source}, an object whose content cannot be checked before each call",
-        "keep what forward needs as numbers, strings, tuples or dicts",
+        "keep what forward needs as numbers, strings, tuples, dicts or functions that have a name at "
+        "the top of a file",
     )
 
 

@@ -20,6 +20,7 @@ from torch import fx
 from kernel_lsp.rewrite.capture.observing import (
     ArrayContent,
     CalledObject,
+    HeldFunction,
     Items,
     SameObject,
     module_path,
@@ -153,6 +154,8 @@ def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
     if isinstance(read, ArrayContent):
         same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
         return f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+    if isinstance(read, HeldFunction):
+        return _same_function(source, read)
     if isinstance(read, CalledObject):
         same_class = f'type({source}).__qualname__ == "{read.kind}"'
         if read.function is None:
@@ -163,6 +166,13 @@ def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
     if read.kind is dict:
         return f"isinstance({source}, dict) and list({source}) == {literal(list(read.keys))}"
     return f"isinstance({source}, {read.kind.__name__}) and len({source}) == {len(read.keys)}"
+
+
+def _same_function(source: str, read: HeldFunction) -> str:
+    same = f'getattr({source}, "__qualname__", None) == "{read.name}"'
+    if read.is_own_method:
+        return f"{same} and {source}.__self__ is {source.rpartition('.')[0]}"
+    return f'{same} and {source}.__module__ == "{read.module}"' if read.module else same
 
 
 def literal(value: Any) -> str:
