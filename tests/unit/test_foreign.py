@@ -214,6 +214,7 @@ READERS = (
 )
 OWN_FILES = {
     "workloads/running.py": "a recording's parts, in the user's data folder",
+    "server/programs.py": "the page of a program, in the user's data folder",
     "checker/known.py": "analyses of earlier runs, in the user's data folder",
     "skillbook/learned.py": "verified skills, in the user's data folder",
 }

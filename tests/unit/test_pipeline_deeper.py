@@ -101,7 +101,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         @contextlib.asynccontextmanager
         async def opened(prepared: object, *rest: object) -> AsyncIterator[Any]:
             capture = Capture(words=(), sites=(), inputs=())
-            yield SimpleNamespace(prepared=prepared, bench=bench, capture=capture, matches=())
+            yield SimpleNamespace(
+                prepared=prepared, bench=bench, capture=capture, matches=(), sites=()
+            )
 
         monkeypatch.setattr(pipeline, "bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
