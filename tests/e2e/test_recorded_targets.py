@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,10 +78,11 @@ def test_a_module_of_a_package_is_opened_and_its_rewrite_judged(
     assert best["workload"]["origin"] == "recorded"
 
 
-def test_a_cache_that_the_call_changes_is_refused_by_name(home: Path) -> None:
+def test_a_cache_that_the_call_changes_leaves_the_statements_around_it(home: Path) -> None:
+    """The module is no one graph; the lines that do not touch the cache are."""
     done = kernel_lsp(home, "optimize", "package/blocks.py::Cached", "--device", "cpu", "--json")
-    assert done.returncode == 2
-    assert "Cached changes its argument cache in place" in " ".join(done.stderr.split())
+    assert done.returncode in (0, 1), done.stderr
+    assert re.search(r"lines \d+ to \d+ of Cached \(\d+ operations\)", done.stderr)
 
 
 def test_what_is_judged_is_the_file_as_it_is_now(home: Path, tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def test_a_model_of_random_weights_is_trained_by_the_products_gate(
             "world": {"live": str(suite.folder), "held_out": 0.0},
             "rl": {"steps": 1, "tasks": 1, "schemes": 1, "rollouts": 1, "turns": 2}
             | {"summaries": 0},
-            "rollouts": {"max_tokens": 8, "top_p": 0.9},
+            "rollouts": {"max_tokens": 256, "top_p": 0.9},
             "judging": {"pool": "local"},
         },
         tmp_path / "live.toml",
