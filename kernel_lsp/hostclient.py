@@ -83,11 +83,11 @@ class HostClient:
         number = next(self._numbers)
         message = {"op": "learn", "folder": folder, "settings": wire.to_json(settings)}
         try:
-            told = await self._request(number, message)
+            line = await self._request(number, message)
         except asyncio.CancelledError:
             await self._tell({"op": "cancel", "id": number})
             raise
-        return None if told is None else str(told)
+        return None if line is None else str(line)
 
     async def cached(self, jobs: Sequence[Job], settings: Settings) -> list[Outcome | None]:
         """What is already known about these targets; nothing is run."""

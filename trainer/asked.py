@@ -165,5 +165,5 @@ def _attempt(parent: Proposal) -> Attempt:
 
 def as_text(call: ToolCall) -> str:
     """A call as decoding under a schema writes it."""
-    told = {"name": call.name, "arguments": call.arguments}
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    record = {"name": call.name, "arguments": call.arguments}
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)

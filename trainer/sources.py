@@ -196,8 +196,8 @@ def _plan_examples(row: dict[str, Any]) -> tuple[Message, ...]:
     """The prompt as a model without a grammar reads it: its tools in words, as in live.py."""
     messages = tuple(wire.from_json(Message, one) for one in json.loads(row["messages"]))
     offered = tuple(wire.from_json(ToolSchema, one) for one in json.loads(row.get("tools") or "[]"))
-    told = chat.messages(Prompt(messages=messages, tools=offered), Structured.NONE)
-    return tuple(Message(role=Role(one["role"]), text=str(one["content"])) for one in told)
+    encoded = chat.messages(Prompt(messages=messages, tools=offered), Structured.NONE)
+    return tuple(Message(role=Role(one["role"]), text=str(one["content"])) for one in encoded)
 
 
 def _speedups(text: str | None) -> dict[str, Interval]:

@@ -127,13 +127,13 @@ def _encode_operation(operation: Operation, names: Sequence[str]) -> str:
     forms = ", ".join(map(_encode_form, operation.forms))
     if operation.role is not OperationRole.CALL:
         return f"{operation.name}: {operation.role.value} {forms}"
-    told = [
+    arguments = [
         *(names[place] for place in operation.reads),
         *map(str, operation.numbers),
         *operation.words,
     ]
     returned = " returned" if operation.output else ""
-    return f"{operation.name} = {operation.op}({', '.join(told)}) {forms}{returned}"
+    return f"{operation.name} = {operation.op}({', '.join(arguments)}) {forms}{returned}"
 
 
 def _encode_form(form: Form) -> str:

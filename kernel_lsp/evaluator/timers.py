@@ -59,7 +59,7 @@ class Timers:
             await asyncio.wait([self._spare])
 
     def seed(self, request: EvaluationRequest) -> int | None:
-        """Of the session that waits for a candidate, when this may be the one; get_session once."""
+        """Of the session that waits for a candidate, when this may be the one; given once."""
         if self._early is None or self._early_matches or not _complete(request):
             return None
         early = self._early[0]

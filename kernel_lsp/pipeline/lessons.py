@@ -88,8 +88,8 @@ class LessonQueue:
             path = self._queue / f"{_file_name(event.proposal)}.json"
             if event.kind in KEPT and not path.exists():
                 self._queue.mkdir(parents=True, exist_ok=True)
-                told = {"proposal": event.proposal, "since": event.time}
-                replace_file(path, json.dumps(told).encode())
+                entry = {"proposal": event.proposal, "since": event.time}
+                replace_file(path, json.dumps(entry).encode())
             elif event.kind in TAKEN_BACK:
                 path.unlink(missing_ok=True)
         for _, path in self._entries()[:-MAX_QUEUED]:
@@ -108,23 +108,23 @@ class LessonQueue:
 
     def note_tried(self, draft: str, targets: str) -> None:
         with contextlib.suppress(OSError):  # tried once more then, which its archives make cheap
-            told = self._tried() | {draft: targets}
+            tried = self._tried() | {draft: targets}
             self._root.mkdir(parents=True, exist_ok=True)
-            replace_file(self._root / TRIED, json.dumps(told).encode())
+            replace_file(self._root / TRIED, json.dumps(tried).encode())
 
     def _tried(self) -> dict[str, str]:
         try:
-            told = json.loads((self._root / TRIED).read_bytes())
+            tried = json.loads((self._root / TRIED).read_bytes())
         except (OSError, ValueError):
             return {}
-        return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+        return {str(k): str(v) for k, v in tried.items()} if isinstance(tried, dict) else {}
 
     def _entries(self) -> list[tuple[str, Path]]:
         found: list[tuple[str, str, Path]] = []
         for path in self._queue.glob("*.json") if self._queue.is_dir() else ():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                told = json.loads(path.read_bytes())
-                found.append((str(told["since"]), str(told["proposal"]), path))
+                entry = json.loads(path.read_bytes())
+                found.append((str(entry["since"]), str(entry["proposal"]), path))
         return [(name, path) for _, name, path in sorted(found)]
 
 
@@ -285,16 +285,16 @@ def _targets_for(shelved: Shelved, targets: Sequence[ValidationTask]) -> tuple[V
 
 
 def _digest(targets: Sequence[ValidationTask]) -> str:
-    told = [[str(one.path), one.qualname, one.stamp] for one in targets]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    identities = [[str(one.path), one.qualname, one.stamp] for one in targets]
+    return hashlib.sha256(json.dumps(identities).encode()).hexdigest()[:16]
 
 
 def news_line(papers: LearnedSkill, found: Verification) -> str:
     """``learned fuse-rows-4 (1.12x [1.05, 1.20] on 4 other targets)``, or why not."""
     if found.accepted and found.uplift is not None:
-        told = found.uplift
-        mean, low, high = (math.exp(value) for value in (told.mean, told.low, told.high))
-        where = f"on {told.tasks} other targets"
+        uplift = found.uplift
+        mean, low, high = (math.exp(value) for value in (uplift.mean, uplift.low, uplift.high))
+        where = f"on {uplift.tasks} other targets"
         return f"learned {papers.name} ({mean:.2f}x [{low:.2f}, {high:.2f}] {where})"
     state = "waits for more targets" if papers.standing is Standing.STAGED else papers.standing
     return f"{papers.name} {state}: {found.reason}"

@@ -42,8 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for stage in STAGES:
             if stage in options.stages:
                 begun = time.monotonic()
-                told = _run(stage, options)
-                short = {k: v for k, v in told.items() if k not in ("curve", "examples", "details")}
+                result = _run(stage, options)
+                short = {
+                    k: v for k, v in result.items() if k not in ("curve", "examples", "details")
+                }
                 print(f"{stage}: {time.monotonic() - begun:.0f} s {json.dumps(short)}", flush=True)
                 if options.out is not None:
                     keep(options.work, options.out)

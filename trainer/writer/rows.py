@@ -118,14 +118,14 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
         return "the engine has no rewrite of its own"
     descriptions = {skill.name: skill.description for skill in engine_skills()}
     offered = dict.fromkeys(site.skill for site in capture.sites if site.skill not in WRAPPERS)
-    told = [(skill, descriptions[skill]) for skill in offered]
+    described = [(skill, descriptions[skill]) for skill in offered]
     return WriterRow(
         name=name,
         part=part_of(found, (one.op for one in capture.graph.operations)),
         family=found.family,
         source=source,
         graph=capture.graph,
-        question=writing.encode_question(program, capture.graph, told),
+        question=writing.encode_question(program, capture.graph, described),
         plain=writing.encode_question(program, capture.graph),
         replies=tuple(replies),
         grams=sampled_grams(seen.grams),

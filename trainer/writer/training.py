@@ -89,9 +89,9 @@ class Batches:
         tokens = torch.full((len(rows), length), self._pad)
         labels = torch.full((len(rows), length), IGNORED)
         for place, row in enumerate(rows):
-            told = torch.tensor(row.tokens)
-            tokens[place, : len(told)] = told
-            labels[place, row.asked : len(told)] = told[row.asked :]
+            ids = torch.tensor(row.tokens)
+            tokens[place, : len(ids)] = ids
+            labels[place, row.asked : len(ids)] = ids[row.asked :]
         return tokens, labels
 
 
@@ -170,7 +170,7 @@ def _token_rows(
         for row, reply in data.filtered(rows)
         for asked in (row.question, row.plain)
     ]
-    halves = [_tokenize(tokenizer, told) for told in (texts, chosen)]
+    halves = [_tokenize(tokenizer, pairs) for pairs in (texts, chosen)]
     first, second = ([one for one in half if len(one.tokens) <= LENGTHS[-1]] for half in halves)
     return first, second, sum(map(len, halves)) - len(first) - len(second)
 
@@ -186,8 +186,8 @@ def _held_out(rows: Sequence[WriterRow], tokenizer: Any) -> dict[str, list[Token
     found: dict[str, list[TokenRow]] = {}
     for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS):
         chosen = data.filtered([row for row in rows if row.part is part])[:200]
-        told = _tokenize(tokenizer, [(row.question, reply.text) for row, reply in chosen])
-        found[part.value] = [one for one in told if len(one.tokens) <= LENGTHS[-1]]
+        tokenized = _tokenize(tokenizer, [(row.question, reply.text) for row, reply in chosen])
+        found[part.value] = [one for one in tokenized if len(one.tokens) <= LENGTHS[-1]]
     return found
 
 
@@ -304,11 +304,11 @@ def _loss_of(model: Any, rows: Sequence[TokenRow], pad: int, device: str) -> flo
     total, count = 0.0, 0
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
         for tokens, labels in Batches(rows, 16_384, pad).epoch(random.Random(0)):
-            told, wanted = tokens.to(device), labels.to(device)
+            inputs, wanted = tokens.to(device), labels.to(device)
             weights = (wanted != IGNORED).float()
-            logits = model(input_ids=told, use_cache=False).logits
+            logits = model(input_ids=inputs, use_cache=False).logits
             size = int(weights[:, 1:].sum())
-            total, count = total + float(_weighted(logits, told, weights)) * size, count + size
+            total, count = total + float(_weighted(logits, inputs, weights)) * size, count + size
     return total / max(1, count)
 
 

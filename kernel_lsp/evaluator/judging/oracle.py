@@ -225,7 +225,7 @@ class Reference:
         def run() -> tuple[Any, State]:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
-            with self._informative(drawn):
+            with self._replaying(drawn):
                 placed = map_tensors(self.place, wide["arguments"])
                 result = self._call(self.wide, placed, _records(trial, self.grad))
             # A program may return one of its own buffers, and the next call changes them. The
@@ -249,7 +249,7 @@ class Reference:
         def run() -> Gradients:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
-            with self._informative(drawn):
+            with self._replaying(drawn):
                 return self._gradients(
                     self.wide, wide["arguments"], [widen_tensor(c) for c in cotangents]
                 )
@@ -298,13 +298,13 @@ class Reference:
         return recording.draws
 
     @contextlib.contextmanager
-    def _informative(self, drawn: list[noise.Draw]) -> Iterator[None]:
+    def _replaying(self, drawn: list[noise.Draw]) -> Iterator[None]:
         if not self.random:
             yield
             return
-        with noise.NoiseReplay(drawn) as telling:
+        with noise.NoiseReplay(drawn) as replay:
             yield
-        telling.end()
+        replay.end()
 
     def _in_float64(self, run: Callable[[], T]) -> T | None:
         if self.oracle_note:

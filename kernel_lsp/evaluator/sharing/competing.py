@@ -4,8 +4,8 @@ Linux tells how long each processor was busy (/proc/stat, in ticks of 10 ms) and
 took; what is left of the first after all of ours is others'. How long the timed process stood in
 line for a processor is told as well (schedstat, in nanoseconds), which short stretches need.
 
-Nobody is acquitted by this: what could be their doing is only not called a cheat, and no claim is
-made of it. Not covered: other systems than Linux, where nothing is known; neighbors that take
+Nobody is acquitted by this: what could be their doing is only not called a cheat; a claim is lowered
+by what was seen. Not covered: other systems than Linux, where nothing is known; neighbors that take
 memory bandwidth on processors that are not ours; a clock that is lowered by heat."""
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Load:
     @property
     def busy(self) -> bool:
         """Whether times of this stretch may be long because of others."""
-        told = self.seconds >= SHORTEST_S and self.others > BUSY_SHARE
-        return told or self.waited > WAITED_SHARE
+        taken = self.seconds >= SHORTEST_S and self.others > BUSY_SHARE
+        return taken or self.waited > WAITED_SHARE
 
     def __str__(self) -> str:
         return f"other programs took {self.others:.0%} of the processors"

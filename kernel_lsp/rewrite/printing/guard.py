@@ -1,12 +1,13 @@
 """When the fast path may be taken: the conditions a rewritten forward checks before anything else.
 
-Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists
-and dicts; attributes the person's forward reads; train or eval mode where the rewrite depends on
-it; the person's own methods, properties and layers that the captured forward called; type, settings
-and hooks of the torch.nn layers whose call was replaced; shapes and dtypes of the weights next to
-the change; autocast as it was captured; gradients where a kernel or a constant has none; contiguity
-before a kernel. Not checked: module globals, methods that a class is given later, hooks registered
-for all modules at once."""
+Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists and
+dicts; attributes the person's forward reads; functions that an object holds; which layers an
+instance has; train or eval mode where the rewrite depends on it; the person's own methods,
+properties and layers that the captured forward called; type, settings and hooks of the torch.nn
+layers whose call was replaced; shapes and dtypes of the weights next to the change; autocast as it
+was captured; gradients where a kernel or a constant has none; contiguity before a kernel. Not
+checked: module globals, methods that a class is given later, hooks registered for all modules at
+once."""
 
 from __future__ import annotations
 

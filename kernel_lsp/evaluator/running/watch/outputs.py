@@ -15,6 +15,7 @@ from kernel_lsp.evaluator.tensors import leaves
 Note = dict[str, str]
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 PLAIN_MARKS = (set, frozenset, dict, tuple, list, bool, int, type(None))
+"""What such a mark may be: nothing that runs code when it is read."""
 
 
 def output_problems(result: Any, arguments: Any, aliases: bool) -> list[Note]:
