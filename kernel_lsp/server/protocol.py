@@ -332,7 +332,8 @@ class Protocol(LanguageServerProtocol):
         self, content: types.NotebookDocumentCellContentChanges, text: str
     ) -> types.NotebookDocumentCellContentChanges:
         """What a cell has after its changes."""
-        encoding = self.workspace.position_encoding
+        chosen = self.workspace.position_encoding
+        encoding = str(getattr(chosen, "value", chosen))
         edited = positions.apply_edits(text, encoding, list(map(edit_of, content.changes)))
         whole = types.TextDocumentContentChangeWholeDocument(text=edited)
         return types.NotebookDocumentCellContentChanges(content.document, [whole])
