@@ -54,6 +54,10 @@ def both(change, *modules: torch.nn.Module) -> None:
         change(item)
 
 
+def names_in(made: torch.nn.Module) -> dict:
+    return type(made).__init__.__globals__
+
+
 RANGE = "y = torch.sigmoid(x)\nreturn F.relu(y) * {}"
 
 
@@ -820,15 +824,63 @@ def test_functions_in_containers_may_be_exchanged(init: str, called: str, change
     agree(before, after, X)
 
 
+LOCAL = """import functools
+
+
+def doubled(function):
+    @functools.wraps(function)
+    def inner(x):
+        return function(x) * 2
+
+    return inner
+
+
+@doubled
+def soft(x):
+    return torch.tanh(x)
+
+
+def other(x):
+    return x * 3
+
+
+class Model"""
+
+
+@pytest.mark.parametrize(
+    "init, change",
+    [
+        ("self.act = lambda t: t * 2", lambda m: setattr(m, "act", lambda t: t * 3)),
+        ("self.act = lambda t, by=2.0: t * by",
+         lambda m: setattr(m.act, "__defaults__", (3.0,))),
+        ("self.act = other", lambda m: setattr(m, "act", torch.tanh)),
+        ("self.act = soft", lambda m: setattr(m, "act", m.act.__wrapped__)),
+        ("self.act = soft.__wrapped__",
+         lambda m: setattr(m, "act", names_in(m)["soft"])),
+    ],
+)  # fmt: skip
+def test_functions_of_the_same_file_may_be_exchanged(init: str, change) -> None:
+    source = module("return F.relu(torch.sigmoid(x)) * self.act(x)", init)
+    before, after = pair(source.replace("class Model", LOCAL), "value-range-collapse")
+    after._forward_eager_model = None
+    assert after(X) is not None  # the fast path is taken
+    del after._forward_eager_model
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(change, before, after)
+    agree(before, after, X)
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+
+
 @pytest.mark.parametrize(
     "init, called",
     [
-        ("self.act = lambda t: t * 2", "self.act(x)"),
-        ("self.acts = [lambda t: t * 2]", "self.acts[0](x)"),
+        ("self.act = lambda t: t * 2\nself.act = lambda t: t * 3", "self.act(x)"),
+        ("by = 2.0\nself.act = lambda t: t * by", "self.act(x)"),
+        ("by = [2.0]\nself.acts = [lambda t: t * by[0]]", "self.acts[0](x)"),
         ("self.act = nn.Softplus(beta=2.0).forward", "self.act(x)"),
     ],
 )
 def test_functions_without_a_name_of_their_own_are_refused(init: str, called: str) -> None:
-    """Two of one name may differ in what they enclose, and no guard would see it."""
+    """Two of one name, or what cannot be compared: no guard would see another one."""
     with pytest.raises(CaptureError, match="cannot be checked"):
         graph_of(module(f"return F.relu(torch.sigmoid(x)) * {called}", init))
