@@ -217,7 +217,9 @@ def test_edits_of_a_program_are_told_apart_and_make_up_what_was_measured(
     )
     edits = offering.edits_of(variant, tmp_path)
     assert [one.label for one in edits] == [*labels, offering.FUSED, offering.PATCHES]
-    known = {one.qualname: (one.before, one.after) for one in offering.rewrites_of(variant, tmp_path)}
+    known = {
+        one.qualname: (one.before, one.after) for one in offering.rewrites_of(variant, tmp_path)
+    }
     texts = (TWO, text)
     assert known == {
         name: tuple(analysis.fingerprint_of(each, name) for each in texts) for name in "AB"
