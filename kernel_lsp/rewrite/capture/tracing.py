@@ -243,14 +243,14 @@ def _export(
     """What torch.export makes of one call, as a graph. Raises CaptureError."""
     things = objects_in(call)
     opaque = OpaqueLayers(program.entry, module)
-    observed = Observed(Structure(module))
+    observed = Observed(Structure(module), home=effects.namespace.get("__name__"))
     names = overriding.names_of(
         callee.function if module is None else type(module).forward, effects.namespace
     )
     with contextlib.ExitStack() as watching:
         watching.enter_context(torch.no_grad())
         watching.enter_context(observe_module(module, observed, effects.set))
-        watching.enter_context(observed_objects(things, observed.of_objects, effects.set_of))
+        watching.enter_context(observed_objects(things, observed, effects.set_of))
         watching.enter_context(effects.watched())
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)

@@ -21,7 +21,9 @@ WriteOut: TypeAlias = Callable[[Graph, fx.Node], tuple[fx.Node, fx.Node]]
 """Replaces the loss by its parts: the first reduction over the rows, and each row's loss."""
 
 
-def match(graph: Graph, node: fx.Node, write_out: WriteOut, kind: str, summary: str) -> Match | None:
+def match(
+    graph: Graph, node: fx.Node, write_out: WriteOut, kind: str, summary: str
+) -> Match | None:
     """None where the parts do not share a kernel. ``kind``: a key of the match's data."""
     copy = graph.copy()
     fused = _match_parts(copy, copy.named(node.name), write_out)
