@@ -178,7 +178,6 @@ ABOVE: dict[str, int] = {
     "trainer/config.py:_value": 17,
     "trainer/writer/evaluating.py:_summary": 17,
     "kernel_lsp/agents/learned.py:LearnedPlanner._careful": 16,
-    "kernel_lsp/agents/writing.py:_rename": 16,
     "kernel_lsp/analysis/rules/kl225_exp_beside_dot.py:_check": 16,
     "kernel_lsp/analysis/scripts.py:Script.steps": 16,
     "kernel_lsp/commands/programs.py:_outcome_json": 16,
