@@ -189,15 +189,8 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             return _name_of(thing, torch)
 
         def reducer_override(self, thing: Any) -> Any:
-            if type(thing) is weakref.ReferenceType and thing() is not None:
-                return (weakref.ref, (thing(),))
-            if isinstance(thing, torch.Tensor):
-                return unusual.reduced_tensor(thing, torch)
-            if isinstance(thing, torch.nn.Module) and unusual.is_parametrized(thing, torch):
-                return unusual.reduced_parametrized(thing, torch)
-            if isinstance(thing, io.IOBase) and not isinstance(thing, (io.StringIO, io.BytesIO)):
-                # cloudpickle would read a whole file
-                return unusual.absent(thing)
+            if (made := _taken_apart(thing, torch)) is not None:
+                return made
             if isinstance(thing, types.FunctionType):
                 self._named |= _assigned_names(thing, (torch.Tensor, torch.nn.Module))
             known = super().reducer_override(thing)
@@ -236,6 +229,19 @@ def _name_of(thing: Any, torch: Any) -> tuple[str, Any] | None:
         return "script", name
     names = _of_torch(thing, torch)
     return None if names is None else ("torch", names)
+
+
+def _taken_apart(thing: Any, torch: Any) -> tuple[Any, ...] | None:
+    """The parts of a thing that pickle takes otherwise, or not at all; None for everything else."""
+    if type(thing) is weakref.ReferenceType and thing() is not None:
+        return (weakref.ref, (thing(),))
+    if isinstance(thing, torch.Tensor):
+        return unusual.reduced_tensor(thing, torch)
+    if isinstance(thing, torch.nn.Module) and unusual.is_parametrized(thing, torch):
+        return unusual.reduced_parametrized(thing, torch)
+    if isinstance(thing, io.IOBase) and not isinstance(thing, (io.StringIO, io.BytesIO)):
+        return unusual.absent(thing)  # cloudpickle would read a whole file
+    return None
 
 
 def _assigned_names(function: types.FunctionType, kept: tuple[type, ...]) -> dict[int, Any]:
