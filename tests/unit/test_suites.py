@@ -25,6 +25,7 @@ from kernel_lsp.records import (
     Job,
     Outcome,
     Progress,
+    Proposal,
     SearchMode,
     SearchPlan,
     SearchSummary,
