@@ -9,6 +9,7 @@ Readable by the user alone. Both are replaced in one step. Standard library only
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import shutil
@@ -47,10 +48,21 @@ def read(data_dir: Path, root: Path) -> tuple[ProgramOffer, ...]:
     left out."""
     found = []
     for path in _folder(data_dir, root).glob("*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            if path.stat().st_size <= MAX_BYTES:
-                found.append(wire.from_json(ProgramOffer, json.loads(path.read_bytes())))
-    return tuple(sorted(found, key=lambda one: one.created, reverse=True))
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_size <= MAX_BYTES:
+                found.append(_parse(path, status.st_ino, status.st_mtime_ns, status.st_size))
+    known = [one for one in found if one is not None]
+    return tuple(sorted(known, key=lambda one: one.created, reverse=True))
+
+
+@functools.lru_cache(maxsize=4 * MAX_PROGRAMS)
+def _parse(path: Path, inode: int, mtime_ns: int, size: int) -> ProgramOffer | None:
+    """An editor asks at every move of the cursor: a file is read once, while it stays the same one.
+    None: damaged, or of another version. Raises OSError, which is not kept."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        return wire.from_json(ProgramOffer, json.loads(path.read_bytes()))
+    return None
 
 
 def page_of(data_dir: Path, root: Path, command: Sequence[str]) -> Path:

@@ -201,6 +201,7 @@ def _keep_page(
             gain=gain_words(found) or "",
             edits=offering.edits_of(offered, plan.root),
             before={str(path): offers.digest(text) for path, text in own.items()},
+            rewrites=offering.rewrites_of(offered, plan.root),
         )
     text = page_text(found, offered, applied, plan.root)
     try:

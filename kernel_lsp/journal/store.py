@@ -55,7 +55,8 @@ class Journal:
     def open(cls, place: Path | str | None = None, *, data_dir: Path | None = None) -> Journal:
         """The journal at ``place``: a file, or the address of a PostgreSQL database. By default
         what the environment variable KERNEL_LSP_JOURNAL names, else the database of the team that
-        the user has joined, else the file in ``data_dir``, which is KERNEL_LSP_DATA_DIR or the user's data folder.
+        the user has joined, else the file in ``data_dir``, which is KERNEL_LSP_DATA_DIR or the
+        user's data folder.
 
         Raises JournalError for a journal of a newer kernel-lsp, an address that cannot be read,
         and a missing driver; a disk or server that is away only delays what is written

@@ -2,9 +2,10 @@
 
 One small JSON file per key in the user's data folder, replaced in one step, so that any number of
 processes may write; the longest unused go when there are too many. A file that cannot be read
-counts as unknown and is named in ``notes``. What colleagues' devices of the same architecture have
-measured (teams/) stands in where nothing has won here yet. It holds a skill's name and parameters, no source. Not
-covered: whether they are right for a program; every rewrite is judged all the same."""
+counts as unknown and is named in ``notes``. What colleagues' devices of the same architecture
+have measured (teams/) stands in where nothing has won here yet. It holds a skill's name and
+parameters, no source. Not covered: whether they are right for a program; every rewrite is judged
+all the same."""
 
 from __future__ import annotations
 

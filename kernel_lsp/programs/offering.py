@@ -17,7 +17,7 @@ from kernel_lsp.patching import store
 from kernel_lsp.positions import split_lines
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.targets import ProgramTarget
-from kernel_lsp.records import FileChange, ProgramEdit, Snapshot
+from kernel_lsp.records import FileChange, ProgramEdit, ProgramRewrite, Snapshot
 from kernel_lsp.rewrite import edit
 
 PATCHES = "rewrites of installed packages, as patches of this workspace"
@@ -42,6 +42,31 @@ def edits_of(variant: ProgramVariant, root: Path) -> tuple[ProgramEdit, ...]:
     return tuple(
         ProgramEdit(label=label, changes=tuple(changes)) for label, changes in found.items()
     )
+
+
+def rewrites_of(variant: ProgramVariant, root: Path) -> tuple[ProgramRewrite, ...]:
+    """The judged rewrites among the edits that can be seen in the workspace's own files."""
+    found = []
+    for one in variant.composed:
+        text, proposal = variant.before.get(one.path), one.proposal
+        if proposal is None or text is None or not store.is_own(one.path, root):
+            continue
+        before = analysis.fingerprint_of(text, one.qualname)
+        after = analysis.fingerprint_of(variant.texts.get(one.path, text), one.qualname)
+        if not before or not after or before == after:
+            continue
+        speedup = proposal.evaluation.speedup
+        rewrite = ProgramRewrite(
+            proposal=proposal.id,
+            path=str(one.path),
+            qualname=one.qualname,
+            before=before,
+            after=after,
+            skills=tuple(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
+            speedup=speedup.mid if speedup else None,
+        )
+        found.append(rewrite)
+    return tuple(found)
 
 
 def _label(one: ProgramTarget) -> str:

@@ -90,7 +90,7 @@ from kernel_lsp.records.models import (
     ToolSchema,
     Usage,
 )
-from kernel_lsp.records.offers import FileChange, ProgramEdit, ProgramOffer
+from kernel_lsp.records.offers import FileChange, ProgramEdit, ProgramOffer, ProgramRewrite
 from kernel_lsp.records.plans import (
     Cost,
     MoveTally,
@@ -238,6 +238,7 @@ __all__ = [
     "Program",
     "ProgramEdit",
     "ProgramOffer",
+    "ProgramRewrite",
     "Progress",
     "Prompt",
     "Proof",

@@ -27,6 +27,23 @@ class ProgramEdit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramRewrite:
+    """A judged rewrite among the edits, by which the journal knows it again."""
+
+    proposal: str
+    path: str
+    """Absolute."""
+    qualname: str
+    before: str
+    """Fingerprint of the target in the text that was measured."""
+    after: str
+    """The same with all edits applied."""
+    skills: tuple[str, ...] = ()
+    speedup: float | None = None
+    """Of the target by itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramOffer:
     """Edits with which a program's own step was measured, all together."""
 
@@ -39,6 +56,8 @@ class ProgramOffer:
     edits: tuple[ProgramEdit, ...]
     before: Mapping[str, str] = field(default_factory=dict)
     """Path -> SHA-256 of the text that was measured; a file that is not in it is new."""
+    rewrites: tuple[ProgramRewrite, ...] = ()
+    """Of the workspace's own files. What becomes of a patch of a package, guard knows."""
 
     @property
     def paths(self) -> tuple[str, ...]:

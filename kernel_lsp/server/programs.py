@@ -54,8 +54,18 @@ def _of_offer(ls: KernelServer, offer: ProgramOffer) -> list[types.CodeAction]:
         )
         stale.disabled = types.CodeActionDisabled(reason=reason)
         return [stale, show]
+    _log_offer(ls, offer)
     whole = types.CodeAction(title=title, kind=lsp.REWRITE, edit=_edit(ls, files, offer.edits))
     return [whole, *_choices(ls, files, offer, name), show]
+
+
+def _log_offer(ls: KernelServer, offer: ProgramOffer) -> None:
+    """From here on the journal follows what becomes of its rewrites, in files that are open and in
+    those that are not."""
+    for path in offer.paths:
+        folder, relative = ls.place(Path(path).as_uri())
+        mine = [one for one in offer.rewrites if one.path == path]
+        ls.record(ls.session.offered_in_program(folder, relative, mine))
 
 
 def _choices(

@@ -14,6 +14,7 @@ import enum
 import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Union, get_args, get_origin
+from urllib.parse import unquote
 
 import attrs
 from cattrs import Converter, transform_error
@@ -23,7 +24,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.protocol.language_server import lsp_method
 
-from kernel_lsp import documents, plain
+from kernel_lsp import documents, plain, positions
 from kernel_lsp.server.framing import Damaged
 
 log = logging.getLogger("kernel_lsp")
@@ -305,6 +306,55 @@ class Protocol(LanguageServerProtocol):
     @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
     def lsp_text_document__did_close(self, params: Any) -> Generator[Any, Any, None]:
         yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(
+        self, params: types.DidChangeNotebookDocumentParams
+    ) -> Generator[Any, Any, None]:
+        """Texts of cells are edited as those of files are: pygls stops at the first cell that is not
+        open, and also ends lines where Python does and LSP does not."""
+        if unquote(params.notebook_document.uri) not in self.workspace.notebook_documents:
+            log.warning("a change of a notebook that is not open was not taken")
+            return
+        cells = params.change.cells
+        if cells is not None and cells.text_content:
+            texts = {uri: cell.source for uri, cell in self.workspace.text_documents.items()}
+            opened = (cells.structure.did_open if cells.structure is not None else None) or ()
+            texts.update((unquote(item.uri), item.text) for item in opened)
+            cells.text_content = [
+                self._with_whole_text(content, texts[unquote(content.document.uri)])
+                for content in cells.text_content
+                if unquote(content.document.uri) in texts
+            ]
+        yield from super().lsp_notebook_document__did_change(params)
+
+    def _with_whole_text(
+        self, content: types.NotebookDocumentCellContentChanges, text: str
+    ) -> types.NotebookDocumentCellContentChanges:
+        """What a cell has after its changes."""
+        chosen = self.workspace.position_encoding
+        encoding = str(getattr(chosen, "value", chosen))
+        edited = positions.apply_edits(text, encoding, list(map(edit_of, content.changes)))
+        whole = types.TextDocumentContentChangeWholeDocument(text=edited)
+        return types.NotebookDocumentCellContentChanges(content.document, [whole])
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(
+        self, params: types.DidCloseNotebookDocumentParams
+    ) -> Generator[Any, Any, None]:
+        """As pygls has it, but for a notebook that is not open."""
+        if unquote(params.notebook_document.uri) in self.workspace.notebook_documents:
+            yield from super().lsp_notebook_document__did_close(params)
+
+
+def edit_of(
+    change: types.TextDocumentContentChangeEvent,
+) -> tuple[tuple[int, int], tuple[int, int], str] | str:
+    """As `positions.apply_edits` takes it."""
+    if isinstance(change, types.TextDocumentContentChangeWholeDocument):
+        return change.text
+    start, end = change.range.start, change.range.end
+    return (start.line, start.character), (end.line, end.character), change.text
 
 
 def _is_id(value: Any) -> bool:

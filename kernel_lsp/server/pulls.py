@@ -71,7 +71,8 @@ class Pulls:
         self, params: types.WorkspaceDiagnosticParams
     ) -> types.WorkspaceDiagnosticReport:
         """The first time at once; later when something is new, as the protocol recommends: clients
-        ask again as soon as they are answered, also where there is nothing to tell."""
+        that take partial results ask again as soon as they are answered, also where there is
+        nothing to tell. Others ask when a user does, who waits for the answer."""
         previous = {known.uri: known.value for known in params.previous_result_ids}
         while True:
             self._changed.clear()
@@ -79,7 +80,7 @@ class Pulls:
             news = any(
                 isinstance(one, types.WorkspaceFullDocumentDiagnosticReport) for one in reports
             )
-            if news or not self._has_answered:
+            if news or not self._has_answered or params.partial_result_token is None:
                 self._has_answered = True
                 return types.WorkspaceDiagnosticReport(items=reports)
             await self._changed.wait()

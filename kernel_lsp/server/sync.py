@@ -12,6 +12,7 @@ from lsprotocol import types
 from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import KernelServer, log
+from kernel_lsp.server.protocol import edit_of
 from kernel_lsp.session import How
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def on_initialized(ls: KernelServer, params: types.InitializedParams) -> N
         ls.spawn(_register_watchers(ls))
     if ls.abilities.configuration:
         await _fetch_settings(ls)
-    ls.spawn(_watch(ls, [Path(root) for root in ls.roots()]))
+    watch_soon(ls, [Path(root) for root in ls.roots()])
     ls.set_status("ok", None)
 
 
@@ -77,7 +78,7 @@ def on_open(ls: KernelServer, params: types.DidOpenTextDocumentParams) -> None:
     ls.settings(folder)
     ls.session.open(Snapshot(uri=item.uri, text=item.text, version=item.version), folder, path)
     ls.schedule(item.uri, delay_s=0.0, how="open")
-    ls.spawn(_watch(ls, [Path(folder), (Path(folder) / path).parent]))
+    watch_soon(ls, [Path(folder), (Path(folder) / path).parent])
 
 
 def on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> None:
@@ -85,22 +86,13 @@ def on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> No
     if uri not in ls.session.documents:
         return
     text = ls.session.documents[uri].snapshot.text
-    changes = [_change(change) for change in params.content_changes]
+    changes = [edit_of(change) for change in params.content_changes]
     text = positions.apply_edits(text, ls.position_encoding, changes)
     if documents.is_too_long(text):
         _forget(ls, uri)
         return
     ls.session.change(Snapshot(uri=uri, text=text, version=params.text_document.version))
     ls.schedule(uri)
-
-
-def _change(
-    change: types.TextDocumentContentChangeEvent,
-) -> tuple[tuple[int, int], tuple[int, int], str] | str:
-    if isinstance(change, types.TextDocumentContentChangeWholeDocument):
-        return change.text
-    start, end = change.range.start, change.range.end
-    return (start.line, start.character), (end.line, end.character), change.text
 
 
 def _forget(ls: KernelServer, uri: str) -> None:
@@ -149,7 +141,7 @@ async def on_folders(ls: KernelServer, params: types.DidChangeWorkspaceFoldersPa
         document.folder, document.path = ls.place(uri)
         ls.settings(document.folder)
         ls.schedule(uri)
-    ls.spawn(_watch(ls, [Path(root) for root in ls.roots()]))
+    watch_soon(ls, [Path(root) for root in ls.roots()])
 
 
 def on_watched(ls: KernelServer, params: types.DidChangeWatchedFilesParams) -> None:
@@ -222,12 +214,22 @@ async def _register_watchers(ls: KernelServer) -> None:
         log.info("the client does not watch files for us: %s", error)
 
 
-async def _watch(ls: KernelServer, folders: list[Path]) -> None:
+def watch_soon(ls: KernelServer, folders: list[Path]) -> None:
+    """Once for all folders of documents that are opened together: an editor that restores a session
+    opens hundreds, and each round reads settings and asks the disk."""
+    if not ls.folders_to_watch:
+        ls.spawn(_watch(ls))
+    ls.folders_to_watch.update(dict.fromkeys(folders))
+
+
+async def _watch(ls: KernelServer) -> None:
     """Off the loop: adding a watch reads folders, which may lie on a slow disk. Hints go first."""
     await asyncio.sleep(WATCH_AFTER_S)
+    folders, ls.folders_to_watch = list(ls.folders_to_watch), {}
+    roots = set(ls.roots())
     skills: list[Path] = []
     for folder in folders:
-        chosen = ls.settings(str(folder)).skill_folders if str(folder) in ls.roots() else ()
+        chosen = ls.settings(str(folder)).skill_folders if str(folder) in roots else ()
         skills += [folder / name for name in chosen]
     problems: list[Any] = await asyncio.to_thread(ls.watch.add, folders)
     workload_folders = [folder / ".kernel-lsp" for folder in folders]

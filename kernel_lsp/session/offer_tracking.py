@@ -23,7 +23,17 @@ from kernel_lsp.journal.tracker import (
     offer_of,
 )
 from kernel_lsp.presenter.items import Action
-from kernel_lsp.records import Analysis, Event, EventKind, Finding, Json, Proposal, Snapshot, Target
+from kernel_lsp.records import (
+    Analysis,
+    Event,
+    EventKind,
+    Finding,
+    Json,
+    ProgramRewrite,
+    Proposal,
+    Snapshot,
+    Target,
+)
 from kernel_lsp.session.document import Document
 from kernel_lsp.session.verdicts import Verdicts
 
@@ -35,6 +45,8 @@ class OfferTracking(Verdicts):
         super().__init__()
         self.tracker = Tracker(session=name, client=client)
         self._dismissals: dict[str, list[Dismissal]] = {}
+        self._in_programs: set[Identity] = set()
+        """Targets whose rewrites were shown as part of a whole program's."""
 
     # --- what becomes of offers --------------------------------------------------------------
 
@@ -45,6 +57,28 @@ class OfferTracking(Verdicts):
         for action in actions:
             offer = self._offer(document, self.proposals[action.proposal])
             events += self.tracker.offered(offer, now) if offer else []
+        return events
+
+    def offered_in_program(
+        self, folder: str, path: str, rewrites: Iterable[ProgramRewrite]
+    ) -> list[Event]:
+        """The user opened a menu with the edits of a program; ``rewrites``: those of this file.
+
+        No command tells that they were chosen: seeing them in place is the proof, as it is with
+        every other rewrite."""
+        events: list[Event] = []
+        for one in rewrites:
+            identity = Identity(folder=folder, path=path, qualname=one.qualname)
+            self._in_programs.add(identity)
+            offer = Offer(
+                proposal=one.proposal,
+                identity=identity,
+                before=one.before,
+                after=one.after,
+                skills=one.skills,
+                speedup=one.speedup,
+            )
+            events += self.tracker.offered(offer, time.time())
         return events
 
     def chosen(self, uri: str, proposal_id: str) -> list[Event]:
@@ -167,7 +201,8 @@ class OfferTracking(Verdicts):
         names = {
             p.qualname for p in self.proposals.values() if self.tracker.phase(p.id) is not None
         }
-        watched = self.tracker.watched(document.folder)
+        shown = {one for one in self._in_programs if one.folder == document.folder}
+        watched = shown.union(self.tracker.watched(document.folder))
         return names | {identity.qualname for identity in watched if identity.path == document.path}
 
     def _look(

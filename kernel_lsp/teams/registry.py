@@ -23,7 +23,7 @@ from kernel_lsp.journal import Journal, row_security
 from kernel_lsp.journal.remote import open_engine, owner_of
 from kernel_lsp.records import UsageStats
 from kernel_lsp.teams import tables
-from kernel_lsp.teams.releases import DecisionKind, Decision, OwnerUsage, Release
+from kernel_lsp.teams.releases import Decision, DecisionKind, OwnerUsage, Release
 
 T = TypeVar("T")
 ATTEMPTS = 4

@@ -10,8 +10,8 @@ from editor_client import EDITORS, Editor, Launch, apply_edit
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from kernel_lsp import offers
-from kernel_lsp.records import FileChange, ProgramEdit, ProgramOffer
+from kernel_lsp import analysis, offers
+from kernel_lsp.records import FileChange, ProgramEdit, ProgramOffer, ProgramRewrite
 
 SILENT = {"consent": "never"}
 COMMAND = ("python", "train.py", "--name", "é 😀")
@@ -50,6 +50,15 @@ def offer_in(session: Editor) -> ProgramOffer:
             ),
         ),
         before={str(model): offers.digest(MODEL), str(train): offers.digest(TRAIN)},
+        rewrites=(
+            ProgramRewrite(
+                proposal="of helper",
+                path=str(model),
+                qualname="helper",
+                before=analysis.fingerprint_of(MODEL, "helper") or "",
+                after=analysis.fingerprint_of(AFTER_MODEL, "helper") or "",
+            ),
+        ),
     )
     offers.write(session.data_dir, session.folder, COMMAND, offer, "# the page\n")
     return offer
@@ -133,3 +142,20 @@ async def test_an_offer_of_files_that_changed_is_refused_with_the_reason(launch:
             await session.command("showProgram", command=["python", "other.py"])
         with pytest.raises(JsonRpcException, match="command is no list of words"):
             await session.command("showProgram", command="python")
+
+
+async def test_the_journal_follows_a_rewrite_that_was_applied_with_a_whole_program(
+    launch: Launch,
+) -> None:
+    async with launch(options=SILENT) as session:
+        offer_in(session)
+        uri = session.open("train.py", TRAIN)
+        await session.actions(uri, "optimizer")
+        assert (await session.event("offered"))["proposal"] == "of helper"
+        model = session.open("model.py", AFTER_MODEL)  # as an editor does that applies all edits
+        accepted = await session.event("accepted")
+        assert (accepted["proposal"], accepted["path"]) == ("of helper", "model.py")
+        session.save(model)
+        await session.event("kept")
+        session.change(model, MODEL)
+        await session.event("reverted")

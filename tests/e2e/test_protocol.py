@@ -687,11 +687,11 @@ FAR = 2**31 - 1
 PLACES = [at(0, 0), at(0, FAR), at(FAR, 0), at(FAR, FAR), at(6, 20), at(6, 21), at(3, 1)]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_positions_in_every_encoding(tmp_path: Path, encoding: str) -> None:
     """A hint's place is told in the client's units; places in a character and behind the end are
     taken."""
-    units = {"utf-8": 4, "utf-16": 2}[encoding]
+    units = {"utf-8": 4, "utf-16": 2, "utf-32": 1}[encoding]
     text = DIAGONAL.replace("return torch.diag", "return '😀' and torch.diag")
     capabilities = {**CAPABILITIES, "general": {"positionEncodings": ["utf-99", encoding]}}
     with running(tmp_path / "p", ready=False) as client:
@@ -1103,6 +1103,53 @@ def test_the_text_of_a_cell_is_never_read_from_the_disk(tmp_path: Path) -> None:
             "textDocument/codeAction", {**action, "context": {"diagnostics": []}}
         )
         assert answer["result"] in (None, [])
+        assert client.latency_s() < SOON_S
+        assert b"Traceback" not in client.log
+
+
+def test_notebook_events_in_a_wrong_order(tmp_path: Path) -> None:
+    """One cell that is not open cost the texts of the others; form feeds ended lines."""
+    with running(tmp_path / "p") as client:
+        notebook, cell = {"uri": "file:///p/n.ipynb", "version": 1}, "vscode-notebook-cell:/p/n#%d"
+
+        def change(**cells: Any) -> None:
+            params = {"notebookDocument": notebook, "change": {"cells": cells}}
+            client.notify("notebookDocument/didChange", params)
+
+        def typed(number: int, *changes: dict[str, Any]) -> dict[str, Any]:
+            return {"document": {"uri": cell % number, "version": 2}, "changes": changes}
+
+        closed = {"notebookDocument": notebook, "cellTextDocuments": [{"uri": cell % 1}]}
+        client.notify("notebookDocument/didClose", closed)
+        change(textContent=[typed(1, {"text": DIAGONAL})])
+        change(structure={"array": {"start": 9, "deleteCount": 9}, "didClose": [{"uri": "x"}]})
+        texts = [
+            {"uri": cell % n, "languageId": "python", "version": 1, "text": ""} for n in (1, 2)
+        ]
+        document = {**notebook, "notebookType": "jupyter-notebook"}
+        document["cells"] = [{"kind": 2, "document": cell % n} for n in (1, 2)]
+        opened = {"notebookDocument": document, "cellTextDocuments": texts}
+        client.notify("notebookDocument/didOpen", opened)
+        client.notify("notebookDocument/didOpen", opened)
+        change(structure={"array": {"start": 99, "deleteCount": 99}, "didClose": [{"uri": "x"}]})
+        insertion = {"range": {"start": at(2, 0), "end": at(FAR, FAR)}, "text": DIAGONAL}
+        change(textContent=[typed(9, {"text": "x"}), typed(2, {"text": "#\x0c\n\n#"}, insertion)])
+        found = client.hints(cell % 2)
+        assert [hint["range"]["start"]["line"] for hint in found if hint["code"] == "KL105"] == [8]
+        client.notify("notebookDocument/didClose", closed)
+        client.notify("notebookDocument/didClose", closed)
+        assert client.latency_s() < SOON_S
+        assert b"ERROR" not in client.log
+
+
+def test_thousands_of_documents_are_opened_at_once(tmp_path: Path) -> None:
+    with running(tmp_path / "p") as client:
+        uris = [client.open(DIAGONAL, f"model{n}.py") for n in range(500)]
+        assert "result" in client.hover(uris[0], 6, 20)
+        assert client.hints(uris[-1])
+        for uri in uris:
+            client.close_document(uri)
+        assert client.hover(uris[0])["result"] is None
         assert client.latency_s() < SOON_S
         assert b"Traceback" not in client.log
 

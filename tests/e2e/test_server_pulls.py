@@ -101,9 +101,10 @@ def test_who_does_not_ask_or_cannot_be_told_to_is_pushed_to(
     assert [hint["code"] for hint in server.hints(server.open(DIAGONAL))] == ["KL105"]
 
 
-def workspace(client: RawClient, *reports: dict[str, Any]) -> int:
+def workspace(client: RawClient, *reports: dict[str, Any], partial: bool = True) -> int:
     previous = [{"uri": one["uri"], "value": one["resultId"]} for one in reports]
-    return client.ask(WORKSPACE, {"previousResultIds": previous})
+    token = {"partialResultToken": "some"} if partial else {}
+    return client.ask(WORKSPACE, {"previousResultIds": previous, **token})
 
 
 def reported(client: RawClient, msg_id: int) -> dict[str, dict[str, Any]]:
@@ -131,6 +132,8 @@ def test_findings_of_a_workspace_are_told_once_and_news_when_they_come(server: R
     then = reported(server, waiting)
     assert (then["a.py"]["kind"], then["a.py"]["items"]) == ("full", [])
     assert then["zero.py"]["kind"] == "unchanged"
+    asked = reported(server, workspace(server, *then.values(), partial=False))
+    assert {one["kind"] for one in asked.values()} == {"unchanged"}
     held = workspace(server, *then.values())
     server.notify("$/cancelRequest", {"id": held})
     assert server.answer_to(held)["error"]["code"] == -32800

@@ -185,8 +185,9 @@ class B(nn.Module):
 def rewritten(path: Path, name: str, number: int, imports: tuple[str, ...]) -> ProgramTarget:
     body = f"class {name}(nn.Module):\n    def forward(self, x):\n        return torch.add(x, {number})\n"
     edit = SourceEdit(qualname=name, imports=imports, target=body)
-    candidate = SimpleNamespace(summary="add", edit=edit)
-    best = SimpleNamespace(candidate=candidate)
+    candidate = SimpleNamespace(summary="add", edit=edit, steps=())
+    evaluation = SimpleNamespace(speedup=None)
+    best = SimpleNamespace(id=f"of {name}", candidate=candidate, evaluation=evaluation)
     outcome: Any = SimpleNamespace(best=best)
     return looked(("model", name), path=path, qualname=name, outcome=outcome)
 
@@ -216,6 +217,13 @@ def test_edits_of_a_program_are_told_apart_and_make_up_what_was_measured(
     )
     edits = offering.edits_of(variant, tmp_path)
     assert [one.label for one in edits] == [*labels, offering.FUSED, offering.PATCHES]
+    known = {
+        one.qualname: (one.before, one.after) for one in offering.rewrites_of(variant, tmp_path)
+    }
+    texts = (TWO, text)
+    assert known == {
+        name: tuple(analysis.fingerprint_of(each, name) for each in texts) for name in "AB"
+    }, "as the journal will see them in the files"
     changes = [change for one in edits for change in one.changes]
     for file, after in variant.texts.items():
         whole = variant.before.get(file, "")

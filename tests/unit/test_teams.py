@@ -22,7 +22,7 @@ from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.records import Site
 from kernel_lsp.teams import membership, objects, releases
 from kernel_lsp.teams.registry import Registry
-from kernel_lsp.teams.releases import DecisionKind, Decision, OwnerUsage, Release, ReleaseStanding
+from kernel_lsp.teams.releases import Decision, DecisionKind, OwnerUsage, Release, ReleaseStanding
 
 needs_postgres = pytest.mark.skipif(
     programs() is None, reason="no PostgreSQL (scripts/setup installs it)"

@@ -80,7 +80,7 @@ class Worker:
             if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)
         if "compile" in program.source:
-            _expect_compiler(judged=not message.get("timing"))
+            import_compiler(judged=not message.get("timing"))
         self.watch.start()
 
         def construct() -> Callee:
@@ -318,13 +318,14 @@ def _poison_fresh_memory() -> None:
     torch._C._set_deterministic_algorithms(True, warn_only=True)
 
 
-def _expect_compiler(judged: bool) -> None:
-    """Have torch.compile's traces in this process before a candidate is watched: its operators, and
-    the recursion limit that it raises when it compiles (torch._inductor.compile_fx).
+def import_compiler(judged: bool) -> None:
+    """Import what torch.compile needs (3 s), and set the recursion limit that it raises when it
+    compiles (torch._inductor.compile_fx): before a candidate is watched, so that neither is taken
+    for the candidate's doing.
 
     ``judged``: the graph of one call is used a second time, which compiled code allows only where
     its backward pass does not reuse the memory of what it saved."""
-    with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+    with contextlib.suppress(Exception):  # a broken compiler is reported when it is used
         importlib.import_module("torch._inductor.compile_fx")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), COMPILER_RECURSION_LIMIT))
         if judged:

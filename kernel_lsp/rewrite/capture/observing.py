@@ -14,12 +14,12 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.capture.functions import FUNCTIONS, PLAIN, held_function
 from kernel_lsp.rewrite.capture.overriding import CalledCode, called_code
 from kernel_lsp.rewrite.capture.structure import (
     ENUMERATING,
@@ -31,8 +31,6 @@ from kernel_lsp.rewrite.capture.structure import (
 )
 from kernel_lsp.rewrite.graph import Graph, ModuleCall
 
-FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
-PLAIN = (bool, int, float, str, type(None), torch.dtype)
 MAX_ITEMS = 64
 """Longest container that a guard compares on each call: about a microsecond."""
 UNKNOWN = object()
@@ -63,22 +61,9 @@ class ArrayContent:
 
 @dataclass(frozen=True, slots=True)
 class CalledObject:
-    """An object that can be called was read: its class, and of a functools.partial its function."""
+    """An object that can be called was read: its class."""
 
     kind: str
-    function: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldFunction:
-    """A function or class that an object or a container holds, by the names that tell it from all
-    others. A lambda and a function within a function have none: two of them may differ in what
-    they enclose alone."""
-
-    module: str | None
-    name: str
-    is_own_method: bool = False
-    """A method of the object that holds it, bound to that object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +95,8 @@ class Observed:
     """What one call of the target did besides what its graph holds; filled while it runs."""
 
     structure: Structure
+    home: str | None = None
+    """The module of the target's file."""
     of_self: Reads = field(default_factory=Reads)
     """By paths from the module: ``blocks.0.scale``."""
     of_objects: Reads = field(default_factory=Reads)
@@ -126,7 +113,7 @@ def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]
     call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(observed.of_self, classes, wrote).note
+    note = _ReadRecorder(observed.of_self, classes, wrote, observed.home).note
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -146,11 +133,11 @@ def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]
 
 @contextlib.contextmanager
 def observed_objects(
-    things: list[tuple[str, Any]], reads: Reads, wrote: Callable[[str], None]
+    things: list[tuple[str, Any]], observed: Observed, wrote: Callable[[str], None]
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(reads, classes, wrote).note
+    note = _ReadRecorder(observed.of_objects, classes, wrote, observed.home).note
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
@@ -229,8 +216,13 @@ class _ReadRecorder:
     seen."""
 
     def __init__(
-        self, reads: Reads, classes: list[tuple[Any, type]], wrote: Callable[[str], None]
+        self,
+        reads: Reads,
+        classes: list[tuple[Any, type]],
+        wrote: Callable[[str], None],
+        home: str | None,
     ) -> None:
+        self._home = home
         self.reads, self.code = reads.values, reads.code
         self.classes, self.wrote = classes, wrote
         self._paths: dict[int, str] = {}
@@ -250,7 +242,8 @@ class _ReadRecorder:
         elif isinstance(value, Enum):
             self.reads.setdefault(f"{path}.name", value.name)
         elif isinstance(value, FUNCTIONS):
-            self.reads.setdefault(path, _held_function(value, owner))
+            held = held_function(value, owner, self._home)
+            self.reads.setdefault(path, UNKNOWN if held is None else held)
         elif type(value) is functools.partial:
             self._read_partial(path, value)
         elif _is_called_object(value):
@@ -260,27 +253,25 @@ class _ReadRecorder:
         elif _is_followed(value):
             pass
         elif isinstance(value, (dict, list, tuple)):
-            self._read_items(path, value)
+            self._read_items(path, value, owner)
         elif (content := _array_content(value)) is not None:
             self.reads.setdefault(path, content)
         elif not self._opens(path, value):
             self.reads.setdefault(path, UNKNOWN)
 
-    def _read_items(self, path: str, value: Any) -> None:
+    def _read_items(self, path: str, value: Any, owner: Any) -> None:
         items = _items(value)
         if items is None:
             self.reads.setdefault(path, UNKNOWN)
         elif path not in self.reads:
             self.reads[path] = items
             for key in items.keys:
-                self._read(f"{path}[{key!r}]", value[key])
+                self._read(f"{path}[{key!r}]", value[key], owner)
 
     def _read_partial(self, path: str, value: functools.partial[Any]) -> None:
-        name = getattr(value.func, "__qualname__", None)
-        if name is None or "<" in name:  # another lambda would have the same name
-            self.reads.setdefault(path, UNKNOWN)
-        elif path not in self.reads:
-            self.reads[path] = CalledObject("partial", name)
+        if path not in self.reads:
+            self.reads[path] = CalledObject("partial")
+            self._read(f"{path}.func", value.func)
             self._read(f"{path}.args", value.args)
             self._read(f"{path}.keywords", value.keywords)
 
@@ -298,21 +289,6 @@ class _ReadRecorder:
         self.classes.append((value, kind))
         self._paths[id(value)] = path
         return True
-
-
-def _held_function(value: Any, owner: Any) -> Any:
-    """What a guard compares; UNKNOWN for a function without a name of its own, and for a method of
-    another object, which may have changed."""
-    name, bound = getattr(value, "__qualname__", None), getattr(value, "__self__", None)
-    # torch.compile puts such a forward on its module, whose own layer is observed like any other.
-    written_in = str(getattr(value, "__globals__", {}).get("__name__"))
-    is_of_compiler = written_in.startswith("torch._dynamo.")
-    if name is None or ("<" in name and not is_of_compiler):
-        return UNKNOWN
-    is_own_method = isinstance(value, MethodType) and bound is owner
-    if is_own_method or bound is None or isinstance(bound, (type, ModuleType)):
-        return HeldFunction(getattr(value, "__module__", None), name, is_own_method)
-    return UNKNOWN
 
 
 def _is_called_object(value: Any) -> bool:

@@ -35,6 +35,7 @@ from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
+from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
     construct,
@@ -243,14 +244,14 @@ def _export(
     """What torch.export makes of one call, as a graph. Raises CaptureError."""
     things = objects_in(call)
     opaque = OpaqueLayers(program.entry, module)
-    observed = Observed(Structure(module))
+    observed = Observed(Structure(module), home=effects.namespace.get("__name__"))
     names = overriding.names_of(
         callee.function if module is None else type(module).forward, effects.namespace
     )
     with contextlib.ExitStack() as watching:
         watching.enter_context(torch.no_grad())
         watching.enter_context(observe_module(module, observed, effects.set))
-        watching.enter_context(observed_objects(things, observed.of_objects, effects.set_of))
+        watching.enter_context(observed_objects(things, observed, effects.set_of))
         watching.enter_context(effects.watched())
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
@@ -268,7 +269,10 @@ def _export(
     graph = _graph(program, module, exported, leaves, device, observed)
     _keep_opaque_layers(graph, opaque, observed, names)
     for source, thing in things:
-        graph.require(same_kind(source, thing), "the call that was recorded")
+        graph.require(
+            _same_argument(program.entry, source, thing, observed.home),
+            "the call that was recorded",
+        )
     _require_observed(graph, observed, names)
     return graph
 
@@ -336,6 +340,16 @@ def _unreadable(entry: str, source: str) -> CaptureError:
         "keep what forward needs as numbers, strings, tuples, dicts or functions that have a name at "
         "the top of a file",
     )
+
+
+def _same_argument(entry: str, source: str, thing: Any, home: str | None) -> str:
+    """A condition: another call's argument is the same function, or an object of the same kind."""
+    if not isinstance(thing, FUNCTIONS):
+        return same_kind(source, thing)
+    held = held_function(thing, None, home)
+    if held is None:
+        raise _unreadable(entry, source)
+    return guard.unchanged(source, held, str)
 
 
 def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.capture.functions import HeldFunction
 from kernel_lsp.rewrite.capture.observing import (
     ArrayContent,
     CalledObject,
-    HeldFunction,
     Items,
     SameObject,
     module_path,
@@ -153,15 +153,14 @@ def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
     if isinstance(read, SameObject):
         return f"{source} is {named(read.path)}"
     if isinstance(read, ArrayContent):
+        # torch.compile does not follow the content of an array: it takes the original path.
         same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
-        return f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+        same_content = f"{same_kind} and {source}.tolist() == {literal(read.values)}"
+        return f"not torch.compiler.is_compiling() and {same_content}"
     if isinstance(read, HeldFunction):
         return _same_function(source, read)
     if isinstance(read, CalledObject):
-        same_class = f'type({source}).__qualname__ == "{read.kind}"'
-        if read.function is None:
-            return same_class
-        return f'{same_class} and getattr({source}.func, "__qualname__", None) == "{read.function}"'
+        return f'type({source}).__qualname__ == "{read.kind}"'
     if not isinstance(read, Items):
         return equals(source, read)
     if read.kind is dict:
@@ -170,10 +169,20 @@ def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
 
 
 def _same_function(source: str, read: HeldFunction) -> str:
-    same = f'getattr({source}, "__qualname__", None) == "{read.name}"'
+    asked = []
+    if read.code is not None:
+        named = f'getattr(getattr({source}, "__code__", None), "co_qualname", None)'
+        asked.append(f'{named} == "{read.code}"')
+    if read.code != read.name:
+        asked.append(f'getattr({source}, "__qualname__", None) == "{read.name}"')
     if read.is_own_method:
-        return f"{same} and {source}.__self__ is {source.rpartition('.')[0]}"
-    return f'{same} and {source}.__module__ == "{read.module}"' if read.module else same
+        asked.append(f"{source}.__self__ is {source.rpartition('.')[0]}")
+    elif read.module:
+        module = "__name__" if read.is_of_own_file else f'"{read.module}"'
+        asked.append(f"{source}.__module__ == {module}")
+    if read.defaults:
+        asked.append(f"{source}.__defaults__ == {literal(read.defaults)}")
+    return " and ".join(asked)
 
 
 def literal(value: Any) -> str:
