@@ -6,9 +6,9 @@ grows: *approve* puts it on trial with a share of the users (a canary), *promote
 again, for everybody, with the next sync. Who decides is a coordinator, never of one's own work.
 
 A canary is promoted when its uplift holds (`pool`): over the pairs that its users' machines have
-measured at work (library/usage.py), where one owner's pairs count for at most `MAX_PAIRS`, and the mean
-without the best owner is above 1x too. Two who lie together are not covered: their coordinators
-exclude them."""
+measured at work (library/usage.py), where one owner's pairs count for at most `MAX_PAIRS`, and the
+mean without the best owner is above 1x too. Two who lie together are not covered: their
+coordinators exclude them."""
 
 from __future__ import annotations
 

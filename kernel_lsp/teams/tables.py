@@ -118,7 +118,8 @@ def _secured() -> list[str]:
         f" (role = current_user AND {_COORDINATES} AND {_NOT_ONES_OWN_APPROVAL})",
         "CREATE POLICY coordinators_exclude ON team_exclusions FOR INSERT WITH CHECK"
         f" (by = current_user AND {_COORDINATES})",
-        f"CREATE POLICY coordinators_take_back ON team_exclusions FOR DELETE USING ({_COORDINATES})",
+        "CREATE POLICY coordinators_take_back ON team_exclusions FOR DELETE USING"
+        f" ({_COORDINATES})",
         "CREATE POLICY as_oneself ON team_forgotten FOR INSERT WITH CHECK"
         f" ({_OWN.format('team_forgotten')})",
     ]
