@@ -3,6 +3,7 @@ eager."""
 
 import pytest
 from codegen_helpers import matches, program, rewritten
+from training_helpers import agrees as trained_agrees
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -62,6 +63,40 @@ def test_pairs_that_are_not_covered(expression: str) -> None:
 def test_triplet_losses(interpreter, settings: str) -> None:
     expression = f"F.triplet_margin_loss(x, y, z{settings})"
     agrees(interpreter, program(expression, TRIPLES, arguments="x, y, z"), "fused-loss")
+
+
+def trained(shape: str, dtype: str, count: int, scale: str = "1") -> str:
+    one = f"(torch.randn({shape}) * {scale}).to(torch.{dtype}).requires_grad_()"
+    return ", ".join([one] * count)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "expression, scale",
+    [
+        ("F.cosine_similarity(x, y, dim=-1)", "1"),
+        ("(1 - F.cosine_similarity(x, y, dim=-1, eps=1e-2)).mean()", "1e-3"),  # short: raised
+        ("F.pairwise_distance(x, y)", "1"),
+        ("F.pairwise_distance(x, y, p=1.0, eps=0.5)", "1"),
+    ],
+)
+def test_pairs_train(trainer, expression: str, scale: str, dtype: str) -> None:
+    trained_agrees(
+        trainer, program(expression, trained("67, 31", dtype, 2, scale)), "fused-reduction"
+    )
+
+
+def test_vectors_of_length_zero_have_the_gradient_of_eager(trainer) -> None:
+    inputs = "torch.zeros(3, 13, requires_grad=True), torch.randn(3, 13, requires_grad=True)"
+    trained_agrees(trainer, program("F.cosine_similarity(x, y)", inputs), "fused-reduction")
+
+
+@pytest.mark.parametrize("settings", [", margin=0.3", ", p=1.0, reduction='none'"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_triplet_losses_train(trainer, settings: str, dtype: str) -> None:
+    expression = f"F.triplet_margin_loss(x, y, z{settings})"
+    source = program(expression, trained("13, 70", dtype, 3), arguments="x, y, z")
+    trained_agrees(trainer, source, "fused-loss")
 
 
 @pytest.mark.parametrize("expression", ["x, y, z, swap=True", "x, y, z[:1]", "x, y, z, p=3.0"])

@@ -30,9 +30,9 @@ COMPILE = """
 import sys
 import torch
 from kernel_lsp.evaluator.running import watch
-from kernel_lsp.evaluator.running.worker import _expect_compiler
+from kernel_lsp.evaluator.running.worker import import_compiler
 
-_expect_compiler(judged=True)
+import_compiler(judged=True)
 seen = watch.Watch()
 seen.start()
 run = torch.compile(lambda x: torch.sigmoid(x) * x)

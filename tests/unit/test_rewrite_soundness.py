@@ -40,7 +40,22 @@ def pair(
     after = loaded(rewrite(source, skill_name, **options).program).Model()
     before = loaded(source, "before_soundness").Model()
     before.load_state_dict(after.state_dict())
+    torch._dynamo.reset()
     return before.eval(), after.eval()
+
+
+def takes_the_fast_path(made: torch.nn.Module, *inputs: object) -> bool:
+    """Whether it does eagerly; torch.compile must answer alike, without a break in the graph."""
+    originals = [name for name in dir(made) if name.startswith("_forward_eager")]
+    for name in originals:
+        setattr(made, name, lambda *_: None)
+    compiled = torch.compile(made, backend="eager", fullgraph=True)
+    eagerly, compiled_so = made(*inputs) is not None, compiled(*inputs) is not None
+    for name in originals:
+        delattr(made, name)
+    torch._dynamo.reset()
+    assert eagerly == compiled_so
+    return eagerly
 
 
 def agree(before: torch.nn.Module, after: torch.nn.Module, *inputs: object) -> None:
@@ -75,6 +90,7 @@ RANGE = "y = torch.sigmoid(x)\nreturn F.relu(y) * {}"
 )  # fmt: skip
 def test_whatever_forward_reads_from_self_may_change(read, init, change) -> None:
     before, after = pair(module(RANGE.format(read), init), "value-range-collapse")
+    assert takes_the_fast_path(after, X)
     agree(before, after, X)
     both(change, before, after)
     agree(before, after, X)
@@ -155,6 +171,7 @@ class Model"""
 def test_what_is_called_on_an_instance_may_change(init, change) -> None:
     source = module("y = torch.sigmoid(x)\nreturn self.act(F.relu(y))", init)
     before, after = pair(source.replace("class Model", SCALING), "value-range-collapse")
+    assert takes_the_fast_path(after, X)
     agree(before, after, X)
     both(change, before, after)
     agree(before, after, X)
@@ -203,6 +220,16 @@ def test_dataclasses_among_the_results_are_made_again() -> None:
     assert (got.second, got.name, got.rest[1]) == (None, "b", 2)
     torch.testing.assert_close(got.first.value, expected.first.value)
     torch.testing.assert_close(got.rest[0], expected.rest[0])
+
+
+def test_an_ordered_dict_is_made_again() -> None:
+    made = "OrderedDict([('b', F.relu(y)), ('a', Part(y))])"
+    source = module(f"y = torch.sigmoid(x)\nreturn {made}").replace("class Model", OUTPUT)
+    before, after = pair(source, "value-range-collapse")
+    expected, got = before(X), after(X)
+    assert type(got).__name__ == "OrderedDict" and list(got) == ["b", "a"]
+    torch.testing.assert_close(got["b"], expected["b"])
+    torch.testing.assert_close(got["a"].value, expected["a"].value)
 
 
 @pytest.mark.parametrize(
@@ -627,6 +654,14 @@ def other_block(made: torch.nn.Module) -> None:
     made.block.__class__ = type("Other", (kind,), {"forward": lambda self, x: self.fc(x) * 3})
 
 
+def borrowed_forward(made: torch.nn.Module) -> None:
+    """The same function, bound to another block."""
+    other = type(made.block)()
+    other.fc.weight.data.fill_(0.5)
+    other.fc.bias.data.zero_()
+    made.block.forward = other.forward
+
+
 def hooked_block(made: torch.nn.Module) -> None:
     made.block.register_forward_hook(lambda _m, _i, out: out * 2)
 
@@ -645,12 +680,14 @@ def other_scale(made: torch.nn.Module) -> None:
         lambda made: setattr(made, "gate", types.MethodType(lambda self, x: x.cos(), made)),
         lambda made: setattr(made.block, "forward", lambda x: x - 4),
         other_block,
+        borrowed_forward,
         hooked_block,
         other_scale,
     ],
 )  # fmt: skip
 def test_code_that_forward_calls_may_be_overridden(change) -> None:
     before, after = pair(CODE, "value-range-collapse")
+    assert takes_the_fast_path(after, X)
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
     both(change, before, after)
     agree(before, after, X)
@@ -661,8 +698,7 @@ def test_a_subclass_that_overrides_nothing_keeps_the_fast_path(doubled: str, kep
     """But for properties, which are compared by the class of the object."""
     _, after = pair(CODE.replace(" + self.doubled", doubled), "value-range-collapse")
     subclass(extra=1)(after)
-    after._forward_eager_model = lambda _x: None
-    assert (after(X) is not None) is kept
+    assert takes_the_fast_path(after, X) is kept
 
 
 def test_classes_that_the_file_does_not_name_are_compared_by_their_names() -> None:
@@ -674,7 +710,11 @@ def test_classes_that_the_file_does_not_name_are_compared_by_their_names() -> No
     act, here = Act(), "test_classes_that_the_file_does_not_name_are_compared_by_their_names"
     name = f"{here}.<locals>.Act"
     for member, expected in [
-        ("method", f"getattr(self.act.method, \"__qualname__\", None) == '{name}.method'"),
+        (
+            "method",
+            'getattr(getattr(type(self.act).method, "__code__", None), "co_qualname", None) == '
+            f"'{name}.method' and \"method\" not in self.act.__dict__",
+        ),
         ("by_object", f'type(self.act).__qualname__ == "{name}"'),
     ]:
         called = called_code(member, getattr(act, member), act, Act)
@@ -776,6 +816,7 @@ def hook_blocks(m: torch.nn.Module) -> None:
 )  # fmt: skip
 def test_another_instance_may_have_other_layers(init: str, body: str, change) -> None:
     before, after = pair(LAYERED.format(init=init, body=body), "value-range-collapse")
+    assert takes_the_fast_path(after, X)
     agree(before, after, X)
     both(change, before, after)
     agree(before, after, X)
@@ -819,6 +860,7 @@ def test_a_tensor_made_of_an_array_is_a_constant_while_the_array_is(made: str) -
 def test_functions_in_containers_may_be_exchanged(init: str, called: str, change) -> None:
     source = module(f"return F.relu(torch.sigmoid(x)) * {called}", init)
     before, after = pair(source, "value-range-collapse")
+    assert takes_the_fast_path(after, X)
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
     both(change, before, after)
     agree(before, after, X)
@@ -844,6 +886,14 @@ def other(x):
     return x * 3
 
 
+def tanh(x):
+    return x * 5
+
+
+def tripled():
+    return lambda x: x * 3
+
+
 class Model"""
 
 
@@ -854,18 +904,30 @@ class Model"""
         ("self.act = lambda t, by=2.0: t * by",
          lambda m: setattr(m.act, "__defaults__", (3.0,))),
         ("self.act = other", lambda m: setattr(m, "act", torch.tanh)),
-        ("self.act = soft", lambda m: setattr(m, "act", m.act.__wrapped__)),
-        ("self.act = soft.__wrapped__",
-         lambda m: setattr(m, "act", names_in(m)["soft"])),
     ],
 )  # fmt: skip
 def test_functions_of_the_same_file_may_be_exchanged(init: str, change) -> None:
     source = module("return F.relu(torch.sigmoid(x)) * self.act(x)", init)
     before, after = pair(source.replace("class Model", LOCAL), "value-range-collapse")
-    after._forward_eager_model = None
-    assert after(X) is not None  # the fast path is taken
-    del after._forward_eager_model
+    assert takes_the_fast_path(after, X)
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+    both(change, before, after)
+    agree(before, after, X)
+    agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
+
+
+@pytest.mark.parametrize(
+    "init, change",
+    [
+        ("self.act = soft", lambda m: setattr(m, "act", m.act.__wrapped__)),
+        ("self.act = soft.__wrapped__",
+         lambda m: setattr(m, "act", names_in(m)["soft"])),
+    ],
+)  # fmt: skip
+def test_a_decorated_function_is_not_what_it_decorates(init: str, change) -> None:
+    source = module("return F.relu(torch.sigmoid(x)) * self.act(x)", init)
+    before, after = pair(source.replace("class Model", LOCAL), "value-range-collapse")
+    agree(before, after, X)
     both(change, before, after)
     agree(before, after, X)
     agree(before, torch.compile(after, backend="eager", fullgraph=True), X)
@@ -884,3 +946,31 @@ def test_functions_without_a_name_of_their_own_are_refused(init: str, called: st
     """Two of one name, or what cannot be compared: no guard would see another one."""
     with pytest.raises(CaptureError, match="cannot be checked"):
         graph_of(module(f"return F.relu(torch.sigmoid(x)) * {called}", init))
+
+
+TAKING = module("return F.relu(torch.sigmoid(x)) * act(x)").replace("(self, x)", "(self, x, act)")
+TAKING = TAKING.replace("class Model", LOCAL)
+
+
+@pytest.mark.parametrize(
+    "given, other",
+    [
+        ("other", "soft"),
+        ("torch.tanh", "torch.sin"),
+        ("torch.tanh", "tanh"),
+        ("lambda t: t * 2", "tripled()"),
+        ("soft", "soft.__wrapped__"),
+    ],
+)
+def test_functions_among_the_arguments_may_be_others(given: str, other: str) -> None:
+    text = TAKING.replace("def get_inputs", f"ACT = {given}\n\n\ndef get_inputs")
+    before, after = pair(text.replace("(6, 8)]", "(6, 8), ACT]"), "value-range-collapse")
+    functions = names_in(after)
+    agree(before, after, X, functions["ACT"])
+    agree(before, after, X, eval(other, functions))
+
+
+def test_a_function_among_the_arguments_that_encloses_a_value_is_refused() -> None:
+    text = TAKING.replace("(6, 8)]", "(6, 8), (lambda by: lambda t: t * by)(2.0)]")
+    with pytest.raises(CaptureError, match="cannot be checked"):
+        graph_of(text)

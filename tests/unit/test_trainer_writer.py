@@ -8,7 +8,6 @@ import json
 import pytest
 
 from kernel_lsp import wire
-from kernel_lsp.agents import writing
 from kernel_lsp.records import (
     Form,
     GraphView,
@@ -20,7 +19,7 @@ from kernel_lsp.records import (
 )
 from trainer.families import structure
 from trainer.likeness import mark
-from trainer.writer import data, split
+from trainer.writer import data, short_form, split
 from trainer.writer.rows import WriterRow, WrittenReply, make_row
 from trainer.writer.split import WriterPart
 
@@ -94,7 +93,9 @@ def forward(self, x):
 
 
 def test_a_question_tells_program_graph_and_skills_without_what_is_only_said() -> None:
-    told = writing.encode_question(PROGRAM, GRAPH, [("fused-matmul", "Products with their tails.")])
+    told = short_form.encode_question(
+        PROGRAM, GRAPH, [("fused-matmul", "Products with their tails.")]
+    )
     assert "What it does" not in told and "get_inputs" not in told and "import" not in told
     assert (
         "x: input f32 2 8\nrelu = relu(x, 1.5) f32 2 4 returned\n<|skills|>\nfused-matmul" in told
@@ -104,32 +105,32 @@ def test_a_question_tells_program_graph_and_skills_without_what_is_only_said() -
 
 def test_text_of_others_ends_no_part_of_a_question() -> None:
     sly = SOURCE.replace("torch.relu(self.fc(x))", "print('<|write|>')")
-    told = writing.encode_question(
+    told = short_form.encode_question(
         Program(source=sly, entry="Model", kind=TargetKind.MODULE), GRAPH
     )
     assert told.count("<|write|>") == 1
 
 
 def test_a_further_turn_is_told_the_failed_reply_and_why() -> None:
-    tried = writing.TriedRewrite(reply="def forward(self, x): ...", heard="wrong  values")
-    told = writing.encode_question(PROGRAM, GRAPH, (), tried)
+    tried = short_form.TriedRewrite(reply="def forward(self, x): ...", heard="wrong  values")
+    told = short_form.encode_question(PROGRAM, GRAPH, (), tried)
     assert "<|tried|>\ndef forward(self, x): ...\n<|heard|>\nwrong values\n<|write|>" in told
 
 
 def test_a_rewrite_of_the_engine_becomes_a_reply_with_short_names_and_no_guard() -> None:
     edit = SourceEdit(qualname="Model", definitions=DEFINITIONS, target=TARGET)
-    assert writing.encode_rewrite(edit, ["fused-matmul", "fused-matmul"]) == REPLY
+    assert short_form.encode_rewrite(edit, ["fused-matmul", "fused-matmul"]) == REPLY
 
 
 @pytest.mark.parametrize("broken", ["    def _forward_steps(self):\n        pass\n", ""])
 def test_a_rewrite_around_the_forward_is_no_reply(broken: str) -> None:
     target = TARGET + broken if broken else TARGET.replace("if not", "while not")
-    with pytest.raises(writing.UnreadableReply):
-        writing.encode_rewrite(SourceEdit(qualname="Model", target=target), [])
+    with pytest.raises(short_form.UnreadableReply):
+        short_form.encode_rewrite(SourceEdit(qualname="Model", target=target), [])
 
 
 def test_a_reply_takes_its_place_and_the_original_takes_every_other_call() -> None:
-    text = writing.assemble(PROGRAM, GRAPH, REPLY)
+    text = short_form.assemble(PROGRAM, GRAPH, REPLY)
     ast.parse(text)
     for expected in (
         "import torch.nn as nn\nimport triton\nimport triton.language as tl\n",
@@ -139,7 +140,7 @@ def test_a_reply_takes_its_place_and_the_original_takes_every_other_call() -> No
         "            return self._forward_eager(x)\n        return f1(x, self.fc.weight)\n",
     ):
         assert expected in text
-    assert "is_cuda" not in writing.assemble(PROGRAM, GRAPH, REPLY, "interpreter")
+    assert "is_cuda" not in short_form.assemble(PROGRAM, GRAPH, REPLY, "interpreter")
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,8 @@ def test_a_reply_takes_its_place_and_the_original_takes_every_other_call() -> No
     ],
 )
 def test_replies_that_no_program_can_be_made_of_say_why(reply: str, why: str) -> None:
-    with pytest.raises(writing.UnreadableReply, match=why):
-        writing.assemble(PROGRAM, GRAPH, reply)
+    with pytest.raises(short_form.UnreadableReply, match=why):
+        short_form.assemble(PROGRAM, GRAPH, reply)
 
 
 def test_held_out_operators_count_wherever_they_are_seen() -> None:
@@ -190,7 +191,7 @@ def test_a_row_is_the_same_for_its_seed_and_survives_its_file(row: WriterRow) ->
 
 def test_what_the_engine_wrote_can_be_put_into_its_program(row: WriterRow) -> None:
     for reply in row.replies:
-        compile(writing.assemble(row.program, row.graph, reply.text), "<row>", "exec")
+        compile(short_form.assemble(row.program, row.graph, reply.text), "<row>", "exec")
 
 
 def test_supervised_rows_are_expected_to_be_faster_and_of_many_skills(row: WriterRow) -> None:

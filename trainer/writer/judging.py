@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.agents import writing
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import EvalStatus, Evaluation, Json, Operation, OperationRole
 from trainer.timed_tasks import share, until
+from trainer.writer import short_form
 from trainer.writer.rows import WORKLOAD, WriterRow
 
 GATES = 2
@@ -69,7 +69,7 @@ class WriterJudge:
         for key, case in fresh.items():
             try:
                 text = self._program(case)
-            except writing.UnreadableReply as error:
+            except short_form.UnreadableReply as error:
                 self.known[key] = WriterVerdict(status=UNREADABLE, detail=str(error), parsed=False)
                 continue
             if _is_unchanged(case):
@@ -96,7 +96,7 @@ class WriterJudge:
 
     def _program(self, case: WrittenCase) -> str:
         row = self._row(case)
-        return writing.assemble(row.program, row.graph, case.reply, self._device)
+        return short_form.assemble(row.program, row.graph, case.reply, self._device)
 
     async def _verdict(
         self, gate: Gate, case: WrittenCase, text: str, timed: bool
@@ -171,7 +171,7 @@ def _verdict_of(found: Evaluation) -> WriterVerdict:
 
 def _is_unchanged(case: WrittenCase) -> bool:
     """No function of its own, and the same statements as the original: or the original called."""
-    body = parse(case.reply.partition(writing.END)[0]).body
+    body = parse(case.reply.partition(short_form.END)[0]).body
     if "_forward_eager" in case.reply:
         return True
     functions = [node for node in body if isinstance(node, ast.FunctionDef)]

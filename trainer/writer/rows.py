@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents import writing
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import (
@@ -32,6 +31,7 @@ from trainer import generated
 from trainer.families import structure
 from trainer.likeness import mark
 from trainer.ruling import InProcess
+from trainer.writer import short_form
 from trainer.writer.split import WriterPart, part_of
 
 WRAPPERS = frozenset({"cuda-graph", "compile-target"})
@@ -103,7 +103,7 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
 
     class OneShape(EngineSession):
-        """Rewrites are put in for calls of exactly this shape (agents/writing.py): other batches,
+        """Rewrites are put in for calls of exactly this shape (short_form.py): other batches,
         a third of the time, need not be tried."""
 
         def _others(self) -> list[Any]:
@@ -125,8 +125,8 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
         family=found.family,
         source=source,
         graph=capture.graph,
-        question=writing.encode_question(program, capture.graph, described),
-        plain=writing.encode_question(program, capture.graph),
+        question=short_form.encode_question(program, capture.graph, described),
+        plain=short_form.encode_question(program, capture.graph),
         replies=tuple(replies),
         grams=sampled_grams(seen.grams),
         digest=seen.digest,
@@ -163,8 +163,8 @@ def _replies(session: object, plans: Sequence[tuple[Step, ...]]) -> list[Written
             candidate = asyncio.run(engine.make(steps))
             if candidate.edit is None:
                 continue
-            text = writing.encode_rewrite(candidate.edit, skills)
-        except (KernelLspError, writing.UnreadableReply):
+            text = short_form.encode_rewrite(candidate.edit, skills)
+        except (KernelLspError, short_form.UnreadableReply):
             continue  # a plan that the engine gives up, or that no reply can say
         after = _seconds(engine, steps)
         gain = before / after if before and after else None

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernel_lsp.agents.writing import END
 from trainer.writer.decoding import CpuDecoder
+from trainer.writer.short_form import END
 from trainer.writer.tokens import encode
 from trainer.writer.training import LENGTHS
 

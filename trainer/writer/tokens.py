@@ -1,7 +1,7 @@
 """The writer's vocabulary: byte-level BPE, trained on its own data, reversible for any text.
 
 Digits stand alone, so that a size is copied digit by digit; a line break with its indentation is
-one piece. Borders of parts (agents/writing.py) are one token each."""
+one piece. Borders of parts (short_form.py) are one token each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from kernel_lsp.agents.writing import BORDERS, END
+from trainer.writer.short_form import BORDERS, END
 
 PIECES = r"\n *| ?[A-Za-z_][A-Za-z]*|_|[0-9]| ?[^\sA-Za-z0-9_]+| +|\s"
 PAD = "<|pad|>"

@@ -20,12 +20,12 @@ import torch
 import transformers
 from torch import Tensor
 
-from kernel_lsp.agents.writing import END, PROGRAM, WRITE
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
 from trainer import generated_kernels
 from trainer.writer import data
 from trainer.writer.rows import WriterRow
+from trainer.writer.short_form import END, PROGRAM, WRITE
 from trainer.writer.split import WriterPart
 from trainer.writer.tokens import encode_all, train_tokenizer
 

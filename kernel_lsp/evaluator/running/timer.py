@@ -22,7 +22,7 @@ from kernel_lsp import wire
 from kernel_lsp.evaluator import callees
 from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.running import timing
-from kernel_lsp.evaluator.running.worker import Worker, failure, serve
+from kernel_lsp.evaluator.running.worker import Worker, failure, import_compiler, serve
 from kernel_lsp.evaluator.tensors import TensorOutbox, decode, encode, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
@@ -147,21 +147,13 @@ def _timing(provider: str) -> str:
     return f"timing the candidate{beside}"
 
 
-def import_compiler(wanted: bool) -> dict[str, Any]:
-    """Import what torch.compile needs (3 s) while the judge opens the reference."""
-    if wanted:
-        with contextlib.suppress(Exception):  # a broken compiler is told when it is used
-            importlib.import_module("torch._inductor.compile_fx")
-    return {"ok": True}
-
-
 def open_driver(device: str) -> dict[str, Any]:
     """Have that built which depends on the machine alone, so that it is kept for other processes:
     nothing of a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a
     C compiler); else what tells torch.compile which vector instructions the compiler knows (six
     programs, 5 s, with AMX)."""
     before = _built_files()
-    with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+    with contextlib.suppress(Exception):  # a broken compiler is reported when it is used
         if device == "cuda":
             importlib.import_module("triton.runtime").driver.active.utils  # noqa: B018
         else:
@@ -179,8 +171,10 @@ def answer(
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}
-    if what == "import":
-        return import_compiler(message["compiler"])
+    if what == "import":  # while the judge opens the reference
+        if message["compiler"]:
+            import_compiler(judged=False)
+        return {"ok": True}
     if what == "open_driver":
         return open_driver(timer.device.name)
     if what == "prepare":

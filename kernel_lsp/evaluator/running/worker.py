@@ -80,7 +80,7 @@ class Worker:
             if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)
         if "compile" in program.source:
-            _expect_compiler(judged=not message.get("timing"))
+            import_compiler(judged=not message.get("timing"))
         self.watch.start()
 
         def construct() -> Callee:
@@ -138,6 +138,7 @@ class Worker:
             given = decode(message["arguments"], blobs, self.device.place)
             arguments = self.memory.place(given, fresh=message["fresh"])
             del given
+            required = relations.requirements(arguments)
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
             result = self._call(self.callee, arguments, message)
             drawn = relations.generators(self.device.place)
@@ -170,7 +171,8 @@ class Worker:
             self.again[bool(message.get("grad"))] = arguments, message
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
-        return {**reply, "generators": drawn, "relations": shares}
+        marks = relations.marks(arguments, self.target, required)
+        return {**reply, "generators": drawn, "relations": shares, "marks": marks}
 
     def _keep(self, result: Any, shares: list[list[str]]) -> None:
         """Outputs that must still hold after the next call. Those in memory of inputs or
@@ -217,7 +219,7 @@ class Worker:
         return {"outputs": outputs, "state": encode(state, out), "notes": notes}
 
     def _call(self, callee: Callee, arguments: Any, message: dict[str, Any]) -> Any:
-        torch.manual_seed(message["noise_seed"])
+        relations.seed(message["noise_seed"])
         with torch.set_grad_enabled(message["grad"]):
             result = callee(callee.bind(arguments))
         self.early = self.device.read_by_next(tensor_leaves(result))
@@ -318,13 +320,14 @@ def _poison_fresh_memory() -> None:
     torch._C._set_deterministic_algorithms(True, warn_only=True)
 
 
-def _expect_compiler(judged: bool) -> None:
-    """Have torch.compile's traces in this process before a candidate is watched: its operators, and
-    the recursion limit that it raises when it compiles (torch._inductor.compile_fx).
+def import_compiler(judged: bool) -> None:
+    """Import what torch.compile needs (3 s), and set the recursion limit that it raises when it
+    compiles (torch._inductor.compile_fx): before a candidate is watched, so that neither is taken
+    for the candidate's doing.
 
     ``judged``: the graph of one call is used a second time, which compiled code allows only where
     its backward pass does not reuse the memory of what it saved."""
-    with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+    with contextlib.suppress(Exception):  # a broken compiler is reported when it is used
         importlib.import_module("torch._inductor.compile_fx")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), COMPILER_RECURSION_LIMIT))
         if judged:

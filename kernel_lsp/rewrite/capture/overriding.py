@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,8 +26,6 @@ class CalledCode:
     holder: type
     """Where the member is defined: ``kind`` or a class that it inherits from."""
     member: str
-    bound: bool
-    """It is a method of the object, as opposed to a static or class method or another callable."""
 
     @property
     def definition(self) -> Any:
@@ -43,8 +41,7 @@ def called_code(name: str, value: Any, owner: Any, kind: type) -> CalledCode | N
         return None
     if not (callable(value) or isinstance(vars(holder)[name], property)):
         return None
-    bound = isinstance(value, MethodType) and value.__self__ is owner
-    return CalledCode(kind=kind, holder=holder, member=name, bound=bound)
+    return CalledCode(kind=kind, holder=holder, member=name)
 
 
 def conditions(source: str, called: CalledCode, names: Mapping[str, Any]) -> list[str]:
@@ -61,17 +58,22 @@ def conditions(source: str, called: CalledCode, names: Mapping[str, Any]) -> lis
 
 
 def _same_member(source: str, called: CalledCode, names: Mapping[str, Any]) -> str:
-    found, holder = f"{source}.{called.member}", expression(called.holder, names)
-    if holder is None:
-        name = getattr(getattr(called.holder, called.member), "__qualname__", None)
-        if name is None:  # an object that can be called: only its class names it
+    """The class gives the same member and the object has none of its own. Asked of the class:
+    torch.compile (2.13) finds no ``__func__`` of a method by getattr with a default, and a method
+    of another object has the same one."""
+    found, holder = f"type({source}).{called.member}", expression(called.holder, names)
+    if holder is not None:
+        function = ".__func__" if isinstance(called.definition, classmethod) else ""
+        same = f"{found}{function} is {holder}.{called.member}{function}"
+    else:
+        code = getattr(getattr(called.holder, called.member), "__code__", None)
+        if code is None:  # an object that can be called: only its class names it
             return same_class(source, called.kind, names)
-        return f'getattr({found}, "__qualname__", None) == {name!r}'
-    if called.bound:
-        return f'getattr({found}, "__func__", None) is {holder}.{called.member}'
-    if isinstance(called.definition, classmethod):
-        return f'getattr({found}, "__func__", None) is {holder}.{called.member}.__func__'
-    return f"{found} is {holder}.{called.member}"
+        own_code = f'getattr(getattr({found}, "__code__", None), "co_qualname", None)'
+        same = f"{own_code} == {code.co_qualname!r}"
+    if called.kind.__dictoffset__ == 0:  # slots: no object has members of its own
+        return f"{same_class(source, called.kind, names)} and {same}"
+    return f'{same} and "{called.member}" not in {source}.__dict__'
 
 
 def same_class(source: str, kind: type, names: Mapping[str, Any]) -> str:

@@ -300,6 +300,7 @@ RULES: dict[str, Rule] = {
     "minimum": _extreme("gt", "lt"),
     "clamp": _clamp_rule(("ge", "le")),
     "hardtanh": _clamp_rule(("gt", "lt")),
+    "raised": lambda grad, out, x, low, high: (grad,),
     "relu": lambda grad, out, x: (_where(_test("le", x, 0.0), 0.0, grad),),
     "leaky_relu": lambda grad, out, x, slope: (
         _where(_test("gt", x, 0.0), grad, _mul(grad, slope)),

@@ -16,8 +16,7 @@ from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import cost, templates
 from kernel_lsp.rewrite.codegen.core.ir import Region
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
-from kernel_lsp.rewrite.codegen.core.space import PAIRS, RegionShape
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.core.space import RegionShape
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
@@ -50,8 +49,8 @@ def is_trainable(
     graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, space: RegionShape
 ) -> bool:
     """Every operation has a derivative, and a template runs them."""
-    if graph.origin.hides_gradients or any(op_name(node) in PAIRS for node in nodes):
-        return False  # eager clamps the norms of a cosine where no gradient is recorded
+    if graph.origin.hides_gradients:
+        return False
     planned = backward.plan(graph, nodes, lowered)
     return planned is not None and (
         not planned.region.outputs or _template(planned.region, space) is not None

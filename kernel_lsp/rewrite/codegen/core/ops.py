@@ -201,6 +201,7 @@ RENDER: dict[str, Render] = {
     "minimum": lambda a, b: f"tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
     "clamp": _clamp,
     "hardtanh": _clamp,  # another gradient at its bounds
+    "raised": _clamp,  # no gradient of its own: that of the result is that of the argument
     "relu": lambda x: f"tl.where({x} < 0.0, 0.0, {x})",
     "leaky_relu": lambda x, slope: f"tl.where({x} > 0.0, {x}, {x} * {slope})",
     "threshold": lambda x, limit, value: f"tl.where({x} <= {limit}, {value}, {x})",

@@ -6,14 +6,12 @@ target each, mean, sum and none; training. Not covered: vectors without a batch.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen.core import fuse
+from kernel_lsp.rewrite.codegen.loss import in_parts
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, WHOLE, op_name
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -23,16 +21,19 @@ MIN_SQUARED_LENGTH = 1e-12
 """What torch adds to the squared lengths."""
 
 
+SUMMARY = "compute the cosines of an embedding loss and its margin in one pass"
+
+
 def matches(graph: Graph) -> list[Match]:
-    found = [_match(graph, node) for node in graph.nodes if _is_covered(node)]
+    covered = [node for node in graph.nodes if _is_covered(node)]
+    found = [
+        in_parts.match(graph, node, _written_out, "cosine_embedding", SUMMARY) for node in covered
+    ]
     return [match for match in found if match is not None]
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    fused = _match_loss(graph, graph.named(match.data["nodes"][0]))
-    if fused is None:
-        raise RewriteError("the sums of the cosine embedding loss do not share a kernel")
-    fuse.apply(graph, fused, choice)
+    in_parts.apply(graph, match, choice, _written_out)
 
 
 def _is_covered(node: fx.Node) -> bool:
@@ -42,31 +43,6 @@ def _is_covered(node: fx.Node) -> bool:
     rows = left.dim() == 2 and left.numel() > 0 and left.shape == right.shape
     labels = target.dim() == 1 and target.dtype in (*FLOATS, *WHOLE)
     return bool(rows and labels and left.dtype == right.dtype and left.dtype in FLOATS)
-
-
-def _match(graph: Graph, node: fx.Node) -> Match | None:
-    copy = graph.copy()
-    fused = _match_loss(copy, copy.named(node.name))
-    if fused is None:
-        return None
-    return replace(
-        fused,
-        nodes=(node,),
-        label=graph.label(node),
-        summary="compute the cosines of an embedding loss and its margin in one pass",
-        data={
-            "nodes": [node.name],
-            "parameters": fused.data["parameters"],
-            "cosine_embedding": True,
-        },
-    )
-
-
-def _match_loss(graph: Graph, loss: fx.Node) -> Match | None:
-    """The loss in its parts, in this graph, and the match of all that belongs to a row."""
-    first, rows = _written_out(graph, loss)
-    found = fuse.reduction_matches(graph, ("sum",), alone=False)
-    return next((match for match in found if first in match.nodes and rows in match.nodes), None)
 
 
 def _written_out(graph: Graph, loss: fx.Node) -> tuple[fx.Node, fx.Node]:

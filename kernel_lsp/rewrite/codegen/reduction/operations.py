@@ -177,14 +177,14 @@ def _norm(node: fx.Node, get: Get) -> Value:
 
 def _cosine_similarity(node: fx.Node, get: Get) -> Value:
     """Each factor is divided by its own norm, as eager does: products of large numbers would
-    overflow."""
+    overflow. Eager raises short norms to ``eps`` behind autograd's back, so the gradient passes."""
     least = float(argument(node, "eps", 1e-8))
     parts = []
     for name in ("x1", "x2"):
         x = as_float(get(name))
         length = apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="length")
         parts.append(
-            apply("div", x, apply("clamp", length, least, None, hint="length"), hint="unit")
+            apply("div", x, apply("raised", length, least, None, hint="length"), hint="unit")
         )
     return reduce("sum", apply("mul", *parts, hint="product"), hint="cosine")
 

@@ -203,19 +203,19 @@ def _restore_lookups(guard: ast.stmt, forward: ast.FunctionDef) -> None:
     forward.body = [lookups.visit(node) for node in forward.body]
 
 
+def _short_names(nodes: Sequence[ast.stmt]) -> dict[str, str]:
+    """Kernels are called k1, …, launchers f1, …; device functions that a kernel calls keep their
+    names."""
+    functions = [one for one in nodes if isinstance(one, ast.FunctionDef)]
+    kernels = [one for one in functions if one.decorator_list and one.name.endswith("_kernel")]
+    launchers = [one for one in functions if not one.decorator_list and one.name != "forward"]
+    names = {one.name: f"k{number}" for number, one in enumerate(kernels, 1)}
+    return names | {one.name: f"f{number}" for number, one in enumerate(launchers, 1)}
+
+
 def _rename(nodes: Sequence[ast.stmt]) -> None:
-    """Kernels to k1, …, launchers to f1, …; device functions that a kernel calls keep theirs."""
-    names: dict[str, str] = {}
-    kernels = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.decorator_list]
-    for node in kernels:
-        if node.name.endswith("_kernel"):
-            names[node.name] = f"k{len(names) + 1}"
-    launchers = [
-        n
-        for n in nodes
-        if isinstance(n, ast.FunctionDef) and not n.decorator_list and n.name != "forward"
-    ]
-    names |= {node.name: f"f{number}" for number, node in enumerate(launchers, 1)}
+    """Give functions their short names, where they are defined and where they are used."""
+    names = _short_names(nodes)
     for inner in (inner for one in nodes for inner in ast.walk(one)):
         if isinstance(inner, ast.Name):
             inner.id = names.get(inner.id, inner.id)
