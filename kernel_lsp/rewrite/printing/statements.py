@@ -263,9 +263,9 @@ def _container(value: Any, classes: Mapping[type, str]) -> str:
     if isinstance(value, _Source):
         return value
     known = classes.get(type(value))
-    if known is not None and type(value) is OrderedDict:
-        return f"{known}({_container(dict(value), classes)})"
     if known is not None:
+        if type(value) is OrderedDict:
+            return f"{known}({_container(dict(value), classes)})"
         given = _given_fields(value)
         made = [f"{name}={_container(item, classes)}" for name, item in given.items()]
         return f"{known}({', '.join(made)})"
