@@ -99,6 +99,7 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/rewrite/printing/calls.py:Printer._keywords": 20,
     "trainer/kernel_forms/norms.py:norm_weighted": 20,
     "trainer/rounds.py:_metrics": 20,
+    "kernel_lsp/evaluator/gate.py:Gate._judged": 19,
     "kernel_lsp/agents/prompt_encoding/vocabulary.py:_build": 19,
     "kernel_lsp/analysis/rules/kl201_unmasked_tail.py:_rounded_up": 19,
     "kernel_lsp/confinement/confine.py:confine": 19,

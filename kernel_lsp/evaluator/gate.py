@@ -291,7 +291,7 @@ class Gate:
         """One attempt, from nothing."""
         start = time.monotonic()
         found = Findings()
-        refused: Rejected | None = None
+        status, detail = EvalStatus.PASSED, ""
         try:
             cascade.refuse(request)
             cascade.scan(request, found)
@@ -302,14 +302,14 @@ class Gate:
                 finally:
                     self._limits.discard(limit)
         except Rejected as rejection:
-            refused = rejection
+            status, detail = rejection.status, rejection.detail
         except TimeoutError:
+            status = EvalStatus.TIMED_OUT
             detail = (
                 f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller "
                 f"workload)"
             )
-            refused = Rejected(EvalStatus.TIMED_OUT, detail)
-        return found, _evaluation(request, found, refused, time.monotonic() - start)
+        return found, _evaluation(request, found, status, detail, time.monotonic() - start)
 
     async def _run(
         self,
@@ -343,13 +343,13 @@ async def evaluate(
 
 
 def _evaluation(
-    request: EvaluationRequest, found: Findings, refused: Rejected | None, seconds: float
+    request: EvaluationRequest, found: Findings, status: EvalStatus, detail: str, seconds: float
 ) -> Evaluation:
-    passed = refused is None
+    passed = status is EvalStatus.PASSED
     return Evaluation(
-        status=EvalStatus.PASSED if refused is None else refused.status,
+        status=status,
         device=request.device,
-        detail="" if refused is None else refused.detail,
+        detail=detail,
         device_name=found.environment.get("device_name"),
         checks=tuple(found.checks),
         timings=found.timings if passed else (),
