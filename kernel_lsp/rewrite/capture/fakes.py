@@ -31,9 +31,11 @@ def _grouped_product(
     of them has no groups, ``offs`` says where each ends."""
     if a.dtype in DESCRIBED or a.dtype != b.dtype or not {a.dim(), b.dim()} <= {2, 3}:
         return NotImplemented
+    shape: tuple[int, ...]
     offs = args[0] if args else kwargs.get("offs")
     out_dtype = args[2] if len(args) > 2 else kwargs.get("out_dtype")
     if a.dim() == b.dim() == 2:
+        assert offs is not None
         shape = (len(offs), a.shape[0], b.shape[1])
     elif a.dim() == b.dim():
         shape = (*a.shape[:2], b.shape[2])
