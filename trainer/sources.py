@@ -61,9 +61,7 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
             every = list(dialog_examples(path, tally))
-            chosen = (
-                every if sft.loss == "advantage_weighted" else [one for one in every if one.best]
-            )
+            chosen = every if sft.loss == "advantage_weighted" else _best(every)
             _left_out(tally, NO_EXAMPLE, len(every) - len(chosen))
             examples += chosen
         else:
@@ -75,9 +73,13 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     else:
         known = [one for one in turns if one.reward is not None]
         _left_out(tally, UNKNOWN, len(turns) - len(known))
-        imitated = weigh_turns(known)
-        imitated = [one for one in imitated if one.best] if sft.loss == "best_step" else imitated
+        imitated = list(weigh_turns(known))
+        imitated = _best(imitated) if sft.loss == "best_step" else imitated
     return Data(examples=tuple(examples + imitated), pairs=pairs)
+
+
+def _best(examples: Sequence[Example]) -> list[Example]:
+    return [one for one in examples if one.best]
 
 
 def _left_out(tally: Tally, reason: str, count: int) -> None:
