@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from kernel_lsp.errors import ConfigError
 
@@ -46,7 +46,7 @@ def endpoint(text: str) -> Endpoint:
         raise ConfigError(f"the endpoint cannot be read: {error}", EXAMPLE) from None
     if parts.scheme not in PORTS or not host:
         raise ConfigError("the endpoint is no http or https address", EXAMPLE)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+    if _holds_more_than_a_place(parts):
         remedy = "keys come from an environment variable (api_key_env) or the system's keyring"
         raise ConfigError("the endpoint holds more than scheme, host, port and path", remedy)
     if not host.isascii() or not all(c.isalnum() or c in "-._:[]" for c in host):
@@ -57,10 +57,13 @@ def endpoint(text: str) -> Endpoint:
     if not path.isascii() or any(c.isspace() for c in path):
         raise ConfigError("the endpoint's path is not ASCII", EXAMPLE)
     shown = f"[{host}]" if ":" in host else host
-    origin = f"{parts.scheme}://{shown}" + (
-        "" if port in (None, PORTS[parts.scheme]) else f":{port}"
-    )
-    return Endpoint(origin=origin, path=path)
+    behind = "" if port in (None, PORTS[parts.scheme]) else f":{port}"
+    return Endpoint(origin=f"{parts.scheme}://{shown}{behind}", path=path)
+
+
+def _holds_more_than_a_place(parts: SplitResult) -> bool:
+    is_named = parts.username is not None or parts.password is not None
+    return is_named or bool(parts.query or parts.fragment)
 
 
 def is_remote(origin: str) -> bool:

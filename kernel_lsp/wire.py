@@ -54,19 +54,21 @@ def _decode(kind: Any, data: Any) -> Any:
         return data
     if origin in (typing.Union, types.UnionType):
         return None if data is None else _decode(next(a for a in args if a is not type(None)), data)
-    if origin is tuple:
-        return tuple(_decode(args[0], item) for item in data)
-    if origin is list:
-        return [_decode(args[0], item) for item in data]
+    if origin in (tuple, list):
+        return origin(_decode(args[0], item) for item in data)
     if origin is dict:
         return {key: _decode(args[1], item) for key, item in data.items()}
     if dataclasses.is_dataclass(kind):
         return _decode_record(kind, data)
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    return _decode_plain(kind, data) if isinstance(kind, type) else data
+
+
+def _decode_plain(kind: type, data: Any) -> Any:
+    if issubclass(kind, Enum):
         return kind(data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if isinstance(kind, type) and not isinstance(data, kind):
+    if not isinstance(data, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(data).__name__}")
     return data
 

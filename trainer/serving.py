@@ -11,35 +11,34 @@ have the weights read again, which vLLM guards with nothing."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import copy
-import json
 import os
 import secrets
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib import error, request
 
+import httpx2
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.agents.backbones import vllm
+from kernel_lsp.agents.backbones.serving import ModelServer, ServerOrder
+from kernel_lsp.errors import BackboneError, KernelLspError
 from trainer import models
 from trainer.batches import Allowed
 from trainer.checkpoints import WEIGHTS
 from trainer.config import RolloutsConfig
 from trainer.generation import Ask, Sampled, Trees
 
-START_S, REQUEST_S, STOP_S = 600.0, 600.0, 20.0
+REQUEST_S = 600.0
+IDLE_S = 30 * 86_400.0
+"""A step of training may be long, and whoever made the server ends it."""
 IN_FLIGHT = 64
 NAME = "policy"
 
@@ -60,13 +59,13 @@ class Served:
         self._config = config
         self._tokenizer, self._folder, self._rollouts, self._seed = (
             tokenizer,
-            folder,
+            folder.absolute(),  # the server is started elsewhere
             rollouts,
             seed,
         )
         self._version = -1
-        self._server: subprocess.Popen[bytes] | None = None
-        self._origin = ""
+        self._server: ModelServer | None = None
+        self._client: httpx2.Client
         self._key = secrets.token_hex(16)
         self._trees = Trees(tokenizer)
 
@@ -101,44 +100,33 @@ class Served:
         self._version = version
 
     def _start(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self._origin = f"http://127.0.0.1:{port}"
-        python = self._rollouts.python or sys.executable
-        # Killed without a word, we cannot end it; the kernel can.
-        bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        port = vllm.free_port()
+        python = str(self._rollouts.python or sys.executable)
+        order = ServerOrder(
+            name="vLLM",
+            argv=[*vllm.program(python), str(self._folder), *self._flags(port)],
+            environment={**os.environ, **self._environment()},
+            log=self._folder / "log" / "vllm.log",
+            origin=f"http://127.0.0.1:{port}",
+            idle_s=IDLE_S,
+        )
+        self._server = ModelServer(order)
         atexit.register(self.close)
-        command = [
-            str(Path(python).with_name("vllm")),
-            "serve",
-            str(self._folder),
-            *self._flags(port),
-        ]
-        with (self._folder / "vllm.log").open("wb") as log:
-            try:
-                self._server = subprocess.Popen(
-                    [*bound, *command],
-                    env={**os.environ, **self._environment()},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError as missing:
-                raise ServingError(
-                    f"{command[0]}: {missing.strerror}",
-                    "rollouts.python names the one that has vllm",
-                ) from missing
-        end = time.monotonic() + START_S
-        while not self._well():
-            if self._server.poll() is not None or time.monotonic() > end:
-                self.close()
-                tail = (self._folder / "vllm.log").read_text(errors="replace")[-800:]
-                raise ServingError(
-                    f"vLLM did not start: {tail}", "rollouts.python names one that has vllm"
-                )
-            time.sleep(0.5)
+        self._client = httpx2.Client(
+            base_url=order.origin,
+            headers={"Authorization": f"Bearer {self._key}"},
+            timeout=REQUEST_S,
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=IN_FLIGHT),
+        )
+        try:
+            with ThreadPoolExecutor(1) as apart:  # whoever asks may have an event loop of its own
+                apart.submit(asyncio.run, self._server.well(lambda progress: None)).result()
+        except BackboneError as failed:
+            self.close()
+            raise ServingError(
+                f"vLLM did not start: {failed}", "rollouts.python names one that has vllm"
+            ) from failed
 
     def _flags(self, port: int) -> list[str]:
         choice = self._rollouts
@@ -173,25 +161,12 @@ class Served:
             else own | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
         )
 
-    def _well(self) -> bool:
-        try:
-            with request.urlopen(f"{self._origin}/health", timeout=5):
-                return True
-        except OSError:
-            return False
-
     def close(self) -> None:
-        """The whole process group: the engine outlives its front end."""
-        if self._server is None:
-            return
-        group, end = self._server.pid, time.monotonic() + STOP_S
-        self._server.terminate()
-        while time.monotonic() < end and _alive(group, self._server):
-            time.sleep(0.1)
-        if _alive(group, self._server):
-            os.killpg(group, signal.SIGKILL)
-            self._server.wait()
-        self._server = None
+        """Ends the server with all that it has started. Safe to call twice."""
+        if self._server is not None:
+            self._client.close()
+            self._server.stop_now("the run ends")
+            self._server = None
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -261,25 +236,14 @@ class Served:
         }
 
     def _ask(self, path: str, body: dict[str, Any] | None) -> Any:
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        asked = request.Request(self._origin + path, data=data, headers=headers, method="POST")
         try:
-            with request.urlopen(asked, timeout=REQUEST_S) as answer:
-                return json.loads(answer.read() or b"{}")
-        except error.HTTPError as refused:
-            choice = refused.read().decode(errors="replace")[:300]
-            raise ServingError(f"vLLM refused {path}: {refused.code} {choice}") from refused
-        except OSError as lost:
+            answer = self._client.post(path, json=body)
+            answer.raise_for_status()
+        except httpx2.HTTPStatusError as refused:
+            said = f"{refused.response.status_code} {refused.response.text[:300]}"
+            raise ServingError(f"vLLM refused {path}: {said}") from refused
+        except httpx2.HTTPError as lost:
             raise ServingError(
-                f"vLLM does not answer: {lost}", f"see {self._folder / 'vllm.log'}"
+                f"vLLM does not answer: {lost}", f"see {self._folder / 'log' / 'vllm.log'}"
             ) from lost
-
-
-def _alive(group: int, leader: subprocess.Popen[bytes]) -> bool:
-    leader.poll()  # reaped, so that it does not count
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        return answer.json() if answer.content else {}

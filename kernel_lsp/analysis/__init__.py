@@ -132,22 +132,22 @@ def _fingerprint_of(text: str, qualname: str) -> str | None:
 def _analyze(file: ParsedSource) -> Analysis:
     quiet = silence(file)
     known = structure(file)
-    found = [] if quiet.whole_file else find(file, known)
-    rules_off = {f.qualname: quiet.for_target(file, f.node) for f in found}
-    found = [f for f in found if "*" not in rules_off[f.qualname]]
-    findings: dict[tuple[str, int, int], Finding] = {}
     failures: dict[str, str] = {}
-    if not quiet.whole_file and is_script(file.text):
-        for finding in _script_findings(file, known, quiet, failures):
-            findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
+    if quiet.whole_file:
+        return Analysis()
+    rules_off = {draft: quiet.for_target(file, draft.node) for draft in find(file, known)}
+    found = [draft for draft, off in rules_off.items() if "*" not in off]
+    hints = list(_script_findings(file, known, quiet, failures)) if is_script(file.text) else []
+    for draft in found:
+        hints += _findings(file, known, draft, quiet, rules_off[draft], failures)
+    findings: dict[tuple[str, int, int], Finding] = {}
+    for one in hints:
+        # Two kernels share a helper, two modules a method: one hint is enough.
+        findings.setdefault((one.rule, one.span.start, one.span.end), one)
     names = FileNames(file) if found else None
-    for target in found:
-        for finding in _findings(file, known, target, quiet, rules_off[target.qualname], failures):
-            # Two kernels share a helper, two modules a method: one hint is enough.
-            findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
     return Analysis(
-        targets=tuple(_target(file, known, names, f) for f in found) if names else (),
-        findings=tuple(sorted(findings.values(), key=lambda f: (f.span.start, f.rule))),
+        targets=tuple(_target(file, known, names, draft) for draft in found) if names else (),
+        findings=tuple(sorted(findings.values(), key=lambda one: (one.span.start, one.rule))),
         failures=tuple(failures.values()),
     )
 

@@ -64,41 +64,45 @@ def make(library: PatchedLibrary, original: str, edited: str) -> str:
     changed = [name for name in before.definitions if after.dump(name) != before.dump(name)]
     if gone := [name for name in before.bound if name not in after.bound]:
         raise _refusal(library, f"it removes {gone[0]}")
-    added = [
-        one for one in after.tree.body if not before.holds(one) and not _binds(one) & set(changed)
-    ]
-    helpers = [one for one in added if not isinstance(one, ast.Import | ast.ImportFrom)]
-    if taken := RESERVED.intersection(
-        name for one in (*helpers, *map(after.find, changed)) for name in _binds(one)
-    ):
+    helpers = _find_helpers(before, after, changed)
+    if taken := RESERVED & _bound_directly([*helpers, *map(after.find, changed)]):
         raise _refusal(library, f"it defines {min(taken)}, which every patch module has")
+    if not changed:
+        raise _refusal(library, "it changes no class and no function")
     blocks = [after.lines(one) for one in helpers]
-    parts = []
     for name in changed:
         old, new = before.find(name), after.find(name)
         if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
-            parts.append(_class(library, after, old, new, name))
+            blocks.append(_class(library, after, old, new, name))
         else:
-            parts.append(after.lines(new))
-    if not parts:
-        raise _refusal(library, "it changes no class and no function")
-    text = _assemble(library, before, after, [*blocks, *parts], changed)
-    if not _is_same(
-        rewrite_class(original, text),
-        after,
-        [*changed, *(n for one in helpers for n in _binds(one))],
-    ):
+            blocks.append(after.lines(new))
+    text = _assemble(library, (before, after), blocks, changed)
+    if not _is_same(rewrite_class(original, text), after, [*changed, *_bound_directly(helpers)]):
         raise _refusal(library, "it changes more than methods and functions")
     return text
 
 
+def _find_helpers(before: _PatchText, after: _PatchText, changed: Sequence[str]) -> list[ast.stmt]:
+    """Statements of the module that the rewrite adds, other than imports."""
+    return [
+        one
+        for one in after.tree.body
+        if not before.holds(one) and not _binds(one) & set(changed) and not _is_import(one)
+    ]
+
+
+def _bound_directly(statements: Iterable[ast.stmt]) -> set[str]:
+    return {name for one in statements for name in _binds(one)}
+
+
 def _assemble(
     library: PatchedLibrary,
-    before: _PatchText,
-    after: _PatchText,
+    texts: tuple[_PatchText, _PatchText],
     blocks: Sequence[str],
     changed: Sequence[str],
 ) -> str:
+    """``texts``: the library's file before and after the rewrite."""
+    before, after = texts
     body = "\n\n\n".join(block.strip("\n") for block in blocks)
     own = set(_defined_names(parsing.parse_text(body)))
     used = sorted(_used_names(body, lazy=after.is_lazy) & set(after.bound) - own)
@@ -144,23 +148,15 @@ def _class(
     library: PatchedLibrary, after: _PatchText, old: ast.ClassDef, new: ast.ClassDef, qualname: str
 ) -> str:
     """A class with the statements of its body that are others now."""
-    head = [
-        (ast.dump(ast.Tuple(one.bases)), [ast.dump(d) for d in one.decorator_list])
-        for one in (old, new)
-    ]
-    if head[0] != head[1]:
+    if _class_head(old) != _class_head(new):
         raise _refusal(library, f"it changes the bases or decorators of {qualname}")
     known = {ast.dump(one) for one in old.body}
     changed = [one for one in new.body if ast.dump(one) not in known]
-    if missing := [
-        n
-        for one in old.body
-        for n in _binds(one)
-        if n not in {m for o in new.body for m in _binds(o)}
-    ]:
+    kept = _bound_directly(new.body)
+    if missing := [name for one in old.body for name in _binds(one) if name not in kept]:
         raise _refusal(library, f"it removes {qualname}.{missing[0]}")
     inner = {one.name: one for one in old.body if isinstance(one, ast.ClassDef)}
-    attributes = {name for one in old.body for name in _binds(one)}
+    attributes = _bound_directly(old.body)
     parts = []
     for one in changed:
         if isinstance(one, ast.ClassDef) and one.name in inner:
@@ -176,9 +172,15 @@ def _class(
     return f"class {new.name}:\n{title}\n\n" + "\n\n".join(parts)
 
 
+def _class_head(node: ast.ClassDef) -> tuple[str, list[str]]:
+    """Bases and decorators, to be compared."""
+    return ast.dump(ast.Tuple(node.bases)), [ast.dump(one) for one in node.decorator_list]
+
+
 def _refusal(library: PatchedLibrary, why: str) -> PatchError:
     return PatchError(
-        f"the rewrite of {library.module} cannot be a patch: {why}", "it is told and not written"
+        f"the rewrite of {library.module} cannot be a patch: {why}",
+        "it is reported, and no file is written",
     )
 
 
@@ -284,26 +286,25 @@ def _fill(file: _PatchText, there: Definition, made: _PatchText, part: ast.Class
     first = _first(there)
     lines = file.text_lines(first, there.end_lineno or first)
     inside = " " * there.body[0].col_offset
-    statements = [one for one in part.body if not _is_docstring(one)]
     bound = {name: one for one in there.body for name in _binds(one)}
     changes: list[tuple[int, int, str]] = []
-    anchor: int | None = None
     new: list[str] = []
-    for one in statements:
+    for one in part.body:
+        if _is_docstring(one):
+            continue
         old = next((bound[name] for name in _binds(one) if name in bound), None)
         if old is not None and isinstance(one, ast.ClassDef):
             block = _indent(_fill(file, old, made, one), inside)  # type: ignore[arg-type]
         else:
             block = _indent(made.lines(one), inside)
         if old is None:
-            new.append(block)
+            new.append(block.strip("\n"))
             continue
         start, stop = _first(old) - first, (old.end_lineno or old.lineno) - first + 1
-        anchor = start if anchor is None else min(anchor, start)
         changes.append((start, stop, block.strip("\n")))
     if new:
-        at = anchor if anchor is not None else len(lines)
-        changes.append((at, at, "\n\n".join(block.strip("\n") for block in new) + "\n"))
+        at = min((start for start, _, _ in changes), default=len(lines))
+        changes.append((at, at, "\n\n".join(new) + "\n"))
     for start, stop, block in sorted(changes, key=lambda change: (-change[0], -change[1])):
         lines[start:stop] = block.split("\n")
     return _indent("\n".join(lines), "")

@@ -176,13 +176,7 @@ def with_line(text: str) -> str | None:
         body = parsing.parse_text(text).body
     except (SyntaxError, ValueError, RecursionError):
         return None
-    is_docstring = (
-        bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
-    )
-    anchors = [one for one in body if isinstance(one, ast.Import | ast.ImportFrom)]
-    ends = [one.end_lineno or one.lineno for one in (*body[: int(is_docstring)], *anchors)]
-    end = max(ends, default=0)
-    end = max([end, *(o.end_lineno or 0 for o in body if o.lineno <= end)])
+    end = _end_of_imports(body)
     lines = re.split(r"(?<=\n)", text)
     eol = "\r\n" if "\r\n" in text else "\n"
     if end and not lines[end - 1].endswith("\n"):
@@ -190,6 +184,15 @@ def with_line(text: str) -> str | None:
     if end == 0 and lines[0].startswith("#"):  # an interpreter's line, an encoding
         end = 1
     return "".join([*lines[:end], LINE + eol, *lines[end:]])
+
+
+def _end_of_imports(body: Sequence[ast.stmt]) -> int:
+    """Lines up to the end of a module's docstring and imports, and of what begins before it."""
+    anchors: list[ast.stmt] = [one for one in body if isinstance(one, ast.Import | ast.ImportFrom)]
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        anchors.append(body[0])
+    end = max((one.end_lineno or one.lineno for one in anchors), default=0)
+    return max([end, *(one.end_lineno or 0 for one in body if one.lineno <= end)])
 
 
 def without_line(text: str) -> str:

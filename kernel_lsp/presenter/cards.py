@@ -233,49 +233,54 @@ def _baseline(evaluation: Evaluation) -> str:
     return evaluation.baseline or ""
 
 
+MISFIT = "The file has changed; the edit no longer fits."
+
+
 def _report(proposal: Proposal, diff: str) -> str:
     """Markdown with everything that is known."""
-    evaluation, candidate = proposal.evaluation, proposal.candidate
-    parts = [f"# {title(proposal)}", headline(proposal), "## Evidence"]
-    parts.append(
-        "\n".join(
-            ["| | |", "|---|---|", *(f"| {n} | {_cell(v)} |" for n, v in _rows(proposal) if v)]
-        )
-    )
-    if evaluation.timings:
-        parts += ["## Times", _timing_table(evaluation.timings)]
-    if evaluation.profiles:
-        parts += ["## Where the time goes", *map(_profile_table, evaluation.profiles)]
-    if evaluation.checks:
-        parts += ["## Checks", "\n".join(_check_line(check) for check in evaluation.checks)]
-    if candidate.proofs:
-        lines = [f"- {'✓' if p.holds else '✗'} {p.claim}: {p.because}" for p in candidate.proofs]
-        parts += ["## Why it may be rewritten", "\n".join(lines)]
-    if candidate.caveats:
-        parts += ["## What can differ", "\n".join(f"- {caveat}" for caveat in candidate.caveats)]
-    if evaluation.numerics is not None and evaluation.numerics.distributions:
-        parts += ["## Inputs", ", ".join(evaluation.numerics.distributions)]
-    if evaluation.shapes:
-        lines = [f"- {', '.join(shapes)}" for shapes in evaluation.shapes]
-        parts += ["## Sizes that were compared (the first was timed)", "\n".join(lines)]
-    if evaluation.peak_bytes:
-        lines = [
-            f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()
-        ]
-        parts += ["## Peak memory", "\n".join(lines)]
-    parts += [
-        "## Diff",
-        f"```diff\n{diff}```" if diff else "The file has changed; the edit no longer fits.",
-    ]
+    evaluation = proposal.evaluation
+    rows = [f"| {name} | {_cell(value)} |" for name, value in _rows(proposal) if value]
+    sections = {
+        "Evidence": ["\n".join(["| | |", "|---|---|", *rows])],
+        "Times": [_timing_table(evaluation.timings)] if evaluation.timings else [],
+        "Where the time goes": [*map(_profile_table, evaluation.profiles)],
+        **_lists(proposal),
+        "Diff": [f"```diff\n{diff}```" if diff else MISFIT],
+    }
     if proposal.evidence:
         command = f"kernel-lsp verify --evidence {shlex.quote(proposal.evidence)}"
-        parts += [
-            "## Repeat it",
-            f"Every trial and every sample is in one document:\n\n```sh\n{command}\n```",
+        sections["Repeat it"] = [
+            f"Every trial and every sample is in one document:\n\n```sh\n{command}\n```"
         ]
-    lines = [f"- {key}: {value}" for key, value in sorted(evaluation.environment.items())]
-    parts += ["## Environment", "\n".join(lines or ["unknown"])]
+    known = [f"- {key}: {value}" for key, value in sorted(evaluation.environment.items())]
+    sections["Environment"] = ["\n".join(known or ["unknown"])]
+    parts = [f"# {title(proposal)}", headline(proposal)]
+    for heading, texts in sections.items():
+        if texts:
+            parts += [f"## {heading}", *texts]
     return inert("\n\n".join(parts) + "\n")
+
+
+def _lists(proposal: Proposal) -> dict[str, list[str]]:
+    """Heading -> its list as one text; nothing where there is nothing to list."""
+    evaluation, candidate = proposal.evaluation, proposal.candidate
+    inputs = evaluation.numerics.distributions if evaluation.numerics is not None else ()
+    lists: dict[str, list[str]] = {
+        "Checks": [_check_line(check) for check in evaluation.checks],
+        "Why it may be rewritten": [
+            f"- {'✓' if proof.holds else '✗'} {proof.claim}: {proof.because}"
+            for proof in candidate.proofs
+        ],
+        "What can differ": [f"- {caveat}" for caveat in candidate.caveats],
+        "Inputs": [", ".join(inputs)] if inputs else [],
+        "Sizes that were compared (the first was timed)": [
+            f"- {', '.join(shapes)}" for shapes in evaluation.shapes
+        ],
+        "Peak memory": [
+            f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()
+        ],
+    }
+    return {heading: ["\n".join(lines)] if lines else [] for heading, lines in lists.items()}
 
 
 def _timing_table(timings: tuple[Timing, ...]) -> str:

@@ -7,13 +7,17 @@ fill it. Not covered: where the numbers come from (commands/report.py)."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from string import Template
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, Template
+from markupsafe import Markup
 
 from kernel_lsp.plain import plain
 from kernel_lsp.presenter import charts, lineages
@@ -83,23 +87,35 @@ def page(facts: ReportFacts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
-    text = (
-        ""
-        if charts.bars({"x": 1}, {})
-        else _note("Plots need matplotlib: install kernel-lsp[report].")
-    )
-    return _PAGE.substitute(
-        made=_escape(facts.made),
-        version=_escape(facts.version),
-        plain=text,
-        sections="\n".join(sections),
+    return str(
+        _macro(
+            "page",
+            made=facts.made,
+            version=facts.version,
+            gained=_gained(facts),
+            has_plots=charts.bars({"x": 1}, {}) is not None,
+            sections=sections,
+        )
     )
 
 
 # --- sections -----------------------------------------------------------------------------
 
 
-def _suggestions(facts: ReportFacts) -> str:
+def _gained(facts: ReportFacts) -> str:
+    """What rewrites that stayed in the code have brought, in one line."""
+    by_fate = _count_by_fate(facts.events)
+    kept = [p for p in facts.proposals if _fate(p.id, by_fate) == EventKind.KEPT.value]
+    speedups = [proposal.evaluation.speedup for proposal in kept]
+    logs = [math.log(found.mid) for found in speedups if found is not None]
+    if not logs:
+        return "No rewrite has been kept so far."
+    mean = math.exp(sum(logs) / len(logs))
+    rewrites = "1 rewrite stays" if len(logs) == 1 else f"{len(logs)} rewrites stay"
+    return f"{rewrites} in your code: {mean:.2f}x as fast in the geometric mean."
+
+
+def _suggestions(facts: ReportFacts) -> Markup:
     counted = _count_by_fate(facts.events)
     if not counted:
         return _section(
@@ -116,7 +132,7 @@ def _suggestions(facts: ReportFacts) -> str:
     return _section("Suggestions", plots + _table(("", "suggestions", "of the offered"), rows))
 
 
-def _speedups(facts: ReportFacts) -> str:
+def _speedups(facts: ReportFacts) -> Markup:
     by_fate, rows, shown = _count_by_fate(facts.events), [], []
     timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
     for proposal, found in timed[-MAX_SPANS:]:
@@ -144,14 +160,14 @@ def _speedups(facts: ReportFacts) -> str:
     return _section("Speedups", plot + _table(head, rows))
 
 
-def _library(facts: ReportFacts) -> str:
+def _library(facts: ReportFacts) -> Markup:
     if not facts.learned:
         text = (
             "Nothing was learned yet: rewrites that are kept become drafts for `kernel-lsp skills "
             "verify`."
         )
         return _section("Learned skills", _note(text))
-    plot = ""
+    plot = Markup()
     if facts.library:
         lines = {
             "in use": [v.in_use for v in facts.library],
@@ -172,16 +188,16 @@ def _library(facts: ReportFacts) -> str:
     return _section("Learned skills", plot + _table(head, rows))
 
 
-def _lineages(facts: ReportFacts) -> str:
+def _lineages(facts: ReportFacts) -> Markup:
     if not facts.lineages:
         text = "No kernel was walked back yet: `kernel-lsp skills lineage FILE::KERNEL` does it."
         return _section("Lineages", _note(text))
-    drawn = "".join(_lineage(one) for one in facts.lineages)
+    drawn = Markup().join(_lineage(one) for one in facts.lineages)
     head = ("kernel", "step", "simplification", "the expert's form gains", "on")
     return _section("Lineages", drawn + _table(head, lineages.table_rows(facts.lineages)))
 
 
-def _lineage(one: Lineage) -> str:
+def _lineage(one: Lineage) -> Markup:
     steps: list[tuple[str, ChartSpan | None]] = [("expert", None)]
     steps += [(step.operator.replace("_", " "), _step_span(step)) for step in one.steps]
     places = {one.expert: 0} | {step.judgement.child: n for n, step in enumerate(one.steps, 1)}
@@ -207,7 +223,7 @@ def _step_span(step: LineageStep) -> ChartSpan | None:
     )
 
 
-def _training(facts: ReportFacts) -> str:
+def _training(facts: ReportFacts) -> Markup:
     if not facts.curves:
         return _section(
             "Training", _note("No training run was named; `--run FOLDER` shows its curves.")
@@ -221,14 +237,11 @@ def _training(facts: ReportFacts) -> str:
         last = {key: value for line in lines for key, value in line.items() if key != "step"}
         rows = [(key, f"{value:.4g}") for key, value in sorted(last.items())]
         plot = _plot(charts.curves(groups), f"{name}, {len(lines)} steps logged")
-        parts.append(
-            plot
-            + f"<details><summary>last values</summary>{_table(('name', 'value'), rows)}</details>"
-        )
-    return _section("Training", "".join(parts))
+        parts.append(plot + _macro("folded", "last values", _table(("name", "value"), rows)))
+    return _section("Training", Markup().join(parts))
 
 
-def _policy(facts: ReportFacts) -> str:
+def _policy(facts: ReportFacts) -> Markup:
     if not facts.policies:
         text = "No comparison was named; `--policy FILE` shows what the trainer's evaluation wrote."
         return _section("Policy against rule", _note(text))
@@ -341,29 +354,37 @@ def _group_curves(
 # --- HTML ---------------------------------------------------------------------------------
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{_escape(title)}</h2>\n{body}</section>"
+@cache
+def _template() -> Template:
+    """Whatever is shown is escaped, and plain before."""
+    text = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    return Environment(autoescape=True, finalize=_plain).from_string(text)
 
 
-def _note(text: str) -> str:
-    return f'<p class="note">{_escape(text)}</p>'
+def _plain(value: Any) -> Any:
+    return plain(value) if type(value) is str else value
 
 
-def _plot(svg: str | None, caption: str) -> str:
+def _macro(name: str, *arguments: Any, **named: Any) -> Markup:
+    made: Markup = getattr(_template().module, name)(*arguments, **named)
+    return made
+
+
+def _section(title: str, body: Markup) -> Markup:
+    return _macro("section", title, body)
+
+
+def _note(text: str) -> Markup:
+    return _macro("note", text)
+
+
+def _plot(svg: str | None, caption: str) -> Markup:
     """Nothing where it could not be drawn: the table says the same."""
-    if svg is None:
-        return ""
-    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{_escape(caption)}"', 1)
-    return f"<figure>{labelled}<figcaption>{_escape(caption)}</figcaption></figure>\n"
+    return Markup() if svg is None else _macro("plot", Markup(svg[len("<svg") :]), caption)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{_escape(cell)}</th>" for cell in head)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    head = f"<thead><tr>{heads}</tr></thead>"
-    return f'<div class="wide"><table>{head}<tbody>\n{body}\n</tbody></table></div>\n'
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    return _macro("table", head, rows)
 
 
 def _ratio(found: Interval) -> str:
@@ -372,39 +393,3 @@ def _ratio(found: Interval) -> str:
 
 def _short(text: str, most: int = 34) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>kernel-lsp report</title>
-<style>
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0; }
-h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; border-bottom: 1px solid #8884; padding-bottom: .25rem; }
-figure { margin: 1rem 0; }
-figcaption, .note, header p { color: #7d8590; }
-svg { height: auto; max-width: 100%; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .87rem; }
-th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #8882; }
-td { vertical-align: top; }
-th { font-weight: 600; }
-td { font-variant-numeric: tabular-nums; }
-</style>
-</head>
-<body>
-<header><h1>kernel-lsp</h1>
-<p>Report of $made (UTC), version $version. Everything in it is of this machine.</p>$plain</header>
-$sections
-</body>
-</html>
-""")
-
-
-def _escape(text: str) -> str:
-    return html.escape(plain(text))

@@ -2,7 +2,8 @@
 
 Tensors, devices, generators, locks and whatever the program's script defines are named in the
 pickle and made anew where it is opened (opening.py): a tensor from its description, a class of the
-script from the script's text as it is then. Everything else is pickled by cloudpickle, which is
+script from the script's text as it is then, and what a module of a package has assigned, where a
+function within a function reads it, from that module. Everything else is pickled by cloudpickle, which is
 handed in as a module. Tensors of unusual kinds (sparse, nested, quantized, subclasses) are pickled
 as their dense parts (unusual.py). What cannot be pickled (open files, sockets, threads, objects of
 extensions) is left out: a stand-in takes its place, which says what it was when the target uses
@@ -34,6 +35,7 @@ MAX_GLOBAL_BYTES = 16 * 2**10
 MAX_PICKLE_BYTES = 16 * 2**20
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 SCRIPT = "__main__"
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class NotKept(Exception):
@@ -174,8 +176,12 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
         def __init__(self, stream: io.BytesIO, tensors: Tensors | _SmallTensors) -> None:
             super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
             self._tensors = tensors
+            self._named: dict[int, tuple[str, str]] = {}
+            """Identities of objects that a module of the program has assigned: module, name."""
 
         def persistent_id(self, thing: Any) -> Any:
+            if id(thing) in self._named:
+                return ("assigned", self._named[id(thing)])
             if isinstance(thing, torch.Tensor):
                 if unusual.is_ordinary(thing, torch):
                     return ("tensor", self._tensors.place(thing, self.kind))
@@ -183,15 +189,10 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             return _name_of(thing, torch)
 
         def reducer_override(self, thing: Any) -> Any:
-            if type(thing) is weakref.ReferenceType and thing() is not None:
-                return (weakref.ref, (thing(),))
-            if isinstance(thing, torch.Tensor):
-                return unusual.reduced_tensor(thing, torch)
-            if isinstance(thing, torch.nn.Module) and unusual.is_parametrized(thing, torch):
-                return unusual.reduced_parametrized(thing, torch)
-            if isinstance(thing, io.IOBase) and not isinstance(thing, (io.StringIO, io.BytesIO)):
-                # cloudpickle would read a whole file
-                return unusual.absent(thing)
+            if (made := _taken_apart(thing, torch)) is not None:
+                return made
+            if isinstance(thing, types.FunctionType):
+                self._named |= _assigned_names(thing, (torch.Tensor, torch.nn.Module))
             known = super().reducer_override(thing)
             if known is not NotImplemented or isinstance(thing, (type, types.FunctionType)):
                 return known
@@ -228,6 +229,42 @@ def _name_of(thing: Any, torch: Any) -> tuple[str, Any] | None:
         return "script", name
     names = _of_torch(thing, torch)
     return None if names is None else ("torch", names)
+
+
+def _taken_apart(thing: Any, torch: Any) -> tuple[Any, ...] | None:
+    """The parts of a thing that pickle takes otherwise, or not at all; None for everything else."""
+    if type(thing) is weakref.ReferenceType and thing() is not None:
+        return (weakref.ref, (thing(),))
+    if isinstance(thing, torch.Tensor):
+        return unusual.reduced_tensor(thing, torch)
+    if isinstance(thing, torch.nn.Module) and unusual.is_parametrized(thing, torch):
+        return unusual.reduced_parametrized(thing, torch)
+    if isinstance(thing, io.IOBase) and not isinstance(thing, (io.StringIO, io.BytesIO)):
+        return unusual.absent(thing)  # cloudpickle would read a whole file
+    return None
+
+
+def _assigned_names(function: types.FunctionType, kept: tuple[type, ...]) -> dict[int, Any]:
+    """The objects of its module that a function within a function reads, by identity. Other
+    functions of that module read the same ones (a hook finds what a decorator has prepared), and
+    they may hold what cannot be pickled. ``kept``: types that are kept by value."""
+    module = sys.modules.get(function.__module__)
+    is_found = getattr(module, "__spec__", None) is not None and function.__module__ != SCRIPT
+    if not is_found or vars(module) is not function.__globals__:
+        return {}
+    if "<locals>" not in function.__qualname__:
+        return {}
+    found = {}
+    for name in _names_in(function.__code__):
+        value = function.__globals__.get(name)
+        if not isinstance(value, (*PLAIN, *kept, type, types.FunctionType, types.ModuleType)):
+            found[id(value)] = (function.__module__, name)
+    return found
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    inside = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return set(code.co_names).union(*map(_names_in, inside))
 
 
 def _by_name(thing: Any) -> str | None:

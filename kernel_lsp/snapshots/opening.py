@@ -376,6 +376,9 @@ class _Named:
             return self._tensor(value)
         if kind == "script":
             return self._script.find(value)
+        if kind == "assigned":
+            module, assigned = value
+            return getattr(importlib.import_module(module), assigned)
         if kind == "made":
             return remaking.made(value)
         if kind == "device":

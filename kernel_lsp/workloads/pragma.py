@@ -75,27 +75,26 @@ def parse(rest: str) -> Workload:
     if len(rest) > MAX_CHARS:
         raise WorkloadError(f"it is longer than {MAX_CHARS} characters", f"e.g. {EXAMPLE}")
     words = _WORD.findall(rest)
-    before, after = (
-        (words[: words.index("|")], words[words.index("|") + 1 :])
-        if "|" in words
-        else (words, None)
-    )
+    bar = words.index("|") if "|" in words else len(words)
+    before, after = words[:bar], words[bar + 1 :]
     training = next((_MODES[word] for word in before if word in _MODES), None)
     inference = _INFERENCE in before
     inputs = _items([word for word in before if word not in _MODES and word != _INFERENCE])
-    if after is not None and after[:1] != ["init"]:
+    has_init = bar < len(words)
+    if has_init and after[:1] != ["init"]:
         raise WorkloadError(
             f"expected `init` after `|`, found {' '.join(after)!r}", f"e.g. {EXAMPLE}"
         )
     if training and inference:
         raise WorkloadError("`train` and `inference` contradict each other", "keep one of them")
-    if not inputs and training is None and after is None and not inference:
+    says_a_mode = inference or training is not None
+    if not (inputs or says_a_mode or has_init):
         raise WorkloadError("it names no argument", f"e.g. {EXAMPLE}")
     return Workload(
         name=" ".join(words),
         origin=WorkloadOrigin.PRAGMA,
         inputs=inputs or None,
-        init=None if after is None else _items(after[1:]),
+        init=_items(after[1:]) if has_init else None,
         training=training,
         setting=Setting(gradients=False) if inference else Setting(),
     )

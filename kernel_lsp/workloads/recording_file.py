@@ -6,12 +6,12 @@ of the command nothing but the program's name, because arguments may be anything
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import tomlkit
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.files import replace_file
@@ -22,7 +22,6 @@ MAX_BYTES = 256 * 1024
 MAX_WAYS = 8
 """Ways of calling one target that are kept, those with the largest shares."""
 MAX_TARGETS = 1000
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 SUFFIX = ".recorded.toml"
 HEADER = """# Recorded by kernel-lsp: how this program calls its modules and kernels, and what takes its time.
 # Shapes, ranges and times, no values. Commit or delete it; recording the program again replaces it.
@@ -39,7 +38,7 @@ def write(path: Path, merged: MergedRecording, program: str, created: str) -> in
     Targets of installed packages are left out: their paths say where on this machine they lie.
     """
     own = [way for way in merged.ways if is_own(way)]
-    ways = _few(own)
+    ways = list(_texts_of(_few(own)))
     while (
         len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES
         and ways
@@ -77,7 +76,7 @@ def _few(ways: list[Table]) -> list[Table]:
     return kept
 
 
-def _text(merged: MergedRecording, ways: list[Table], program: str, created: str) -> str:
+def _text(merged: MergedRecording, ways: list[str], program: str, created: str) -> str:
     about: Table = {
         "format": FORMAT,
         "program": program,
@@ -89,54 +88,49 @@ def _text(merged: MergedRecording, ways: list[Table], program: str, created: str
         "notes": list(merged.notes),
         "left_out": sum(map(is_own, merged.ways)) - len(ways),
     }
-    lines = [HEADER, *_pairs(about)]
-    for entry in list(filter(is_own, merged.seen))[:MAX_TARGETS]:
-        lines += ["", "[[seen]]", *_pairs(entry)]
+    seen = list(filter(is_own, merged.seen))[:MAX_TARGETS]
+    parts = [tomlkit.dumps(_table(about)), *(_entry("seen", _table(one)) for one in seen)]
+    return HEADER + "\n".join([*parts, *ways])
+
+
+def _texts_of(ways: list[Table]) -> Iterator[str]:
+    """As many as the file may have room for: each takes a millisecond."""
+    size = 0
     for way in ways:
-        lines += ["", "[[launch]]" if way["kind"] == "launch" else "[[workload]]", *_way(way)]
-    return "\n".join(lines) + "\n"
+        text = _entry("launch" if way["kind"] == "launch" else "workload", _way(way))
+        if (size := size + len(text)) > MAX_BYTES:
+            return
+        yield text
 
 
-def _way(way: Table) -> Iterator[str]:
-    inputs = {"launch": "arguments"}.get(way["kind"], "inputs")
+def _entry(kind: str, table: Table) -> str:
+    return tomlkit.dumps({kind: [table]})
+
+
+def _way(way: Table) -> Table:
+    """One line per argument."""
+    inputs = "arguments" if way["kind"] == "launch" else "inputs"
     lists = {"init": way.get("init"), inputs: way["arguments"]}
-    yield from _pairs(
-        {
-            name: value
-            for name, value in way.items()
-            if name not in ("kind", "arguments", "init", *PRIVATE)
-        }
-    )
-    for name, rows in lists.items():
-        if rows is not None:
-            yield (
-                f"{name} = ["
-                + "".join(f"\n  {_value(row)}," for row in rows)
-                + ("\n]" if rows else "]")
-            )
+    hidden = ("kind", "arguments", "init", *PRIVATE)
+    table = _table({name: value for name, value in way.items() if name not in hidden})
+    rows = {name: _list(values) for name, values in lists.items() if values is not None}
+    return table | {name: row.multiline(bool(row)) for name, row in rows.items()}
 
 
-def _pairs(table: Table) -> Iterator[str]:
-    for name, value in table.items():
-        if value is not None and value != []:
-            yield f"{_key(name)} = {_value(value)}"
+def _table(values: Table) -> Table:
+    kept = {name: value for name, value in values.items() if value is not None and value != []}
+    return {name: _in_line(value) for name, value in kept.items()}
 
 
-def _value(value: Any) -> str:
-    """One TOML value."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _in_line(value: Any) -> Any:
     if isinstance(value, dict):
-        known = [
-            f"{_key(name)} = {_value(item)}" for name, item in value.items() if item is not None
-        ]
-        return "{ " + ", ".join(known) + " }" if known else "{}"
-    return "[" + ", ".join(map(_value, value)) + "]"
+        table = tomlkit.inline_table()
+        table.update({name: _in_line(item) for name, item in value.items() if item is not None})
+        return table
+    return _list(value) if isinstance(value, list | tuple) else value
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _value(name)
+def _list(values: Sequence[Any]) -> Any:
+    array = tomlkit.array()
+    array.extend(map(_in_line, values))
+    return array

@@ -67,7 +67,7 @@ def files(folder: Path, **more: float) -> serving.ServerOrder:
     """A server of files, whose folder has one named health."""
     (folder / "logs").mkdir()
     (folder / "logs" / "health").touch()
-    port = vllm._free_port()
+    port = vllm.free_port()
     argv = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port))
     return order(folder, *argv, port=port, **more)
 

@@ -1,5 +1,6 @@
 """What `kernel-lsp record` sees of real programs, and what stays of it however they end."""
 
+import dataclasses
 import json
 import math
 import os
@@ -675,9 +676,12 @@ def test_many_ways_are_kept_within_the_size(root: Path, monkeypatch: pytest.Monk
     name=st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True) | st.text(st.characters(codec="utf-8")),
 )
 def test_every_value_is_read_back_as_it_was(text: str, number: float, name: str) -> None:
-    line = f"x = {recording_file._value({name: [text, number]})}"
-    (read,) = tomllib.loads(line).values()
-    assert repr(read) == repr({name: [text, number]})
+    way = {"kind": "call", "target": "a.py::A", "arguments": [{name: [text, number]}]}
+    merged = dataclasses.replace(merging.merge([], "a.py"), versions={name: text})
+    ways = list(recording_file._texts_of([way]))
+    read = tomllib.loads(recording_file._text(merged, ways, text, "now"))
+    assert (read["program"], read["versions"]) == (text, {name: text})
+    assert repr(read["workload"]) == repr([{"target": "a.py::A", "inputs": way["arguments"]}])
 
 
 @given(st.floats(-1e30, 1e30, allow_subnormal=False))

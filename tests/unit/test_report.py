@@ -120,6 +120,12 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
+def test_the_page_opens_with_what_was_gained() -> None:
+    """Of what was kept and stayed: one of the two that were kept was taken back."""
+    assert "1 rewrite stays in your code: 1.20x" in report.page(full())
+    assert "No rewrite has been kept so far." in report.page(EMPTY)
+
+
 def test_suggestions_count_once_whatever_happened_how_often() -> None:
     rows = {row[0]: row[1:] for row in Page(report.page(full())).rows}
     assert rows["offered"] == ["5", "100%"]

@@ -876,6 +876,14 @@ def other(x):
     return x * 3
 
 
+def tanh(x):
+    return x * 5
+
+
+def tripled():
+    return lambda x: x * 3
+
+
 class Model"""
 
 
@@ -928,3 +936,31 @@ def test_functions_without_a_name_of_their_own_are_refused(init: str, called: st
     """Two of one name, or what cannot be compared: no guard would see another one."""
     with pytest.raises(CaptureError, match="cannot be checked"):
         graph_of(module(f"return F.relu(torch.sigmoid(x)) * {called}", init))
+
+
+TAKING = module("return F.relu(torch.sigmoid(x)) * act(x)").replace("(self, x)", "(self, x, act)")
+TAKING = TAKING.replace("class Model", LOCAL)
+
+
+@pytest.mark.parametrize(
+    "given, other",
+    [
+        ("other", "soft"),
+        ("torch.tanh", "torch.sin"),
+        ("torch.tanh", "tanh"),
+        ("lambda t: t * 2", "tripled()"),
+        ("soft", "soft.__wrapped__"),
+    ],
+)
+def test_functions_among_the_arguments_may_be_others(given: str, other: str) -> None:
+    text = TAKING.replace("def get_inputs", f"ACT = {given}\n\n\ndef get_inputs")
+    before, after = pair(text.replace("(6, 8)]", "(6, 8), ACT]"), "value-range-collapse")
+    functions = names_in(after)
+    agree(before, after, X, functions["ACT"])
+    agree(before, after, X, eval(other, functions))
+
+
+def test_a_function_among_the_arguments_that_encloses_a_value_is_refused() -> None:
+    text = TAKING.replace("(6, 8)]", "(6, 8), (lambda by: lambda t: t * by)(2.0)]")
+    with pytest.raises(CaptureError, match="cannot be checked"):
+        graph_of(text)

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -213,6 +214,23 @@ def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(
         RuntimeError, match=r"it uses a _io\.TextIOWrapper, which a recorded call cannot hold"
     ):
         called(used)
+
+
+SEEN = ContextVar("seen", default=None)
+"""No pickle takes one."""
+WATCH = SimpleNamespace(seen=SEEN, threads=threading.current_thread())
+
+
+def test_a_hook_reads_what_its_module_has_assigned(opened: Any) -> None:
+    watched = nn.Linear(2, 2)
+    watched.register_forward_hook(lambda module, args, result: WATCH.seen.get())
+    call = opened(Outer(lambda self, x: self.watched(x), watched=watched), torch.zeros(1, 2))
+    assert called(call).shape == (1, 2)
+    token = SEEN.set(torch.ones(3))  # type: ignore[arg-type]
+    try:
+        assert torch.equal(called(call), torch.ones(3))
+    finally:
+        SEEN.reset(token)
 
 
 def test_weak_references_and_cycles(opened: Any) -> None:

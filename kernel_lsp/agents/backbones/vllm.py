@@ -129,7 +129,7 @@ class VLLM:
 
 def order(settings: Settings, python: str, data_dir: str) -> serving.ServerOrder:
     """What to start for these settings, on a port that is free now."""
-    port = _free_port()
+    port = free_port()
     return serving.ServerOrder(
         name="vLLM",
         argv=command(settings, python, port),
@@ -152,7 +152,12 @@ def command(settings: Settings, python: str, port: int) -> list[str]:
         options += ["--gpu-memory-utilization", str(settings.model_memory_share)]
     else:
         options += ["--enforce-eager", "--max-num-seqs", str(CPU_SEQUENCES)]
-    return [python, "-m", "vllm.entrypoints.cli.main", "serve", local(model) or model, *options]
+    return [*program(python), local(model) or model, *options]
+
+
+def program(python: str) -> list[str]:
+    """vLLM's own command, of the environment that has it; a model's folder or id follows."""
+    return [python, "-m", "vllm.entrypoints.cli.main", "serve"]
 
 
 def environment(settings: Settings, python: str) -> dict[str, str]:
@@ -194,7 +199,8 @@ def device(settings: Settings) -> str:
     return "cuda" if sys.platform == "linux" and Path("/dev/nvidiactl").exists() else "cpu"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Of this machine; nobody else has it now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

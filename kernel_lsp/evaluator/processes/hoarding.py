@@ -9,14 +9,14 @@ given back between two looks."""
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
+
+import psutil
 
 from kernel_lsp import leftovers
 
 LOOK_S = 0.2
 """Touching fresh pages goes at about 5 GB/s, so a look comes at most a GB late."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 async def until_too_much(pid: int, scratch: Path, *, memory_bytes: int, disk_bytes: int) -> str:
@@ -37,6 +37,6 @@ async def until_too_much(pid: int, scratch: Path, *, memory_bytes: int, disk_byt
 def resident_bytes(pid: int) -> int | None:
     """None: there is no such process (or none whose memory can be read)."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return None

@@ -1,4 +1,4 @@
-"""What other programs take of our processors while something is timed. Standard library only.
+"""What other programs take of our processors while something is timed.
 
 Linux tells how long each processor was busy (/proc/stat, in ticks of 10 ms) and what each process
 took; what is left of the first after all of ours is others'. How long the timed process stood in
@@ -15,6 +15,8 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 BUSY_SHARE = 0.1
 """Of our processors' time, taken by others, above which times may be theirs. On a quiet machine it
@@ -102,17 +104,12 @@ def _busy_seconds() -> float:
 
 def _our_seconds() -> float:
     """Of this process and of all that it has started, the dead among them included."""
-    parents, spent = dict[int, int](), dict[int, int]()
-    for place in _PROC.iterdir():
-        if place.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (place / "stat").read_text().rpartition(")")[2].split()
-                parents[int(place.name)] = int(fields[1])
-                spent[int(place.name)] = sum(map(int, fields[11:15]))
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(spent.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    me = psutil.Process()
+    spent = 0.0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            spent += sum(process.cpu_times()[:4])  # of ended children too
+    return spent
 
 
 def _scheduled(pid: int) -> tuple[float, float]:

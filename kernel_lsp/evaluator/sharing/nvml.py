@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from kernel_lsp.process import MARK
 
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -235,17 +237,17 @@ def compute_processes() -> set[int]:
 def is_ours(pid: int) -> bool:
     """This process, what it started, and what other kernel-lsp processes of this user started:
     also on other GPUs of this machine, and also children whose own environment is closed to us."""
-    ancestor: int | None = pid
-    while ancestor:
-        if ancestor == os.getpid() or _is_marked(ancestor):
-            return True
-        ancestor = _parent(ancestor)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return any(
+            one.pid == os.getpid() or _is_marked(one) for one in (process, *process.parents())
+        )
     return False
 
 
-def _is_marked(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return f"{MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+def _is_marked(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error, OSError):
+        return MARK in process.environ()
     return False
 
 
@@ -256,32 +258,20 @@ def _target(link: Path) -> str:
         return ""
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat after the name, which may hold spaces: state, parent, …"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-def _parent(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else None
-
-
 def _cpu_seconds(pid: int) -> float | None:
     """CPU time that its threads have got or stood in line for: on a busy machine the two differ."""
     with contextlib.suppress(OSError, ValueError):  # the second: a kernel without these counters
         tasks = [entry / "schedstat" for entry in Path(f"/proc/{pid}/task").iterdir()]
         return sum(sum(map(int, task.read_text().split()[:2])) for task in tasks) / 1e9
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else None
+    with contextlib.suppress(psutil.Error):
+        return float(sum(psutil.Process(pid).cpu_times()[:2]))
+    return None
 
 
 def _name(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
         return "of another container"
 
 

@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -258,18 +257,17 @@ def _collect(source: str, value: Any, found: list[tuple[str, Any]]) -> None:
 
 
 def same_kind(source: str, thing: Any) -> str:
-    """A condition of the guard: another call's object is of the same kind. Raises CaptureError
-    where the content of an object counts and cannot be watched."""
+    """A condition of the guard: another call's object is of the same kind. Functions and classes:
+    functions.py. Raises CaptureError where the content of an object counts and cannot be
+    watched."""
     if isinstance(thing, Enum):
         return f'getattr({source}, "name", None) == "{thing.name}"'
     if isinstance(thing, torch.device):
         return f'torch.device({source}).type == "{thing.type}"'
     if isinstance(thing, (torch.dtype, torch.memory_format, torch.layout)):
         return f"{source} == {thing}"
-    if isinstance(thing, type) or (callable(thing) and not hasattr(thing, "__dict__")):
+    if callable(thing) and not hasattr(thing, "__dict__"):
         return f'getattr({source}, "__name__", None) == "{thing.__name__}"'
-    if isinstance(thing, FunctionType):
-        return f'getattr({source}, "__qualname__", None) == "{thing.__qualname__}"'
     if not hasattr(thing, "__dict__"):
         raise CaptureError(
             f"{source} is a {type(thing).__name__}, whose content cannot be checked before "

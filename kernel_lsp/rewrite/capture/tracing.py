@@ -35,6 +35,7 @@ from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
+from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
     construct,
@@ -268,7 +269,10 @@ def _export(
     graph = _graph(program, module, exported, leaves, device, observed)
     _keep_opaque_layers(graph, opaque, observed, names)
     for source, thing in things:
-        graph.require(same_kind(source, thing), "the call that was recorded")
+        graph.require(
+            _same_argument(program.entry, source, thing, observed.home),
+            "the call that was recorded",
+        )
     _require_observed(graph, observed, names)
     return graph
 
@@ -336,6 +340,16 @@ def _unreadable(entry: str, source: str) -> CaptureError:
         "keep what forward needs as numbers, strings, tuples, dicts or functions that have a name at "
         "the top of a file",
     )
+
+
+def _same_argument(entry: str, source: str, thing: Any, home: str | None) -> str:
+    """A condition: another call's argument is the same function, or an object of the same kind."""
+    if not isinstance(thing, FUNCTIONS):
+        return same_kind(source, thing)
+    held = held_function(thing, None, home)
+    if held is None:
+        raise _unreadable(entry, source)
+    return guard.unchanged(source, held, str)
 
 
 def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:

@@ -42,11 +42,12 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
     body = writer.statements()
     replaced = [node for node in writer.captured if node.name not in writer.untouched]
     checks = guard.conditions(graph, generic_batch, replaced)
+    of_layers = repeated.LayerChecks(graph.origin.entry, place.program, _paths(graph))
     if graph.wrapper is None:
-        guarded, steps = _looked_up_once(checks, body, graph, place)
+        guarded, steps = _looked_up_once(of_layers.move_out(checks), body, graph, place)
         new = place.assemble([(place.name, [*_guard_lines(guarded, place, graph), *steps])])
     else:
-        new = place.assemble(_wrap_steps(graph, place, checks, body, generic_batch))
+        new = place.assemble(_wrap_steps(graph, place, checks, body, generic_batch, of_layers))
     kernels: list[GeneratedSource | Wrapper] = [*graph.generated]
     if graph.wrapper is not None:
         kernels.append(graph.wrapper)
@@ -54,7 +55,9 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         span=place.span,
         target=new,
         imports=_imports(place, "\n".join([*checks, *body]), kernels),
-        definitions=_definitions(kernels),
+        definitions="\n\n\n".join(
+            [*filter(None, [_definitions(kernels)]), *map(_condition_function, of_layers.functions)]
+        ),
         body="\n".join([*body, *map(_describe_computation, graph.generated)]),
     )
 
@@ -66,8 +69,9 @@ def _describe_computation(kernel: GeneratedSource) -> str:
 
 
 def _wrap_steps(
-    graph: Graph, place: TargetPlace, checks: list[str], body: list[str], generic_batch: bool
-) -> list[tuple[str, list[str]]]:
+    graph: Graph, place: TargetPlace, checks: list[str], body: list[str], generic_batch: bool,
+    of_layers: repeated.LayerChecks,
+) -> list[tuple[str, list[str]]]:  # fmt: skip
     """The steps as a method of their own, with the conditions on layers and weights; in front of
     them the call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no
     such method."""
@@ -77,10 +81,10 @@ def _wrap_steps(
     note = comment(graph.wrapper.note)
     steps = place.eager if graph.is_pristine else place.steps
     call = f"return {place.wrapper_call(graph.wrapper.name, steps, graph.requirements)}"
-    guarded, _ = _looked_up_once(outer, [], graph, place)
+    guarded, _ = _looked_up_once(of_layers.move_out(outer), [], graph, place)
     methods = [(place.name, [*_guard_lines(guarded, place, graph), *note, call])]
     if steps != place.eager:
-        inner, body = _looked_up_once(inner, body, graph, place)
+        inner, body = _looked_up_once(of_layers.move_out(inner), body, graph, place)
         methods.insert(0, (steps, [*_refusal(inner, place), *body]))
     return methods
 
@@ -89,15 +93,20 @@ def _looked_up_once(
     checks: list[str], body: list[str], graph: Graph, place: TargetPlace
 ) -> tuple[list[str], list[str]]:
     """The same conditions and statements with local names for layers and weights."""
+    if graph.origin.module is None:
+        return checks, body
+    arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
+    return lookups.bound_once(checks, body, _paths(graph), arguments)
+
+
+def _paths(graph: Graph) -> set[str]:
+    """Sources of all layers and weights."""
     module = graph.origin.module
     if module is None:
-        return checks, body
+        return set()
     named = (module.named_modules, module.named_parameters, module.named_buffers)
-    paths = {
-        guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path
-    }
-    arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
-    return lookups.bound_once(checks, body, paths, arguments)
+    found = [path for each in named for path, _ in each(remove_duplicate=False) if path]
+    return set(map(guard.self_path, found))
 
 
 def _definitions(kernels: Sequence[GeneratedSource | Wrapper]) -> str:
@@ -141,13 +150,22 @@ def _refusal(checks: list[str], place: TargetPlace) -> list[str]:
     if len(one) + 8 <= LINE_LENGTH:
         test = [one]
     else:
-        rest = [
-            f"{UNIT}{line}"
-            for index, text in enumerate(checks)
-            for line in _fold_condition(f"{'and ' if index else ''}{text}")
-        ]
-        test = ["if not (", *rest, "):"]
+        test = ["if not (", *(f"{UNIT}{line}" for line in _conjunction(checks)), "):"]
     return [*test, f"{UNIT}return {place.eager_call()}"]
+
+
+def _conjunction(checks: Sequence[str]) -> list[str]:
+    return [
+        line
+        for index, text in enumerate(checks)
+        for line in _fold_condition(f"{'and ' if index else ''}{text}")
+    ]
+
+
+def _condition_function(function: tuple[str, list[str]]) -> str:
+    name, checks = function
+    body = "\n".join(f"        {line}" for line in _conjunction(checks)).replace(UNIT, "    ")
+    return f"def {name}({repeated.VARIABLE}):\n    return (\n{body}\n    )"
 
 
 def _fold_condition(check: str) -> list[str]:
