@@ -84,7 +84,7 @@ def steps(run: TrainingRun, game: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -
             game.refresh(weights, run.step)
             metrics |= game.measured(rl)
         run.log(metrics)
-        say(_line(run.step, metrics))
+        say(_line(run.place(), metrics))
         if last or (number + 1) % recipe.checkpoints.every == 0:
             run.save({"step": number + 1})
 
@@ -193,9 +193,9 @@ def _pad(values: Sequence[Sequence[float]]) -> Tensor:
     return found
 
 
-def _line(step: int, metrics: dict[str, float]) -> str:
+def _line(place: str, metrics: dict[str, float]) -> str:
     shown = ("loss", "reward/policy", "speedup/first_turn", "speedup/best_turn", "step/s")
-    return f"step {step:5d}  " + "  ".join(f"{k} {metrics[k]:.4g}" for k in shown if k in metrics)
+    return f"{place}  " + "  ".join(f"{k} {metrics[k]:.4g}" for k in shown if k in metrics)
 
 
 if __name__ == "__main__":

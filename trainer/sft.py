@@ -81,10 +81,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
         metrics = learn(run, sft, rows, [pairs[i] for i in chosen], [start[i] for i in chosen])
         metrics["step/s"] = time.perf_counter() - begun
         run.log(metrics)
-        say(
-            f"step {run.step:5d}  loss {metrics['loss']:.4f}  {metrics['tokens_per_s']:.0f} "
-            f"tokens/s"
-        )
+        say(f"{run.place()}  loss {metrics['loss']:.4f}  {metrics['tokens_per_s']:.0f} tokens/s")
         if run.step == steps or run.step % recipe.checkpoints.every == 0:
             run.save({"step": run.step})
     run.close()

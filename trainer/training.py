@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ class TrainingRun:
     scorer: Any = field(init=False)
     _optimizer: Any = field(init=False)
     _curves: Any = field(init=False, default=None)
+    _begun: tuple[float, int] = field(init=False)
+    """When the first step of this process began, and its number: it may go on where another
+    ended."""
 
     def __post_init__(self) -> None:
         self.accelerator = accelerator_of(self.recipe.hardware)
@@ -121,6 +125,13 @@ class TrainingRun:
     @property
     def pad(self) -> int:
         return int(self.tokenizer.pad_token_id)
+
+    def place(self) -> str:
+        """``step 5 of 40, 0:03:20 left``."""
+        began, first = self._begun
+        seconds = (time.monotonic() - began) / max(1, self.step - first) * (self.steps - self.step)
+        left = f", {timedelta(seconds=round(seconds))} left" if self.step < self.steps else ""
+        return f"step {self.step} of {self.steps}{left}"
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -297,6 +308,7 @@ class TrainingRun:
 
     def open_curves(self) -> None:
         """Cuts off what a killed run wrote after its last checkpoint."""
+        self._begun = time.monotonic(), self.step
         if not self.main:
             return
         from torch.utils.tensorboard import SummaryWriter

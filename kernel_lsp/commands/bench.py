@@ -119,6 +119,7 @@ def _run(
             jobs=jobs,
             limit_s=limit_s,
             say=say,
+            report=report,
         ).all()
 
     async def spread(address: str) -> None:
@@ -128,7 +129,7 @@ def _run(
         ) as nodes:
             await run(rows.Spread(nodes, settings, asked))
 
-    with console.progress("bench"):
+    with console.progress("bench", lines=False) as report:
         console.run(spread(cluster) if cluster else run(rows.LocalRows(Pipeline(settings), asked)))
 
 

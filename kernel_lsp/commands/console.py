@@ -6,15 +6,24 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.progress import Progress as Bar
 from rich.segment import Segment
+from rich.text import Text
 
 from kernel_lsp import config, interpreter
 from kernel_lsp.config import Settings
@@ -27,6 +36,8 @@ from kernel_lsp.records import Progress
 
 T = TypeVar("T")
 EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
+SPEED_S = 3600.0
+"""What the time left is estimated from: one task of a suite may take minutes."""
 
 
 class _PlainRenderable:
@@ -112,21 +123,42 @@ def refusal(settings: Settings, folder: Path) -> str | None:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error when it is a terminal, else one line per step."""
+def progress(title: str, *, lines: bool = True) -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error when it is a terminal, with the time left where the total is known;
+    else one line per step, unless the command writes its own."""
     if not err.is_terminal:
-        yield lambda step: err.print(f"{title}: {_escape(step.message)}")
+        yield lambda step: err.print(f"{title}: {_escape(step.message)}") if lines else None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=err, transient=True) as bar:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _Count(), _Left())
+    clock = TimeElapsedColumn()
+    with Bar(*columns, clock, console=err, transient=True, speed_estimate_period=SPEED_S) as bar:
         task = bar.add_task(title, total=None)
 
         def report(step: Progress) -> None:
+            if step.total is None:
+                bar.tasks[0].total = None  # which update() takes for "as before"
             bar.update(
                 task, description=_escape(step.message), total=step.total, completed=step.done or 0
             )
 
         yield report
+
+
+class _Count(ProgressColumn):
+    """3 of 40."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total is None else f"{task.completed:.0f} of {task.total:.0f}")
+
+
+class _Left(ProgressColumn):
+    """Nothing before it can be known, where rich shows dashes."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        left = None if task.total is None else task.time_remaining
+        return Text("" if left is None else f"{timedelta(seconds=round(left))} left")
 
 
 def workspace_of(path: Path) -> Path:

@@ -20,7 +20,7 @@ from kernel_lsp import __version__, scores, wire
 from kernel_lsp.commands.rows import RowMaker, RowTask, empty
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.records import SCHEMA_VERSION, Json
+from kernel_lsp.records import SCHEMA_VERSION, Json, Progress, Report
 
 QUIET_S = 30.0
 """When nothing was finished for so long, a line says what the tasks under way wait for."""
@@ -133,6 +133,7 @@ class Runs:
     jobs: int
     limit_s: float | None
     say: Callable[[str], None]
+    report: Report = lambda progress: None
     cluster: str | None = None
     """Its address, where nodes make the rows."""
     _begun: int = 0
@@ -146,6 +147,7 @@ class Runs:
         waiting, self._begun = iter(left), len(left)
         self.results.every = tuple(dict.fromkeys([*self.results.every, *self.suite.every]))
         self.results.runs.append(self._about())
+        self._count(f"{len(left)} tasks")
         count = self.jobs * self.maker.places
         lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(count)]
         telling = asyncio.create_task(self._tell())
@@ -166,6 +168,11 @@ class Runs:
             if time.monotonic() - self._said >= QUIET_S and self.maker.doing:
                 self._speak(waiting_for(self.maker.doing, time.monotonic()))
 
+    def _count(self, message: str) -> None:
+        self.report(
+            Progress(phase="bench", message=message, done=self._finished, total=self._begun)
+        )
+
     def _speak(self, text: str) -> None:
         self._said = time.monotonic()
         self.say(text)
@@ -179,6 +186,7 @@ class Runs:
             row = self.results.rows[name] = await self._row(name, task)
             self.results.store()
             self._finished += 1
+            self._count(name)
             self._speak(f"{self._finished} of {self._begun} {name}: {describe(row)}")
 
     async def _row(self, name: str, path: Path) -> Json:

@@ -183,13 +183,18 @@ async def _looked_at(
 ) -> list[ProgramTarget]:
     end = time.monotonic() + 60 * plan.minutes
     found: list[ProgramTarget] = []
-    for one in targets.rank_targets(recorded, shares):
+    ranked = targets.rank_targets(recorded, shares)
+    for number, one in enumerate(ranked):
+
+        def report_one(progress: Progress, done: int = number) -> None:
+            report(replace(progress, done=done, total=len(ranked)))
+
         if (reason := targets.skip_reason(one, found, shares)) is not None:
             found.append(targets.not_opened(one, reason))
         elif time.monotonic() > end:
             found.append(targets.not_opened(one, f"{plan.minutes:g} minutes were over"))
         else:
-            found.append(await _optimize_target(pipeline, plan, one, report))
+            found.append(await _optimize_target(pipeline, plan, one, report_one))
     return found
 
 

@@ -222,6 +222,16 @@ def test_dataclasses_among_the_results_are_made_again() -> None:
     torch.testing.assert_close(got.rest[0], expected.rest[0])
 
 
+def test_an_ordered_dict_is_made_again() -> None:
+    made = "OrderedDict([('b', F.relu(y)), ('a', Part(y))])"
+    source = module(f"y = torch.sigmoid(x)\nreturn {made}").replace("class Model", OUTPUT)
+    before, after = pair(source, "value-range-collapse")
+    expected, got = before(X), after(X)
+    assert type(got).__name__ == "OrderedDict" and list(got) == ["b", "a"]
+    torch.testing.assert_close(got["b"], expected["b"])
+    torch.testing.assert_close(got["a"].value, expected["a"].value)
+
+
 @pytest.mark.parametrize(
     "head, made",
     [

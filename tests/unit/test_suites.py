@@ -302,11 +302,14 @@ async def test_what_is_waited_for_is_said_when_nothing_else_is(
     monkeypatch.setattr(suites, "QUIET_S", 0.02)
     said, results = list[str](), suites.Results(path=None)
     stand = Stand(seconds=0.1)
-    await runs(root, stand, results, filter=r"/[ab]\.py", jobs=2, say=said.append).all()
+    made = runs(root, stand, results, filter=r"/[ab]\.py", jobs=2, say=said.append)
+    made.report = (told := list[Progress]()).append
+    await made.all()
     waiting = [line for line in said if line.startswith("waiting for")]
     words = r"waiting for operators/a\.py \(\d+ s: reading\); operators/b\.py \(\d+ s: reading\)"
     assert re.fullmatch(words, waiting[0])
     assert len(said) == len(waiting) + 2
+    assert [(one.done, one.total) for one in told] == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_the_oldest_task_is_named_first() -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,8 +99,9 @@ def trained(path: Path) -> config.Recipe:
     return told
 
 
-def test_supervised_training_learns_its_rows_and_goes_on(tmp_path: Path) -> None:
+def test_supervised_training_learns_its_rows_and_goes_on(tmp_path: Path, capsys: Any) -> None:
     told = trained(recipe(tmp_path))
+    assert re.search(r"step 1 of \d+, \d:\d\d:\d\d left  loss", capsys.readouterr().out)
     curve = training.curve(tmp_path / "out/out/sft")
     assert curve[-1]["loss"] < 0.95 * curve[0]["loss"]
     assert evaluate.newest(told).name == f"step-{len(curve):08d}"

@@ -1,5 +1,5 @@
-"""Objects among the results of a target: dataclasses and named tuples that its own file can make
-again.
+"""Objects among the results of a target: dataclasses, named tuples and ordered dicts that its own
+file can make again.
 
 `known_classes(result, names)` registers their classes with torch's pytrees, so that torch.export
 takes them apart, and says how the target's file calls each. Refused: a class that the file has no
@@ -9,6 +9,7 @@ other objects (a cache that grows)."""
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,12 +29,12 @@ def known_classes(entry: str, result: Any, names: Mapping[str, Any]) -> dict[typ
     for thing in _objects_in(result):
         kind = type(thing)
         named = expression(kind, names)
-        if named is None or not is_record(kind):
+        if named is None or not (kind is OrderedDict or is_record(kind)):
             raise CaptureError(
                 f"{entry} returns a {_name_of(kind)}",
                 "return a tensor, tuple, list, dict, dataclass or named tuple of them",
             )
-        if not _is_made_of_its_fields(thing):
+        if is_record(kind) and not _is_made_of_its_fields(thing):
             raise CaptureError(
                 f"{entry} returns a {kind.__name__}, which holds more than its constructor is given",
                 "return a tensor, tuple, list or dict of them",
@@ -57,7 +58,8 @@ def fields_of(thing: Any) -> dict[str, Any]:
 
 
 def _objects_in(value: Any) -> Iterator[Any]:
-    """Everything that is no tensor, plain value, tuple, list or dict, the outermost first."""
+    """Everything that is no tensor, plain value, tuple, list or dict, the outermost first.
+    OrderedDict is among it: a file may have no name for it."""
     if isinstance(value, torch.Tensor) or type(value) in PLAIN:
         return
     if type(value) is dict:
@@ -66,9 +68,15 @@ def _objects_in(value: Any) -> Iterator[Any]:
         items = list(value)
     else:
         yield value
-        items = list(fields_of(value).values()) if is_record(type(value)) else []
+        items = _items_of(value)
     for item in items:
         yield from _objects_in(item)
+
+
+def _items_of(thing: Any) -> list[Any]:
+    if type(thing) is OrderedDict:
+        return list(thing.values())
+    return list(fields_of(thing).values()) if is_record(type(thing)) else []
 
 
 def _name_of(kind: type) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -261,7 +262,10 @@ def _structure(leaves: list[str], spec: Any, classes: Mapping[type, str]) -> str
 def _container(value: Any, classes: Mapping[type, str]) -> str:
     if isinstance(value, _Source):
         return value
-    if (known := classes.get(type(value))) is not None:
+    known = classes.get(type(value))
+    if known is not None and type(value) is OrderedDict:
+        return f"{known}({_container(dict(value), classes)})"
+    if known is not None:
         given = _given_fields(value)
         made = [f"{name}={_container(item, classes)}" for name, item in given.items()]
         return f"{known}({', '.join(made)})"
