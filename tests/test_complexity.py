@@ -132,7 +132,7 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/analysis/rules/kl310_compile_inside_loop.py:_repeats_itself": 18,
     "kernel_lsp/commands/programs.py:_apply": 18,
     "kernel_lsp/commands/programs.py:optimize": 18,
-    "kernel_lsp/evaluator/judging/planning.py:plan": 18,
+    "kernel_lsp/evaluator/judging/planning.py:plan": 17,
     "kernel_lsp/journal/tracker.py:Tracker.observed": 18,
     "kernel_lsp/pipeline/module_text.py:_Module._chosen": 18,
     "kernel_lsp/programs/composing.py:_with_patches": 18,

@@ -1,18 +1,22 @@
-"""What a call does besides its values: whose memory it returns, and what it drew from the
-generators.
+"""What a call does besides its values: whose memory it returns, what it left on its inputs and
+parameters, and what it drew from the generators.
 
 Used by judge (reference) and worker (candidate) alike, so that the two descriptions can be
 compared. Does not cover: relations to tensors that are neither argument, state nor output; random
-generators other than torch's."""
+generators other than torch's, Python's and numpy's."""
 
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
 from typing import Any
 
 import torch
 
 from kernel_lsp.evaluator.tensors import tensor_leaves
+
+_seed_torch, _seed_python = torch.manual_seed, random.seed
 
 
 def relations(result: Any, arguments: Any, state: dict[str, torch.Tensor]) -> list[list[str]]:
@@ -57,11 +61,44 @@ def _end(tensor: torch.Tensor) -> int:
     return _first(tensor) + (last + 1) * tensor.element_size()
 
 
+def marks(arguments: Any, target: Any, required: list[bool]) -> list[str]:
+    """What a call has left on its inputs and parameters besides values: a gradient, an attribute,
+    another requires_grad than they had (``required``, of the inputs). torch.compile's own marks
+    are left to it."""
+    found = []
+    for number, (tensor, had) in enumerate(zip(tensor_leaves(arguments), required, strict=True)):
+        name = f"input {number}"
+        if tensor.requires_grad != had:
+            found.append(f"{name}: requires_grad is {tensor.requires_grad}")
+        names = [str(key)[:60] for key in vars(tensor) if not str(key).startswith("_dynamo_")]
+        found += [f"{name}: the attribute {key!r}" for key in names]
+        if tensor.is_leaf and tensor.grad is not None:
+            found.append(f"{name}: a gradient")
+    if isinstance(target, torch.nn.Module):
+        held = [key for key, parameter in target.named_parameters() if parameter.grad is not None]
+        found += [f"parameter {key!r}: a gradient" for key in held]
+    return found
+
+
+def requirements(arguments: Any) -> list[bool]:
+    """Which tensors require a gradient, before a call."""
+    return [tensor.requires_grad for tensor in tensor_leaves(arguments)]
+
+
+def seed(number: int) -> None:
+    """Set the generators that a call may draw from."""
+    _seed_torch(number)
+    _seed_python(number)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(number)
+
+
 def generators(place: str) -> dict[str, str]:
     """Digests of the generators' states: equal before and after means that nothing was drawn."""
-    states = {"cpu": torch.get_rng_state()}
+    states = {"cpu": bytes(torch.get_rng_state().tolist())}
     if place == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state()
-    return {
-        name: hashlib.sha256(bytes(state.tolist())).hexdigest() for name, state in states.items()
-    }
+        states["cuda"] = bytes(torch.cuda.get_rng_state().tolist())
+    states["Python"] = repr(random.getstate()).encode()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states["numpy"] = repr(numpy.random.get_state(legacy=False)).encode()
+    return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}

@@ -29,7 +29,7 @@ MIN_INFORMATIVE = 2
 UNSUPPORTED = "unsupported"
 """The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
 others."""
-REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations")
+REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations", "marks")
 """What of a worker's answer goes on to the judge."""
 
 

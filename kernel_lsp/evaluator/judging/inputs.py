@@ -47,20 +47,25 @@ def heavy_tailed(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """A third exact zeros, a third one repeated value (ties)."""
+    """A third exact zeros, a third one repeated value (ties), a sixth multiples of a quarter (what
+    rounds half up and what rounds half to even differ there, and so do bounds that are taken in
+    or not)."""
     kind = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device)
     tied = values.flatten()[:1] if values.numel() else values.new_zeros(1)
+    quarters = torch.round(values * 4) / 4
+    others = torch.where(kind < 5 / 6, quarters, values)
     return torch.where(
-        kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, values)
+        kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, others)
     )
 
 
+TIED = "zeros_and_repeats"
 FAMILIES: dict[str, Family] = {
     "as_given": as_given,
     "shifted": shift_values,
     "negated": negate_values,
     "heavy_tailed": heavy_tailed,
-    "zeros_and_repeats": zeros_and_repeats,
+    TIED: zeros_and_repeats,
     "scaled_up": scaled_up,
     "scaled_down": scaled_down,
     "as_given_again": as_given,

@@ -119,6 +119,22 @@ def match_relations(described_by: Any, expected: list[list[str]]) -> None:
             )
 
 
+def match_marks(left: Any, expected: list[str]) -> None:
+    """Nothing is left on inputs and parameters that the reference does not leave there."""
+    if not isinstance(left, list):
+        raise Mismatch("inputs-untouched", "the worker's answer is not readable: it has no marks")
+    more = sorted(set(map(str, left)) - set(expected))
+    if more:
+        raise Mismatch("inputs-untouched", f"the candidate leaves {_list_names(more)}")
+
+
+def same_generators(have: Any, want: dict[str, str]) -> bool:
+    """Whether the generators stand alike. numpy counts where both have imported it."""
+    if not isinstance(have, dict) or set(want) - set(have) - {"numpy"}:
+        return False
+    return all(have[name] == state for name, state in want.items() if name in have)
+
+
 def match_gradients(got: Gradients, want: Gradients) -> None:
     """Which gradients exist, their shapes and dtypes."""
     for name, theirs in want.items():

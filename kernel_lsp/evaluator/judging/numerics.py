@@ -378,6 +378,14 @@ def nudge(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> tor
     return values * (1 + half * (2 * amount - 1))
 
 
+def nudge_zeros(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+    """``values`` (double) whose zeros are the smallest normal number of ``like`` instead, each of
+    either sign."""
+    sign = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device) - 0.5
+    tiny = torch.finfo(like).smallest_normal
+    return torch.where(values == 0, torch.copysign(values.new_tensor(tiny), sign), values)
+
+
 def degenerate(outputs: list[torch.Tensor]) -> str | None:
     """Why these oracle outputs of differently drawn inputs say nothing about a candidate, or None.
 

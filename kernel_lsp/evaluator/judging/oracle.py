@@ -48,6 +48,8 @@ class Ran:
     carries_grad: list[bool]
     relations: list[list[str]]
     """Per output tensor: whose memory it shares (see relations.py)."""
+    marks: list[str]
+    """What it leaves on its inputs and parameters."""
     generators: dict[str, str]
     draws: bool
     """Random numbers were drawn, or a generator was seeded."""
@@ -183,6 +185,7 @@ class Reference:
             placed = variations.first_rows(placed, trial["rows"])
         callee = self.subject.single if trial.get("single") else self.callee
         before = self._prepare(callee.target, trial["state"], noise_seed)
+        required = relations.requirements(placed)
         result = self._call(callee, placed, _records(trial, self.grad))
         drawn = relations.generators(self.device.place)
         return Ran(
@@ -191,6 +194,7 @@ class Reference:
             strides=[t.stride() for t in tensor_leaves(result)],
             carries_grad=[t.requires_grad for t in tensor_leaves(result)],
             relations=relations.relations(result, placed, self._state(callee.target)),
+            marks=relations.marks(placed, callee.target, required),
             generators=drawn,
             draws=drawn != before,
         )
@@ -247,7 +251,7 @@ class Reference:
         """The same in float64; None where the program cannot run in it."""
 
         def run() -> Gradients:
-            wide, drawn = self._widened(trial, moved), self._drawn(trial)
+            wide, drawn = self._widened(trial, moved, about_zero=True), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
                 return self._gradients(
@@ -319,11 +323,16 @@ class Reference:
             )
             return None
 
-    def _widened(self, trial: Trial, moved: bool) -> Trial:
+    def _widened(self, trial: Trial, moved: bool, *, about_zero: bool = False) -> Trial:
+        """``about_zero``: what is zero moves, too, to either side. There a slope may have a step,
+        and each value between both sides is a gradient: clamp(min=0) and relu() differ so."""
+
         def widen(value: torch.Tensor) -> torch.Tensor:
             wide = widen_tensor(value.detach())
             if moved and wide.dtype in (torch.float64, torch.complex128):
                 wide = numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
+            if moved and about_zero and wide.dtype is torch.float64:
+                wide = numerics.nudge_zeros(wide, value.dtype, trial["draw"])
             return wide.requires_grad_(value.requires_grad)
 
         state = {k: widen(v) for k, v in trial["state"].items()}
@@ -333,7 +342,7 @@ class Reference:
         """Parameters and generators as every call starts with them; the generators' digests."""
         if self.is_module:
             target.load_state_dict({**target.state_dict(), **state})
-        torch.manual_seed(noise_seed)
+        relations.seed(noise_seed)
         return relations.generators(self.device.place)
 
     def _call(self, callee: Callee, placed: Any, grad: bool) -> Any:

@@ -7,6 +7,7 @@ Everything is drawn from the session's seed. What a trial varies is a small JSON
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -15,9 +16,17 @@ from kernel_lsp.evaluator.judging.oracle import Reference
 
 Descriptor = dict[str, Any]
 SMOOTH = ("as_given", "shifted", "negated", "heavy_tailed", "as_given_again", *inputs.IN_RANGE)
-"""Families for gradients. Ties and zeros have many subgradients; scaled values saturate."""
+"""Families for gradients of every workload; scaled values saturate."""
+COMPARED = (*SMOOTH, inputs.TIED)
 MAX_SIZES = 2
-"""Of one group of dimensions, in one session."""
+"""Of one group of dimensions, in one session, where a call is not small."""
+SMALL = 2**17
+"""Elements of arguments and parameters together up to which every size is tried: a trial then
+takes 10 to 20 ms of a core, and a tail that is wrong at one size alone was missed by two of
+five."""
+COTANGENTS = ("as_given", "transposed", "expanded")
+"""How the weights of gradients lie: a sum that follows passes on a tensor with strides of 0, a
+transposition one that is not contiguous, and a kernel that takes either for rows is wrong."""
 FEW = ("as_given", "as_given_again")
 """Families for gradients of big workloads: forward and backward twice, once of it in float64."""
 
@@ -31,8 +40,8 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     a memo or a fold that is keyed on a sample overlooks. update, switch: how the parameters change
     and whether train() and eval() are called before. repeat: the call is made twice. grad:
     gradients are recorded. group, size: dimensions of another size. single: in float32 instead of
-    16 bits. lenient: the candidate may raise. gradients: compared too. twice: the graph of that
-    call is used a second time."""
+    16 bits. lenient: the candidate may raise. gradients: compared too. cotangents: how
+    their weights lie in memory. twice: the graph of that call is used a second time."""
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
@@ -52,12 +61,19 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
         if trial["edit"] == "inputs" and not reference.changed:
             trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
-        compared = reference.grad and trial["family"] in (FEW if big else SMOOTH)
+        compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
         trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
         trial["grad"] = reference.grad or trial["grad"]
-    if differentiated := [trial for trial in made if trial["gradients"]]:
-        differentiated[-1]["twice"] = True
+    _plan_backward([trial for trial in made if trial["gradients"]], big)
     return made
+
+
+def _plan_backward(differentiated: list[Descriptor], big: bool) -> None:
+    """How gradients are asked for, in the trials that compare them."""
+    for trial, layout in zip(differentiated, itertools.cycle(COTANGENTS), strict=False):
+        trial["cotangents"] = "as_given" if big else layout
+    for trial in differentiated[-1:]:
+        trial["twice"] = True
 
 
 def _is_repeatable(trial: Descriptor) -> bool:
@@ -68,7 +84,7 @@ def plain(family: str) -> Descriptor:
     """Where nothing varies but the values."""
     return {
         "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False,
-        "twice": False,
+        "twice": False, "cotangents": "as_given",
         "group": None, "size": None, "single": False, "lenient": False,
     }  # fmt: skip
 
@@ -89,7 +105,8 @@ def _plan_gradients(
     )
     second = {**plain(other), "grad": True}
     if not big:
-        return [{**plain("as_given"), "grad": True}, second]
+        ties = [] if reference.range_bound else [{**plain(inputs.TIED), "grad": True}]
+        return [{**plain("as_given"), "grad": True}, *ties, second]
     next(trial for trial in made if trial["family"] in ("negated", "as_given_once_more"))[
         "grad"
     ] = True
@@ -109,11 +126,17 @@ def _sizes(reference: Reference, pick: random.Random) -> list[Descriptor]:
     found = []
     for group, sizes in reference.sizes:
         asked = [size for size in sizes if size or not reference.changed]
-        found += [(group, size) for size in pick.sample(asked, min(len(asked), MAX_SIZES))]
+        most = len(asked) if _is_small(reference) else min(len(asked), MAX_SIZES)
+        found += [(group, size) for size in pick.sample(asked, most)]
     return [
         {**plain("as_given"), "group": group, "size": size, "lenient": True}
         for group, size in found
     ]
+
+
+def _is_small(reference: Reference) -> bool:
+    parameters = sum(tensor.numel() for tensor in reference.own_state.values())
+    return reference.elements + parameters <= SMALL
 
 
 def _single(reference: Reference, big: bool) -> list[Descriptor]:
@@ -132,8 +155,10 @@ def _plan_variations(
     values = "as_given" if bound else pick.choice(("as_given", "heavy_tailed"))
     strided = [layout for layout in reference.layouts if layout != variations.LAYOUTS[-1]]
     layout = pick.choice(strided or reference.layouts) if reference.layouts else None
-    size = pick.choice(reference.batch[1]) if reference.batch else None
-    if big and layout and size:
-        return [{**plain(values), "layout": layout, "batch": size}]
+    sizes = list(reference.batch[1]) if reference.batch else []
+    pick.shuffle(sizes)
+    if big and layout and sizes:
+        return [{**plain(values), "layout": layout, "batch": sizes[0]}]
     found = [{**plain(values), "layout": layout}] if layout else []
-    return found + ([{**plain("as_given"), "batch": size}] if size else [])
+    asked = sizes if _is_small(reference) else sizes[:1]
+    return found + [{**plain("as_given"), "batch": size} for size in asked]

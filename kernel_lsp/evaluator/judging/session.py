@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.gradients import Gradients
-from kernel_lsp.evaluator.judging import inputs, matching, numerics
+from kernel_lsp.evaluator.judging import inputs, matching, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
@@ -108,8 +108,21 @@ class Examination:
         """Secret weights for the gradients of a trial whose output was accepted."""
         trial, ran = self.trials[number], self.trials[number]["ran"]
         carrying = zip(tensor_leaves(ran.output), ran.carries_grad, strict=True)
-        trial["cotangents"] = [_weights(t, trial["draw"]) for t, carries in carrying if carries]
-        return {"cotangents": encode(trial["cotangents"], out)}
+        plain = [_weights(t, trial["draw"]) for t, carries in carrying if carries]
+        trial["weights"] = self._relaid_weights(trial, plain)
+        return {"cotangents": encode(trial["weights"], out)}
+
+    def _relaid_weights(self, trial: Trial, plain: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The weights in other memory, where the reference takes them so."""
+        layout = trial["cotangents"]
+        if layout == "as_given":
+            return plain
+        relaid = [variations.relay_weights(weights, layout) for weights in plain]
+        try:
+            self.reference.gradients(trial, relaid, trial["noise_seed"])
+        except Exception:  # a backward pass of its own that asks for rows; nothing else is asked
+            return plain
+        return relaid
 
     def gradients(self, message: dict[str, Any], blobs: Blobs) -> Reply:
         """Judge the gradients of a trial."""
@@ -141,6 +154,7 @@ class Examination:
             raise Mismatch("values", str(message["error"]))
         output, state = _read(message, blobs, self.device.place)
         self._match_stream(ran, message)
+        matching.match_marks(message.get("marks"), ran.marks)
         try:
             matching.match_structure(output, ran.output)
         except Mismatch as problem:
@@ -165,7 +179,7 @@ class Examination:
             raise Mismatch(problem.check, f"{problem} ({NOBODY_SAID})") from None
 
     def _match_stream(self, ran: Ran, message: dict[str, Any]) -> None:
-        if message.get("generators") == ran.generators:
+        if matching.same_generators(message.get("generators"), ran.generators):
             return
         if not ran.draws:
             raise Mismatch(
@@ -333,7 +347,7 @@ class Examination:
     def _compare_gradients(
         self, trial: Trial, message: dict[str, Any], blobs: Blobs, which: str
     ) -> Reply:
-        weights = trial["cotangents"]
+        weights = trial["weights"]
         try:
             want = self.reference.gradients(trial, weights, trial["noise_seed"])
         except Exception as error:
@@ -352,11 +366,13 @@ class Examination:
         if not names:
             return {"ok": True, "detail": "", "compared": 0}
         truth = self.reference.gradients_wide(trial, weights)
-        results = self._judge_gradients(names, got, want, truth, [])
+        edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
+        results = self._judge_gradients(names, got, want, truth, [], edge=edge)
         if not all(result.passed for result in results):
             moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
             known = self._known_gradient_errors(trial, weights)
-            results = self._judge_gradients(names, got, want, truth, [m for m in moved if m], known)
+            others = [m for m in moved if m]
+            results = self._judge_gradients(names, got, want, truth, others, known, edge=edge)
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
@@ -368,6 +384,8 @@ class Examination:
         truth: Gradients | None,
         moved: list[Gradients],
         known: dict[str, list[tuple[float, float]]] | None = None,
+        *,
+        edge: str = "",
     ) -> list[numerics.Comparison]:
         results = []
         for name in names:
@@ -378,7 +396,14 @@ class Examination:
             errors = (known or {}).get(name, [])
             results.append(
                 numerics.compare(
-                    mine, theirs, oracle, others, self.precision, GRADIENT_CONSTANTS, errors
+                    mine,
+                    theirs,
+                    oracle,
+                    others,
+                    self.precision,
+                    GRADIENT_CONSTANTS,
+                    errors,
+                    edge=edge,
                 )
             )
         return results

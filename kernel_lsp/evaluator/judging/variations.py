@@ -55,6 +55,14 @@ def relay_memory(tensor: torch.Tensor, layout: str, *, aligned: bool = False) ->
     return made.copy_(values).requires_grad_(tensor.requires_grad)
 
 
+def relay_weights(weights: torch.Tensor, layout: str) -> torch.Tensor:
+    """Weights of gradients as a program may pass them on: ``transposed``, or ``expanded``, where
+    all are one number, as after ``sum()``."""
+    if layout == "expanded":
+        return weights.flatten()[:1].sum().expand(weights.shape)
+    return relay_memory(weights, layout)
+
+
 def batches(arguments: Any) -> list[tuple[int, ...]]:
     """Which tensors might share a batch dimension, likeliest first: places among the arguments'
     tensors."""

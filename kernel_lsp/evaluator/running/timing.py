@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator import stats
+from kernel_lsp.evaluator import relations, stats
 from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.devices import ColdCall, TimingDevice
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
@@ -71,7 +71,7 @@ SCALES = 0.7, 1.0
 """Factors that make values new. Not above 1: a probability stays one."""
 MAX_COMPILERS = 4
 _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.enable
-_manual_seed, _set_grad = torch.manual_seed, torch.set_grad_enabled
+_set_grad = torch.set_grad_enabled
 
 
 @dataclass
@@ -157,7 +157,7 @@ class InterleavedRounds:
             return
         switched, outputs = callee.around(switching), []
         for call in (callee, switched):
-            _manual_seed(self.seeds[0])
+            relations.seed(self.seeds[0])
             result = self.call(call, self.arena.fill(0, 1.0, 0))
             outputs.append([t.detach().clone() for t in tensor_leaves(result)])
         if not all(torch.equal(a, b) for a, b in zip(*outputs, strict=True)):
@@ -344,7 +344,7 @@ class InterleavedRounds:
 
     def _take(self, name: str, place: int, scale: float, offset: int) -> tuple[ColdCall, Any]:
         callee = self.providers[name]
-        _manual_seed(self.seeds[place])  # the judge draws the same stream for random references
+        relations.seed(self.seeds[place])  # the judge draws the same stream for random references
         with _set_grad(self.grad):
             return self.device.sample(
                 lambda: self._filled(callee, place, scale, offset),

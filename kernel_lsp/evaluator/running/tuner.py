@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import callees, devices
+from kernel_lsp.evaluator import callees, devices, relations
 from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.running.bar import ExpectedResult
@@ -81,19 +81,19 @@ class Tuner:
 
     def _on_device(self, make: Callable[[], Any]) -> Any:
         """Made on the device where that works: drawing large tensors on a CPU takes seconds."""
-        torch.manual_seed(self.seed)
+        relations.seed(self.seed)
         try:
             with torch.device(self.device.place):
                 return make()
         except (
             Exception
         ):  # user code that mixes devices then; if something else is wrong, it is said now
-            torch.manual_seed(self.seed)
+            relations.seed(self.seed)
             return make()
 
     def _outputs(self, callee: Callee) -> list[torch.Tensor]:
         assert self.clock is not None
-        torch.manual_seed(self.seed)
+        relations.seed(self.seed)
         result = self.clock.call(callee, self.clock.arena.fill(0, 1.0, 0))
         self.device.synchronize()
         return [tensor.detach().clone() for tensor in tensor_leaves(result)]

@@ -138,6 +138,7 @@ class Worker:
             given = decode(message["arguments"], blobs, self.device.place)
             arguments = self.memory.place(given, fresh=message["fresh"])
             del given
+            required = relations.requirements(arguments)
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
             result = self._call(self.callee, arguments, message)
             drawn = relations.generators(self.device.place)
@@ -170,7 +171,8 @@ class Worker:
             self.again[bool(message.get("grad"))] = arguments, message
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
-        return {**reply, "generators": drawn, "relations": shares}
+        marks = relations.marks(arguments, self.target, required)
+        return {**reply, "generators": drawn, "relations": shares, "marks": marks}
 
     def _keep(self, result: Any, shares: list[list[str]]) -> None:
         """Outputs that must still hold after the next call. Those in memory of inputs or
@@ -217,7 +219,7 @@ class Worker:
         return {"outputs": outputs, "state": encode(state, out), "notes": notes}
 
     def _call(self, callee: Callee, arguments: Any, message: dict[str, Any]) -> Any:
-        torch.manual_seed(message["noise_seed"])
+        relations.seed(message["noise_seed"])
         with torch.set_grad_enabled(message["grad"]):
             result = callee(callee.bind(arguments))
         self.early = self.device.read_by_next(tensor_leaves(result))

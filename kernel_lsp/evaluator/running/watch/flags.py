@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as _mo
 from kernel_lsp.evaluator.running.watch.events import CANDIDATE
 
 LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 SPEAKING_KEYS = ("CPU", "CUDA", "Autograd", "Composite", "BackendSelect", "Python")
 """Dispatch keys under which another implementation changes results; Meta is for shapes alone."""
 
@@ -89,6 +90,11 @@ FLAGS: MappingProxyType[str, Callable[[], Any]] = MappingProxyType({
     "cuDNN on": lambda: torch.backends.cudnn.enabled,
     "cuDNN benchmark": lambda: torch.backends.cudnn.benchmark,
     "oneDNN on": lambda: torch._C._get_mkldnn_enabled(),
+    "NNPACK on": lambda: torch._C._get_nnpack_enabled(),
+    "attention by": lambda: [getattr(torch._C, f"_get_{way}_sdp_enabled")() for way in ATTENTION],
+    "fast path of nn.MultiheadAttention": torch.backends.mha.get_fastpath_enabled,
+    "einsum's order": lambda: (torch.backends.opt_einsum.enabled, torch.backends.opt_einsum.strategy),
+    "how tensors are printed": lambda: vars(torch._tensor_str.PRINT_OPTS),
     "denormals flushed": lambda: float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0,
     "function and dispatch modes": lambda: torch._C._len_torch_function_stack() + len(_modes()),
     "current stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
