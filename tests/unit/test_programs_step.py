@@ -16,6 +16,7 @@ import torch
 
 from kernel_lsp.commands import programs
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import bench, measuring, offering, optimizing, recording, stepping
 from kernel_lsp.programs.bench import ProgramPlan
@@ -146,12 +147,18 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without torch.compile, which takes a minute here, and without time for targets."""
-    monkeypatch.setattr(bench, "COMPILED", ())
     monkeypatch.setattr(bench, "LATER", range(1, 2))
-    monkeypatch.setattr(bench.ProgramBench, "_compiled", lambda *_: [])
     settings = Settings(data_dir=str(tmp_path / "data"), consent="always")
     command = (sys.executable, "train.py")
-    plan = ProgramPlan(root=root, folder=root, command=command, device="cpu", steps=4, minutes=0.0)
+    plan = ProgramPlan(
+        root=root,
+        folder=root,
+        command=command,
+        device="cpu",
+        steps=4,
+        minutes=0.0,
+        may_compile=False,
+    )
     monkeypatch.chdir(root)
 
     async def optimized() -> optimizing.ProgramOutcome:
@@ -167,6 +174,8 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
         "MLP",
     }
     assert outcome.agreements["a fused optimizer"].right
+    assert outcome.measured is not None and bench.NOT_COMPILED in outcome.notes
+    assert {way.name for way in outcome.measured.runs} == {"as it is", "a fused optimizer"}
     assert outcome.measured is not None and outcome.measured.step_ms(AS_IS)
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"
     assert "fused=True" in outcome.variants["a fused optimizer"].texts[root / "train.py"]
@@ -177,6 +186,49 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     page = programs.page_text(outcome, offered, [], root)
     assert "| as it is |" in page and "+optimizer = torch.optim.AdamW" in page
     assert "## Targets" in page and "a step ends when optimizer has stepped" in page
+
+
+@pytest.mark.parametrize("python", [".venv/bin/python", "{root}/.venv/bin/python", "sh"])
+def test_a_program_runs_by_an_interpreter_that_lies_in_its_workspace(
+    root: Path, python: str
+) -> None:
+    """By a path of its own, and by a script that names it."""
+    made = root / ".venv" / "bin"
+    made.mkdir(parents=True)
+    (made.parent / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    (made / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (made / "python").chmod(0o755)
+    (root / "run.sh").write_text("exec .venv/bin/python train.py\n")
+    (root / "train.py").write_text("raise SystemExit('it runs')")
+    command = ["sh", "run.sh"] if python == "sh" else [python.format(root=root), "train.py"]
+    with Mirror.of(root, {}) as mirror:
+        run = stepping.run(mirror, command, root, AS_IS, CLOCK, steps=3, timeout_s=100.0)
+    assert run.failed == "it ended with 1 before its first step: it runs"
+    found = stepping.python_of(command, root)
+    assert found == (None if python == "sh" else str(made / "python")), "wherever we are"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('ready')", "ran to its end, and nothing of this workspace that uses torch"),
+        ("raise SystemExit(3)", "the program ended with 3 before it called anything"),
+        ("raise KeyboardInterrupt", "the program was interrupted before it called anything"),
+    ],
+)
+def test_a_program_that_calls_nothing_is_told_from_one_that_fails(
+    root: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    (root / "train.py").write_text(text)
+    plan = ProgramPlan(root=root, folder=root, command=(sys.executable, str(root / "train.py")))
+    pipeline = Pipeline(Settings(data_dir=str(tmp_path / "data")))
+    with pytest.raises(WorkloadError, match=said):
+        asyncio.run(optimizing.optimize(pipeline, plan, tmp_path / "data", lambda _: None))
+
+
+def test_a_file_that_the_recorded_run_took_away_is_asked_for(root: Path) -> None:
+    run = steps_of(root, {root / "train.py": "open('data.txt')"})
+    assert run.failed is not None and "'data.txt' (the program may have removed" in run.failed
 
 
 def test_what_the_program_prints_leaves_standard_output_alone(
