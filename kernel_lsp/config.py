@@ -57,7 +57,7 @@ class Settings:
     """... and when it saves at least this many microseconds per call."""
     torch_compile: bool = True
     """Offer torch.compile, and never a kernel that is slower than it. False where it cannot be
-    used: it is measured and told all the same."""
+    used: of a target it is measured and told all the same, a whole program runs without it."""
     python: str | None = None
     """The project's interpreter, absolute or relative to the folder; None searches for it. Never
     read from pyproject.toml: it is a program that is started."""

@@ -19,6 +19,7 @@
     ├── ModelError            a trained policy that cannot be used, or is worse than what is used
     ├── SignatureError        a signature that does not hold
     │   └── Unsigned          nobody has signed it
+    ├── TeamError             a team's registry or files cannot be used, or refuse what was asked
     ├── ArchiveError          a search archive that cannot be read or written
     └── ClusterError          a cluster that cannot be used, or is lost
         └── JobFailed         one job of it; the others go on
@@ -111,6 +112,14 @@ class SignatureError(KernelLspError):
 
 class Unsigned(SignatureError):
     """Nobody has signed it."""
+
+
+class TeamError(KernelLspError):
+    """A team's registry or folder of files cannot be used, or refuses what was asked."""
+
+
+class TeamAway(TeamError):
+    """The registry or the files do not answer now; the last good state counts."""
 
 
 class ArchiveError(KernelLspError):

@@ -33,6 +33,8 @@ from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposa
 T = TypeVar("T")
 MIN_REPORT_GAP_S = 0.2
 """Five reports a second are enough for a person."""
+SYNC_EVERY_S = 3600.0
+"""Between looks at a team's registry; one that is away is left alone as long."""
 KEPT = (EventKind.KEPT, EventKind.KEPT_COMMITTED)
 """What skills are learned from."""
 TAKEN_BACK = (EventKind.REVERTED, EventKind.DELETED)
@@ -47,6 +49,8 @@ class Host:
         self._journal: Journal | None = None
         self._pipelines: dict[Settings, Pipeline] = {}
         self._turns: dict[str, DeviceTurns] = {}
+        self._synced = -SYNC_EVERY_S
+        """When a sync with the user's team was begun, by the loop's clock."""
         self._jobs: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Future[None]] = set()
 
@@ -95,7 +99,20 @@ class Host:
             remedy = "this is a defect of kernel-lsp; its log has the traceback"
             self._send({"op": "failed", "id": number, "cause": cause, "remedy": remedy})
 
+    async def _sync(self) -> None:
+        """With the user's team, where there is one and it is time; jobs use what is here meanwhile,
+        and later ones what came."""
+        from kernel_lsp.teams import syncing  # few users are in a team
+
+        self._synced = asyncio.get_running_loop().time()
+        problem = await asyncio.to_thread(syncing.sync_if_due, self._data_dir)
+        if problem is not None:
+            self._send({"op": "notice", "text": f"team: {problem}"})
+
     async def _optimize(self, number: int, message: dict[str, Any]) -> Outcome:
+        now = asyncio.get_running_loop().time()
+        if now - self._synced > SYNC_EVERY_S:
+            self._other(asyncio.ensure_future(self._sync()))
         job = wire.from_json(Job, message["job"])
         settings = wire.from_json(Settings, message["settings"])
         store = self._keeper(job, settings, message.get("client"))

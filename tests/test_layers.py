@@ -83,7 +83,12 @@ ALLOWED: dict[str, set[str]] = {
     "snapshots": BASE,
     # Who made what comes from others.
     "signatures": {"errors", "files", "foreign"},
-    "skillbook": BASE | {"signatures"},
+    "skillbook": BASE | {"signatures", "teams.membership"},
+    # A team's registry stands on the journal's database; what it shares is checked as its makers
+    # check it. `membership` is what every process reads of it: which team, and the last good state.
+    "teams": BASE
+    | {"journal", "signatures", "skillbook", "library", "models"}
+    | {"agents.secrets"},  # what is shared says nothing of its maker
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
@@ -92,7 +97,8 @@ ALLOWED: dict[str, set[str]] = {
     "rewrite": BASE | {"process", "snapshots"},
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
     "presenter": BASE,
-    "journal": BASE,
+    # A team's address is its journal's.
+    "journal": BASE | {"teams.membership"},
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no
     # numpy.
     "session": BASE
@@ -111,7 +117,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"journal", "models", "snapshots"}
     | {"process", "interpreter", "cache"}
     | {"checker"}  # which files a folder has
-    | {"signatures"},  # of recordings that somebody else made
+    | {"signatures"}  # of recordings that somebody else made
+    | {"teams.membership"},  # parameters that colleagues have measured
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {
@@ -136,7 +143,8 @@ ALLOWED: dict[str, set[str]] = {
     "guarding": BASE
     | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
     | {"snapshots.store"},  # where recorded programs have imported a patched package from
-    "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
+    # It syncs with a team in idle moments.
+    "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement", "teams"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
     | {"entries", "signatures", "offers"}

@@ -295,10 +295,10 @@ def load(path: Path) -> Recipe:
 
 def read(data: Mapping[str, Any], path: Path) -> Recipe:
     """Raises ConfigError."""
-    problems: list[str] = []
+    reader = TableReader()
     data = {"name": path.stem} | {key: value for key, value in data.items() if key != "folder"}
     data = with_paper(data)
-    recipe = _record(Recipe, data, "", problems)
+    recipe, problems = reader.record(Recipe, data), reader.problems
     if recipe is not None:
         recipe = dataclasses.replace(recipe, folder=str(path.parent))
         problems += _contradictions(recipe)
@@ -420,47 +420,55 @@ def _unpaid(rl: Rl) -> Iterator[str]:
 # --- from TOML to records -------------------------------------------------------------------------
 
 
-def _record(kind: type[Any], data: Mapping[str, Any], where: str, problems: list[str]) -> Any:
-    """A record from a table; None when something is wrong with it."""
-    hints, before = typing.get_type_hints(kind), len(problems)
-    fields = {one.name: one for one in dataclasses.fields(kind)}
-    for key in data:
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
-            problems.append(f"{where}{key} is no key: {meant}")
-    given = {
-        key: _value(hints[key], fields[key].metadata, data[key], where + key, problems)
-        for key in fields
-        if key in data
-    }
-    return kind(**given) if len(problems) == before else None
+class TableReader:
+    """Makes records of tables, and collects what is wrong with them."""
 
+    def __init__(self) -> None:
+        self.problems: list[str] = []
 
-def _value(hint: Any, limits: Mapping[str, Any], value: Any, key: str, problems: list[str]) -> Any:
-    if isinstance(hint, types.UnionType):  # X | None: TOML has no null, so a value is an X
-        hint = next(one for one in typing.get_args(hint) if one is not type(None))
-    if dataclasses.is_dataclass(hint):
-        if isinstance(value, dict):
-            return _record(typing.cast(type[Any], hint), value, f"{key}.", problems)
-        problems.append(f"{key} is {value!r} and should be a table: [{key}]")
-        return None
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            return tuple(value)
-        problems.append(f"{key} is {value!r} and should be a list of texts")
-        return None
-    return _plain(hint, limits, value, key, problems)
+    def record(self, kind: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
+        """A record from a table; None when something is wrong with it. ``where``: the table's key
+        and a dot, for messages."""
+        hints, before = typing.get_type_hints(kind), len(self.problems)
+        fields = {one.name: one for one in dataclasses.fields(kind)}
+        for key in data:
+            if key not in fields:
+                near = difflib.get_close_matches(key, fields, 1)
+                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
+                self.problems.append(f"{where}{key} is no key: {meant}")
+        given = {
+            key: self._value(hints[key], fields[key].metadata, data[key], where + key)
+            for key in fields
+            if key in data
+        }
+        return kind(**given) if len(self.problems) == before else None
 
+    def _value(self, hint: Any, limits: Mapping[str, Any], value: Any, key: str) -> Any:
+        if isinstance(hint, types.UnionType):  # X | None: TOML has no null, so a value is an X
+            hint = next(one for one in typing.get_args(hint) if one is not type(None))
+        if dataclasses.is_dataclass(hint):
+            if isinstance(value, dict):
+                return self.record(typing.cast(type[Any], hint), value, f"{key}.")
+            self.problems.append(f"{key} is {value!r} and should be a table: [{key}]")
+            return None
+        if typing.get_origin(hint) is tuple:
+            if isinstance(value, list) and all(isinstance(one, str) for one in value):
+                return tuple(value)
+            self.problems.append(f"{key} is {value!r} and should be a list of texts")
+            return None
+        return self._plain(hint, limits, value, key)
 
-def _plain(hint: type, limits: Mapping[str, Any], value: Any, key: str, problems: list[str]) -> Any:
-    if hint is float and type(value) is int:
-        value = float(value)
-    if type(value) is not hint:
-        kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        problems.append(f"{key} is {value!r} and should be {kinds[hint]}")
-    elif "choices" in limits and value not in limits["choices"]:
-        problems.append(f"{key} is {value!r} and should be one of {', '.join(limits['choices'])}")
-    elif "low" in limits and not limits["low"] <= value <= limits["high"]:
-        problems.append(f"{key} is {value} and should be from {limits['low']} to {limits['high']}")
-    return value
+    def _plain(self, hint: type, limits: Mapping[str, Any], value: Any, key: str) -> Any:
+        if hint is float and type(value) is int:
+            value = float(value)
+        if type(value) is not hint:
+            kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+            problem = f"is {value!r} and should be {kinds[hint]}"
+        elif "choices" in limits and value not in limits["choices"]:
+            problem = f"is {value!r} and should be one of {', '.join(limits['choices'])}"
+        elif "low" in limits and not limits["low"] <= value <= limits["high"]:
+            problem = f"is {value} and should be from {limits['low']} to {limits['high']}"
+        else:
+            return value
+        self.problems.append(f"{key} {problem}")
+        return value

@@ -41,15 +41,9 @@ def read(
     path: Path, suites: Sequence[TaskSuite], grant: Grant, tally: Tally
 ) -> Iterator[Trajectory]:
     """One trajectory per task. Raises ConfigError where there is no table to be read."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        tasks = dict(table["tasks"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{path} is no table of evaluations: {error!r}", "see trainer/tables.py"
-        ) from error
+    table = _load(path)
     known = {name: task for suite in suites for name, task in suite.by_name.items()}
-    for name, entry in tasks.items():
+    for name, entry in table["tasks"].items():
         rows = list(_rows(entry)) if isinstance(entry, dict) else []
         tally.read += max(1, len(rows))
         task = known.get(name.removesuffix(".py"))
@@ -62,7 +56,18 @@ def read(
             if len(turns) < len(rows):
                 tally.skip(UNREADABLE, name, len(rows) - len(turns))
             if turns:
-                yield _trajectory(path.name, table, task, entry, turns)
+                yield _trajectory(table, task, entry, turns)
+
+
+def _load(path: Path) -> Json:
+    """The table, its tasks by name. Raises ConfigError."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return {**table, "name": path.name, "tasks": dict(table["tasks"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is no table of evaluations: {error!r}", "see trainer/tables.py"
+        ) from error
 
 
 def _problem(task: TrainingTask | None, entry: Any, grant: Grant) -> str | None:
@@ -132,7 +137,7 @@ def _turn(row: Json, number: int, entry: Json) -> ModelTurn | None:
 
 
 def _trajectory(
-    name: str, table: Json, task: TrainingTask, entry: Json, turns: Sequence[ModelTurn]
+    table: Json, task: TrainingTask, entry: Json, turns: Sequence[ModelTurn]
 ) -> Trajectory:
     device_name = table.get("device_name") or entry.get("device_name") or table.get("device")
     device = table.get("device")
@@ -155,8 +160,8 @@ def _trajectory(
             }
         ),
         source=TrajectorySource.TABLE,
-        origin=f"{name}#{task.name}",
-        rollout=f"{name}#{task.name}",
+        origin=f"{table['name']}#{task.name}",
+        rollout=f"{table['name']}#{task.name}",
         turns=tuple(turns),
         permission=Permission(
             training=True, source=True, redacted=True, because="a task of our own suite"

@@ -193,20 +193,32 @@ def _query(secret: str, match: re.Match[str]) -> bool:
     )
 
 
+def _is_comment_or_string(before: str) -> bool:
+    """Whether what follows ``before`` on its line stands in a comment or within quotes."""
+    is_comment = "#" in before or "//" in before
+    return is_comment or before.count('"') % 2 == 1 or before.count("'") % 2 == 1
+
+
+def _names_a_placeholder(secret: str) -> bool:
+    is_path = secret.startswith(("/", "~", "http"))
+    return is_path or bool(_PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret))
+
+
+def _assigns_a_name(secret: str, equals: str) -> bool:
+    """``key = name``: an expression; a shell writes no spaces."""
+    return "=" in equals and equals != "=" and _IDENTIFIER.fullmatch(secret) is not None
+
+
 def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
-    if (
-        _PLACEHOLDER.match(secret)
-        or _TYPE.fullmatch(secret)
-        or secret.startswith(("/", "~", "http"))
-    ):
+    if _names_a_placeholder(secret):
         return False
     mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
     if not mixed and not any(c in SIGNS for c in secret):
         return False
     first = max(0, match.start() - LINE_CHARS)
     before = match.string[first : match.start()].rpartition("\n")[2]
-    if "#" in before or "//" in before or before.count('"') % 2 or before.count("'") % 2:
+    if _is_comment_or_string(before):
         return True
     if match["equals"] == "=" and ";" in (
         before.strip()[-1:],
@@ -214,8 +226,9 @@ def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     ):
         return True  # a connection string: `Server=db;Pwd=…;Database=x`
     ends = match["rest"].endswith("\n") or match.end() == len(match.string)
-    is_name = _IDENTIFIER.fullmatch(secret) and "=" in match["equals"] and match["equals"] != "="
-    return bool(ends and _SHELL.fullmatch(before) and not is_name)
+    if not ends or _assigns_a_name(secret, match["equals"]):
+        return False
+    return _SHELL.fullmatch(before) is not None
 
 
 def _two_words(secret: str, match: re.Match[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from kernel_lsp.analysis.fingerprint import fingerprint
@@ -144,12 +144,21 @@ def _analyze(file: ParsedSource) -> Analysis:
     for one in hints:
         # Two kernels share a helper, two modules a method: one hint is enough.
         findings.setdefault((one.rule, one.span.start, one.span.end), one)
-    names = FileNames(file) if found else None
     return Analysis(
-        targets=tuple(_target(file, known, names, draft) for draft in found) if names else (),
+        targets=_targets(file, known, found),
         findings=tuple(sorted(findings.values(), key=lambda one: (one.span.start, one.rule))),
         failures=tuple(failures.values()),
     )
+
+
+def _targets(
+    file: ParsedSource, known: FileStructure, drafts: Sequence[TargetDraft]
+) -> tuple[Target, ...]:
+    """With their fingerprints; a file without targets costs nothing."""
+    if not drafts:
+        return ()
+    names = FileNames(file)
+    return tuple(_target(file, known, names, draft) for draft in drafts)
 
 
 def _target(

@@ -35,6 +35,7 @@ PLACES = {
     "models": "models",
     "keys": "keys",
     "sessions": "sessions",
+    "team": "team",
     "train": "train",
 }
 """Command -> the module beside this one that has it: a function of that name, or an `app` with

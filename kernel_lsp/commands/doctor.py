@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.table import Table
 
-from kernel_lsp import __version__, interpreter, skillbook
+from kernel_lsp import __version__, interpreter, scratch, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
@@ -22,6 +26,8 @@ from kernel_lsp.models import GRAPH, KERNEL, PolicyStore
 from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline import known
 
+TORCH, TRITON = "torch>=2.6", "triton>=3.2"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorFinding:
@@ -29,27 +35,24 @@ class DoctorFinding:
     ok: bool
     found: str
     remedy: str | None = None
+    fix: tuple[str, ...] = ()
+    """A command that mends it; empty: only a person can."""
 
 
 def doctor(
     folder: Path = typer.Argument(Path(), help="The project."),
+    fix: bool = typer.Option(
+        False, "--fix", help="Ask for each command that would mend something, run it, look again."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
     """Say what kernel-lsp found here and how to get what is missing. Exit code 1 when something
     is."""
-    settings = console.settings(folder.absolute())
-    findings = [
-        *console.run(_interpreter(folder, settings)),
-        _sharing(settings),
-        _sandbox(console.run(held.try_layers())),
-        *_promised_layers(folder.absolute(), settings),
-        _compiler(),
-        *_library(settings),
-        _journal(settings),
-        _policy(settings, GRAPH, "policy"),
-        _policy(settings, KERNEL, "policy for kernels"),
-        console.run(_model(folder.absolute(), settings)),
-    ]
+    folder = folder.absolute()
+    settings = console.settings(folder)
+    findings = _look(folder, settings)
+    if fix and _mend(findings):
+        findings = _look(folder, settings)
     if as_json:
         console.print_json(version=__version__, findings=findings)
     else:
@@ -65,11 +68,61 @@ def doctor(
     raise typer.Exit(int(not all(item.ok for item in findings)))
 
 
+def _look(folder: Path, settings: Settings) -> list[DoctorFinding]:
+    return [
+        *console.run(_interpreter(folder, settings)),
+        _sharing(settings),
+        _sandbox(console.run(held.try_layers())),
+        *_promised_layers(folder, settings),
+        _compiler(),
+        *_library(settings),
+        _journal(settings),
+        _policy(settings, GRAPH, "policy"),
+        _policy(settings, KERNEL, "policy for kernels"),
+        console.run(_model(folder, settings)),
+    ]
+
+
+def _mend(findings: list[DoctorFinding]) -> bool:
+    """Whether a command was run. Nothing is without the answer of somebody at a terminal: some
+    download, and one allows code to run."""
+    commands = dict.fromkeys(finding.fix for finding in findings if finding.fix)
+    if not sys.stdin.isatty():
+        for words in commands:
+            console.err.print(f"not run, as nobody can be asked: {shlex.join(words)}", markup=False)
+        return False
+    chosen = [words for words in commands if typer.confirm(f"run {shlex.join(words)} ?", err=True)]
+    with scratch.folder("fix") as neutral:  # no file of the project is imported or configures it
+        for words in chosen:
+            try:
+                done = subprocess.run(words, check=False, stdout=sys.stderr, cwd=neutral)
+            except OSError as error:
+                console.err.print(f"{words[0]}: {error.strerror}", markup=False)
+                continue
+            if done.returncode:
+                console.err.print(f"it ended with exit code {done.returncode}", markup=False)
+    return bool(chosen)
+
+
+def _installation(python: str, *packages: str) -> tuple[str, ...]:
+    """Into the environment of this interpreter: by uv where it is, whose environments have no
+    pip."""
+    uv = shutil.which("uv")
+    python = str(Path(python).absolute()) if os.sep in python else python
+    if uv:
+        return (uv, "pip", "install", "--python", python, *packages)
+    return (python, "-I", "-m", "pip", "install", *packages)
+
+
 async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
     if (cause := console.refusal(settings, folder)) is not None:
         return [
             DoctorFinding(
-                part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder)
+                part="interpreter",
+                ok=False,
+                found=f"not asked: {cause}",
+                remedy=_trust(folder),
+                fix=(sys.executable, "-P", "-m", "kernel_lsp", "trust", str(folder)),
             )
         ]
     chosen = interpreter.find(folder, settings.python)
@@ -86,6 +139,7 @@ async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
             ok=bool(probe.torch),
             found=probe.torch or probe.torch_problem or "not found",
             remedy=probe.remedy,
+            fix=() if probe.torch or probe.problem else _installation(probe.python, TORCH),
         ),
         DoctorFinding(
             part="triton",
@@ -94,6 +148,7 @@ async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
             remedy=None
             if probe.triton
             else "install triton beside torch, or only plain PyTorch rewrites are offered",
+            fix=_installation(probe.python, TRITON) if _lacks_triton(probe) else (),
         ),
         DoctorFinding(
             part="GPU",
@@ -104,6 +159,11 @@ async def _interpreter(folder: Path, settings: Settings) -> list[DoctorFinding]:
             else "without one, plain rewrites are measured on the CPU and kernels only checked",
         ),
     ]
+
+
+def _lacks_triton(probe: interpreter.Probe) -> bool:
+    """And can have it: it is made for Linux alone."""
+    return bool(probe.torch) and not probe.triton and sys.platform == "linux"
 
 
 def _trust(folder: Path) -> str:
@@ -197,8 +257,14 @@ def _promised_layers(folder: Path, settings: Settings) -> list[DoctorFinding]:
 def _compiler() -> DoctorFinding:
     program = shutil.which("g++") or shutil.which("clang++")
     remedy = None if program else "install g++, or torch.compile is missing among the CPU baselines"
+    apt = shutil.which("apt-get") if program is None else None
+    sudo = () if os.name == "nt" or os.geteuid() == 0 else ("sudo",)
     return DoctorFinding(
-        part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy
+        part="C++ compiler",
+        ok=program is not None,
+        found=program or "none",
+        remedy=remedy,
+        fix=(*sudo, apt, "install", "-y", "g++") if apt else (),
     )
 
 

@@ -66,6 +66,7 @@ def optimize(
         run_s=run_seconds,
         budget=budget,
         fresh=fresh,
+        may_compile=settings.torch_compile,
         marked=marked,
     )
     console.err.print(

@@ -22,6 +22,8 @@ from kernel_lsp.records import EvalStatus, Progress
 Report = Callable[[Progress], None]
 Json = dict[str, Any]
 T = TypeVar("T")
+Exchanged = tuple[Json, list[bytes]]
+"""A message and the bytes of its tensors."""
 MAX_AHEAD = 2**28
 """Elements of all arguments of a workload above which the judge holds the inputs of one trial at a
 time."""
@@ -56,51 +58,51 @@ class Trials:
 
     async def run(self, plan: list[Json], report: Report) -> None:
         """All of them. Raises Rejected at the first difference."""
-        ahead = self.opened["elements"] <= MAX_AHEAD
-        drawing = self._beside(self._drawn(plan[0]))
-        comparing: asyncio.Task[None] | None = None
         try:
-            for trial, following in zip(plan, [*plan[1:], None], strict=True):
-                text = f"checking values: {trial['family']}"
-                report(
-                    Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan))
-                )
-                drawn, blobs = await drawing
-                running = self._beside(self._run(trial, blobs, **drawn))
-                if comparing is not None:
-                    await comparing
-                if following and ahead:
-                    drawing = self._beside(self._drawn(following))
-                if trial is plan[0] and self.request.device == "cuda":
-                    self._beside(self._rehearsed())
-                comparing = self._beside(self._judged(trial, drawn, blobs, *await running))
-                if (
-                    trial["gradients"] or trial["repeat"] or not ahead
-                ):  # the worker is asked more about it
-                    await comparing
-                if following and not ahead:
-                    drawing = self._beside(self._drawn(following))
-            if comparing is not None:
-                await comparing
+            await self._run_all(plan, report)
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run_all(self, plan: list[Json], report: Report) -> None:
+        ahead = self.opened["elements"] <= MAX_AHEAD
+        drawing = self._beside(self._drawn(plan[0]))
+        comparing: asyncio.Task[None] | None = None
+        for trial, following in zip(plan, [*plan[1:], None], strict=True):
+            text = f"checking values: {trial['family']}"
+            report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
+            question = await drawing
+            running = self._beside(self._run(trial, *question))
+            if comparing is not None:
+                await comparing
+            if following and ahead:
+                drawing = self._beside(self._drawn(following))
+            if trial is plan[0] and self.request.device == "cuda":
+                self._beside(self._rehearsed())
+            comparing = self._beside(self._judged(trial, question, await running))
+            asks_more = trial["gradients"] or trial["repeat"]  # of the worker
+            if asks_more or not ahead:
+                await comparing
+            if following and not ahead:
+                drawing = self._beside(self._drawn(following))
+        if comparing is not None:
+            await comparing
 
     def _beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks = [known for known in self._tasks if not known.done()] + [task]
         return task
 
-    async def _run(self, trial: Json, blobs: list[bytes], **drawn: Any) -> tuple[Json, list[bytes]]:
+    async def _run(self, trial: Json, message: Json, blobs: list[bytes]) -> Exchanged:
         """The worker's answer; who does not survive a trial is told which one it was."""
         try:
-            return await candidate(self.worker, "run", self.limit_s, blobs, **drawn)
+            return await candidate(self.worker, "run", self.limit_s, blobs, **message)
         except Rejected as lost:
             inputs = ", ".join(filter(None, (trial["family"], variation(trial))))
             raise Rejected(lost.status, f"{inputs}: {lost.detail}") from lost
 
-    async def _drawn(self, trial: Json) -> tuple[Json, list[bytes]]:
+    async def _drawn(self, trial: Json) -> Exchanged:
         """What the worker is asked."""
         drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "aliases")}
@@ -117,11 +119,10 @@ class Trials:
         with contextlib.suppress(EvaluationError):
             await ask_judge(self.judge, "rehearse", self.limit_s)
 
-    async def _judged(
-        self, trial: Json, message: Json, blobs: list[bytes], reply: Json, outputs: list[bytes]
-    ) -> None:
+    async def _judged(self, trial: Json, question: Exchanged, answer: Exchanged) -> None:
         """The worker's answer to one trial with everything that belongs to it. Raises Rejected."""
-        verdict = await self._compare(trial, reply, outputs)
+        message, blobs = question
+        verdict = await self._compare(trial, *answer)
         if "skip" in verdict:
             self._note(trial, "outputs", None, verdict["skip"])
         else:
@@ -137,8 +138,7 @@ class Trials:
                 await self._gradients(trial)
             if trial["repeat"]:
                 again = {**message, "fresh": True}
-                reply, outputs = await self._run(trial, blobs, **again)
-                await self._compare(trial, reply, outputs, again=True)
+                await self._compare(trial, *await self._run(trial, again, blobs), again=True)
         self.begun.set()
 
     async def _compare(

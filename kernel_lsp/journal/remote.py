@@ -53,10 +53,10 @@ class RemoteDatabase:
     def __init__(self, url: str, folder: Path) -> None:
         """``folder`` is the user's data folder. Raises JournalError for an address that cannot be
         one, a missing driver, and a schema that is newer than ours."""
-        self._engine = _engine(url)
+        self._engine = open_engine(url)
         self.name = make_url(url).render_as_string(hide_password=True)
         self.path = folder / SPOOL
-        self.owner = _owner(folder)
+        self.owner = owner_of(folder)
         self.problems: list[JournalError] = []
         self._spool: Database | None = None
         self._not_before = 0.0
@@ -189,7 +189,7 @@ def is_address(place: str) -> bool:
     return "://" in place
 
 
-def _engine(url: str) -> Engine:
+def open_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() != "postgresql":
@@ -218,7 +218,7 @@ def _migrate(connection: Connection, owner: str) -> None:
     row_security.claim(connection, owner)
 
 
-def _owner(folder: Path) -> str:
+def owner_of(folder: Path) -> str:
     """This user's id on this machine, made once."""
     path = folder / OWNER
     made = secrets.token_hex(6)

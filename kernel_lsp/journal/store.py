@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from kernel_lsp import __version__, wire
 from kernel_lsp.config import default_data_dir
-from kernel_lsp.errors import JournalError
+from kernel_lsp.errors import JournalError, TeamError
 from kernel_lsp.journal import converting, forgetting, privacy
 from kernel_lsp.journal.converting import REFERENCE, StoredProposal
 from kernel_lsp.journal.database import Database
@@ -35,6 +35,7 @@ from kernel_lsp.journal.remote import RemoteDatabase, is_address
 from kernel_lsp.journal.rows import insert as _insert
 from kernel_lsp.journal.tracker import CHANGED, FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
+from kernel_lsp.teams.membership import read_membership
 
 FILE_NAME = "journal.db"
 ADDRESS = "KERNEL_LSP_JOURNAL"
@@ -53,14 +54,15 @@ class Journal:
     @classmethod
     def open(cls, place: Path | str | None = None, *, data_dir: Path | None = None) -> Journal:
         """The journal at ``place``: a file, or the address of a PostgreSQL database. By default
-        what the environment variable KERNEL_LSP_JOURNAL names, else the file in ``data_dir``,
-        which is KERNEL_LSP_DATA_DIR or the user's data folder.
+        what the environment variable KERNEL_LSP_JOURNAL names, else the database of the team that
+        the user has joined, else the file in ``data_dir``, which is KERNEL_LSP_DATA_DIR or the
+        user's data folder.
 
         Raises JournalError for a journal of a newer kernel-lsp, an address that cannot be read,
         and a missing driver; a disk or server that is away only delays what is written
         (`problems`)."""
         folder = data_dir or default_path().parent
-        place = place or os.environ.get(ADDRESS) or folder / FILE_NAME
+        place = place or os.environ.get(ADDRESS) or _of_team(folder) or folder / FILE_NAME
         if is_address(str(place)):
             return cls(RemoteDatabase(str(place), folder))
         return cls(Database(Path(place)))
@@ -333,6 +335,15 @@ class Journal:
         self._sessions = {key: row for key, row in self._sessions.items() if row["id"] in known}
         self._database.erase_traces()
         return removed[0]
+
+
+def _of_team(data_dir: Path) -> str | None:
+    """Address of the team's database; None: in no team. Raises JournalError."""
+    try:
+        joined = read_membership(data_dir)
+    except TeamError as error:
+        raise JournalError(error.cause, error.remedy) from error
+    return joined.address if joined else None
 
 
 def default_path() -> Path:

@@ -232,7 +232,7 @@ class Tracker:
         items = self._at.get(identity, [])
         credited = _find_credited(items, fingerprint)
         if unsaved_buffer:
-            items = [credited] if credited is not None and credited.phase in IN_PLACE else []
+            items = [one for one in items if one is credited and one.phase in IN_PLACE]
         events: list[Event] = []
         for item in items:
             item.seen = fingerprint
@@ -241,7 +241,7 @@ class Tracker:
             elif fingerprint in _befores(item, items):
                 events += self._taken_back(item, how, now)
             elif fingerprint != item.offer.after:
-                events += self._something_else(item, fingerprint, how, now, credited)
+                events += self._something_else(item, how, now, credited)
         return events
 
     def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
@@ -390,8 +390,10 @@ class Tracker:
         return [self._event(EventKind.REVERTED, item, now, **data)]
 
     def _something_else(
-        self, item: Tracked, fingerprint: str, how: How, now: float, by: Tracked | None
+        self, item: Tracked, how: How, now: float, by: Tracked | None
     ) -> list[Event]:
+        """The target is neither the offer nor what it was before. ``by``: the offer that it is."""
+        fingerprint = item.seen
         if item.phase is AcceptancePhase.OFFERED:
             item.phase = AcceptancePhase.EXPIRED
             return self._once(EventKind.EXPIRED, item, now, seen=fingerprint)

@@ -170,6 +170,20 @@ def read(folder: Path) -> Manifest:
     return made
 
 
+def _changed_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Names of files that are not what they were when the model was made. Raises ModelError where
+    one cannot be used, and OSError."""
+    for name in (*manifest.files, NAME):
+        if not stat.S_ISREG((folder / name).stat().st_mode):  # a pipe or a device has no end
+            raise ModelError(f"{manifest.id}: {name} is no regular file", "fetch it again")
+    size = sum((folder / name).stat().st_size for name in manifest.files)
+    if size > MAX_BYTES:
+        raise ModelError(
+            f"{manifest.id} has {size / 1e6:.0f} MB, at most {MAX_BYTES / 1e6:.0f} are used"
+        )
+    return [name for name, digest in manifest.files.items() if sha256(folder / name) != digest]
+
+
 def verify(folder: Path, manifest: Manifest) -> None:
     """The files are there, unchanged, and of this version. Raises ModelError."""
     if manifest.vocabulary != VERSION:
@@ -185,17 +199,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
     if missing:
         raise ModelError(f"{manifest.id} has no {', '.join(missing)}", "fetch or train it again")
     try:
-        for name in (*manifest.files, NAME):
-            if not stat.S_ISREG((folder / name).stat().st_mode):  # a pipe or a device has no end
-                raise ModelError(f"{manifest.id}: {name} is no regular file", "fetch it again")
-        size = sum((folder / name).stat().st_size for name in manifest.files)
-        if size > MAX_BYTES:
-            raise ModelError(
-                f"{manifest.id} has {size / 1e6:.0f} MB, at most {MAX_BYTES / 1e6:.0f} are used"
-            )
-        changed = [
-            name for name, digest in manifest.files.items() if sha256(folder / name) != digest
-        ]
+        changed = _changed_files(folder, manifest)
         data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         shape.read(folder)
     except (OSError, ValueError) as error:  # shape.Unfit is a ValueError

@@ -85,6 +85,10 @@ class PolicyStore:
                 return model
         return self._default(target)
 
+    def last_choice(self) -> str:
+        """What was chosen last: a policy's id, `RULE`, or `NOTHING`. Raises ModelError."""
+        return next(reversed(self._history()), NOTHING)
+
     def chose(self, model: StoredPolicy) -> bool:
         """Whether somebody asked for it, rather than that the package uses it by itself."""
         with contextlib.suppress(ModelError):

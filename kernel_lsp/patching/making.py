@@ -161,7 +161,7 @@ def _class(
     for one in changed:
         if isinstance(one, ast.ClassDef) and one.name in inner:
             nested = _class(library, after, inner[one.name], one, f"{qualname}.{one.name}")
-            parts.append("\n".join(f"    {line}" if line else "" for line in nested.split("\n")))
+            parts.append(_indent_lines(nested))
             continue
         if local := attributes & _at_definition(one):
             raise _refusal(
@@ -170,6 +170,10 @@ def _class(
         parts.append(_indent(after.lines(one), "    "))
     title = f'    """What takes the place of parts of {library.module}.{qualname}."""'
     return f"class {new.name}:\n{title}\n\n" + "\n\n".join(parts)
+
+
+def _indent_lines(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in text.split("\n"))
 
 
 def _class_head(node: ast.ClassDef) -> tuple[str, list[str]]:
@@ -284,7 +288,7 @@ def _fill(file: _PatchText, there: Definition, made: _PatchText, part: ast.Class
             f"{there.name} is no class any more", "remove the patch, and optimize again"
         )
     first = _first(there)
-    lines = file.text_lines(first, there.end_lineno or first)
+    lines = file.text_lines(first, _last(there))
     inside = " " * there.body[0].col_offset
     bound = {name: one for one in there.body for name in _binds(one)}
     changes: list[tuple[int, int, str]] = []
@@ -300,7 +304,7 @@ def _fill(file: _PatchText, there: Definition, made: _PatchText, part: ast.Class
         if old is None:
             new.append(block.strip("\n"))
             continue
-        start, stop = _first(old) - first, (old.end_lineno or old.lineno) - first + 1
+        start, stop = _first(old) - first, _last(old) - first + 1
         changes.append((start, stop, block.strip("\n")))
     if new:
         at = min((start for start, _, _ in changes), default=len(lines))
@@ -354,7 +358,7 @@ class _PatchText:
         return "\n".join(self.text_lines(first, node.end_lineno or node.lineno))
 
     def span(self, node: Definition) -> Span:
-        first, last = _first(node), node.end_lineno or node.lineno
+        first, last = _first(node), _last(node)
         return Span(start=self._starts[first - 1] + node.col_offset, end=self._starts[last - 1] + 1)
 
     def imported(self, name: str) -> str | None:
@@ -425,6 +429,10 @@ def _at_definition(node: ast.stmt) -> set[str]:
         *(one for one in node.args.kw_defaults if one),
     ]
     return {one.id for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)}
+
+
+def _last(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _is_import(node: ast.stmt) -> bool:

@@ -2,12 +2,15 @@
 
 One small JSON file per key in the user's data folder, replaced in one step, so that any number of
 processes may write; the longest unused go when there are too many. A file that cannot be read
-counts as unknown and is named in ``notes``. It holds a skill's name and parameters, no source. Not
-covered: whether they are right for a program; every rewrite is judged all the same."""
+counts as unknown and is named in ``notes``. What colleagues' devices of the same architecture
+have measured (teams/) stands in where nothing has won here yet. It holds a skill's name and
+parameters, no source. Not covered: whether they are right for a program; every rewrite is judged
+all the same."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +19,7 @@ from pathlib import Path
 from kernel_lsp.files import replace_file
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Site
+from kernel_lsp.teams.membership import read_tuning
 
 FOLDER = "tuning"
 SCHEMA = 1
@@ -29,8 +33,13 @@ class KnownWinners:
         self.folder = data_dir / FOLDER
         capability = probe.capability if device == "cuda" else None
         self._place = f"{device}\0{capability}\0{probe.triton}\0{probe.torch}"
+        self._data_dir = data_dir
         self.notes: list[str] = []
         """Files that could not be used, and why."""
+
+    @functools.cached_property
+    def _of_team(self) -> dict[str, Json]:
+        return read_tuning(self._data_dir)
 
     def best(self, site: Site) -> Json | None:
         """Parameters for a site of this kind, one of its choices each; None: nobody knows."""
@@ -42,7 +51,7 @@ class KnownWinners:
             found = {str(name): value for name, value in data["parameters"].items()}
             current = data["schema"] == SCHEMA
         except FileNotFoundError:
-            return None
+            found, current = self._of_team.get(file.stem, {}), True
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             self.notes.append(f"{file} is ignored: {type(error).__name__} (it may be deleted)")
             return None

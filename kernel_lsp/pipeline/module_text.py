@@ -72,29 +72,27 @@ class _Module:
     def _chosen(self, body: Sequence[ast.stmt]) -> DefinitionNode:
         """The one definition that replaces the target."""
         own = [node for node in body if isinstance(node, DefinitionNode) and node.name == self.name]
-        other = [
-            node
-            for node in body
-            if isinstance(node, ast.ClassDef)
-            and node.name == OTHER_NAME
-            and self.program.kind is TargetKind.MODULE
-            and OTHER_NAME not in self.outside
-        ]
+        other = self._other_model(body)
         if other and self.name != OTHER_NAME:
-            original = _same(self.original)
-            own = [
-                node for node in own if _same(node) != original
-            ]  # repeated beside its replacement
+            original = _same(self.original)  # repeated beside its replacement
+            own = [node for node in own if _same(node) != original]
             if any(isinstance(n, ast.Name) and n.id == self.name for n in ast.walk(other[0])):
                 cause = f"{OTHER_NAME} is made from {self.name}, which it replaces"
                 raise RewriteError(cause, f"write {self.name} whole")
-        if not own + other:
+        found = own + other
+        if not found:
             raise RewriteError(
                 f"the code does not define {self.name}", f"give the whole {self._kind} {self.name}"
             )
-        if len(own + other) > 1:
+        if len(found) > 1:
             raise RewriteError(f"the code defines {self.name} twice", "define it once")
-        return (own + other)[0]
+        return found[0]
+
+    def _other_model(self, body: Sequence[ast.stmt]) -> list[DefinitionNode]:
+        """Classes of the name that replies give a replacement, where it is not taken."""
+        if self.program.kind is not TargetKind.MODULE or OTHER_NAME in self.outside:
+            return []
+        return [node for node in body if isinstance(node, ast.ClassDef) and node.name == OTHER_NAME]
 
     @property
     def _kind(self) -> str:

@@ -73,16 +73,8 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         return Outcome(
             qualname=job.qualname, note=f"there is no such target in the file (found: {names})"
         )
-    if data_dir is not None and not workloads.is_written(snapshot, target, job.folder):
-        lived = kept.find_call(Path(job.path).absolute(), job.text, target, Path(data_dir))
-        if lived is not None:
-            return PreparedJob(
-                job=job,
-                snapshot=snapshot,
-                target=target,
-                program=lived.program,
-                workload=lived.workload,
-            )
+    if (recorded := _recorded_job(job, snapshot, target, data_dir)) is not None:
+        return recorded
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
     if all(
@@ -135,6 +127,21 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
         return Edited(fingerprint=target.fingerprint, program=program)
     program = _program(snapshot, target, prepared.program.launcher, prepared.reached)
     return Edited(fingerprint=target.fingerprint, program=program)
+
+
+def _recorded_job(
+    job: Job, snapshot: Snapshot, target: Target, data_dir: str | None
+) -> PreparedJob | None:
+    """The target as a recorded program called it; None where a workload is written, or nothing was
+    recorded."""
+    if data_dir is None or workloads.is_written(snapshot, target, job.folder):
+        return None
+    call = kept.find_call(Path(job.path).absolute(), job.text, target, Path(data_dir))
+    if call is None:
+        return None
+    return PreparedJob(
+        job=job, snapshot=snapshot, target=target, program=call.program, workload=call.workload
+    )
 
 
 def _program(

@@ -53,7 +53,7 @@ def fitting(one: Opened) -> list[Skill]:
     fit = [
         skill
         for skill in one.bench.skills.skills
-        if skill.source == "learned"
+        if skill.source in ("learned", "team")
         and skill.recipe
         and not any(conditions.unmet(skill.requires, around))
     ]

@@ -169,12 +169,7 @@ class TargetSearch:
     async def _go_ahead(self, race: Race) -> None:
         """Judge what leads already; what is far behind it is not timed then. What is safer is: a
         coarser precision may be refused, and the safer candidate must not begin anew."""
-        if (
-            self.device != "cuda"
-            or not race.order
-            or not self._judging
-            or len(self._judging) >= min(MAX_IN_FULL, self.budget)
-        ):
+        if not race.order or not self._may_judge_more():
             return
         name, speedup = race.order[0], race.speedup(race.order[0])
         bar = max(race.speedup(other) for other in self._judging)
@@ -183,12 +178,17 @@ class TargetSearch:
         best = self._contestants[name]
         made = await self._made(best)
         if made is not None and made.id not in self._judging:
-            behind = (n for n in self._judging if speedup > FAR_AHEAD * race.speedup(n))
-            little = (n for n in behind if race.speedup(n) < LITTLE)
+            behind = [n for n in self._judging if _is_far_behind(race.speedup(n), speedup)]
             self._withdrawn |= {
-                n for n in little if not accuracy.riskier(best.ranks, self._contestants[n].ranks)
+                n for n in behind if not accuracy.riskier(best.ranks, self._contestants[n].ranks)
             }
             self._begin(name, made)
+
+    def _may_judge_more(self) -> bool:
+        """A GPU judges a leader while others are raced, up to a number."""
+        if self.device != "cuda" or not self._judging:
+            return False
+        return len(self._judging) < min(MAX_IN_FULL, self.budget)
 
     # --- comparing -----------------------------------------------------------------------
 
@@ -435,3 +435,7 @@ def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:
 
 def _wrong(proposal: Proposal) -> bool:
     return proposal.evaluation.status is EvalStatus.WRONG_RESULT
+
+
+def _is_far_behind(speedup: float, best: float) -> bool:
+    return speedup < LITTLE and best > FAR_AHEAD * speedup

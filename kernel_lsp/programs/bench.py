@@ -37,6 +37,7 @@ MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
 MAX_LEFT_OUT = 4
 """Rewrites that are left out one after the other until the program computes what it did."""
+NOT_COMPILED = "torch.compile was not timed: the setting torch_compile says that it cannot be used"
 EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 """By autocast's dtype: how far one rounding moves a value."""
 
@@ -59,6 +60,8 @@ class ProgramPlan:
     """For one run."""
     budget: int = 8
     fresh: bool = False
+    may_compile: bool = True
+    """False: its user cannot run torch.compile, and nothing is compared with it."""
     marked: tuple[str, str] | None = None
     """Module and name of the function that is a step; None: it is found."""
 
@@ -195,7 +198,10 @@ class ProgramBench:
             else:
                 self._drop(variant.name)
         plain = [way for way in COMPILED if not way.regional or self.clock.region]
-        if not self.clock.roots:  # functions alone: there is no module to compile
+        if not self.plan.may_compile:
+            plain = []
+            self.notes.append(NOT_COMPILED)
+        elif not self.clock.roots:  # functions alone: there is no module to compile
             plain = []
         ways[1:1] = plain[:1]
         ways += plain[1:]
@@ -206,7 +212,7 @@ class ProgramBench:
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there
         is a place for it, else called on the module from outside."""
-        if not self.clock.roots:
+        if not self.clock.roots or not self.plan.may_compile:
             return []
         name, texts = self.clock.roots[0], self._texts
         if (

@@ -162,13 +162,23 @@ def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecordi
     )
     found = [one for one in store.recordings(data_dir, plan.root) if one.command == plan.command]
     if done.path is None or not found:
-        raise WorkloadError(
-            f"nothing was recorded (the program ended with {done.status})",
-            "run the command by itself first: it must call torch modules, ask nothing at a "
-            "terminal, and have"
-            " what it loads from the network in its cache",
-        )
+        raise _nothing_recorded(done.status)
     return found[0]
+
+
+def _nothing_recorded(status: int) -> WorkloadError:
+    """``status``: with which the program ended."""
+    if status == 0:
+        return WorkloadError(
+            "the program ran to its end, and nothing of this workspace that uses torch was called",
+            "run what trains or computes, where its code is; python -I and -E keep the recorder out",
+        )
+    return WorkloadError(
+        f"the program ended with {status} before it called anything of this workspace; its own "
+        "last words are above",
+        "run the command by itself first: it must ask nothing at a terminal, and have what it "
+        "loads from the network in its cache",
+    )
 
 
 # --- 4: targets -----------------------------------------------------------------------------------

@@ -269,6 +269,10 @@ HINTS = {
         "Max retries",
         "ConnectError",
     ): ("it needs the network: run it once by itself, so that what it loads is kept beside it"),
+    ("FileNotFoundError",): (
+        "the program may have removed or moved that file when it was recorded: put it back, and run "
+        "the command again"
+    ),
 }
 """By words of a program's last lines: what is in the way, and what to do about it."""
 

@@ -103,21 +103,28 @@ def on_code_action(
     if document is None:
         return list(ls.actions_in_cells(params)) if ls.abilities.literals else []
     where = lsp.span_of(params.range, ls.positions(document.snapshot))
-    invoked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
-    offers = ls.session.actions(uri, where)
-    if invoked:
-        ls.record(ls.session.offered(uri, offers))
-    items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
-    items += _about(uri, offers)
-    if invoked:
-        items += programs.actions(ls, uri)
-        items += _optimize(ls, uri, where, offers)
-    items += _fixes(ls, uri, where, params)
-    items += _silence(ls, uri, where, offers)
+    items = _actions(ls, uri, where, params)
     wanted = [item for item in items if _asked_for(item.kind, params.context.only)]
     if ls.abilities.literals:
         return list(wanted)
     return [item.command for item in wanted if item.command is not None]
+
+
+def _actions(
+    ls: KernelServer, uri: str, where: Span, params: types.CodeActionParams
+) -> list[types.CodeAction]:
+    """Every action for a place of a document; an editor that asks by itself (for its light bulb)
+    gets none that measures, and has been offered nothing yet."""
+    invoked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
+    offers = ls.session.actions(uri, where)
+    items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
+    items += _about(uri, offers)
+    if invoked:
+        ls.record(ls.session.offered(uri, offers))
+        items += programs.actions(ls, uri)
+        items += _optimize(ls, uri, where, offers)
+    items += _fixes(ls, uri, where, params)
+    return items + _silence(ls, uri, where, offers)
 
 
 @count_time("codeAction/resolve")

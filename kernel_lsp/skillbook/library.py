@@ -23,6 +23,7 @@ from kernel_lsp.errors import SignatureError, Unsigned
 from kernel_lsp.records import Skill, SkillMatch, SkillProblem
 from kernel_lsp.signatures import Keyring, refuses_unsigned
 from kernel_lsp.skillbook import executable, format, learned
+from kernel_lsp.teams.membership import skills_folder
 
 if TYPE_CHECKING:
     from kernel_lsp.skillbook.recall import Index
@@ -34,7 +35,7 @@ class SkillFolder:
 
     path: Path
     source: str
-    """built-in, user, learned, workspace or configured; becomes `Skill.source`."""
+    """built-in, user, learned, team, workspace or configured; becomes `Skill.source`."""
     required: bool = False
     """Whether its absence is a problem."""
 
@@ -75,7 +76,7 @@ def folders(
     configured: Sequence[str] = (), *, workspace: Path | None = None, data_dir: Path | None = None
 ) -> tuple[SkillFolder, ...]:
     """Where skills live: built in, the user's own, learned ones that were verified, the
-    workspace's (see above), and configured ones."""
+    team's, the workspace's (see above), and configured ones."""
     data = data_dir or Path(default_data_dir())
     found = [
         SkillFolder(path=built_in_folder(), source="built-in", required=True),
@@ -83,6 +84,8 @@ def folders(
     ]
     if snapshot := learned.newest(data):
         found.append(SkillFolder(path=snapshot, source="learned"))
+    if shared := skills_folder(data):
+        found.append(SkillFolder(path=shared, source="team"))
     if workspace is not None:
         found.append(SkillFolder(path=workspace / "skills", source="workspace"))
     for entry in configured:
@@ -151,12 +154,12 @@ def _candidates(folder: SkillFolder, problems: list[SkillProblem]) -> list[Path]
 
 def _doubt(folder: Path, source: str, keyring: Keyring) -> SkillProblem | None:
     """Why nobody vouches for a skill of somebody else's; None: somebody does, or nobody need to."""
-    if source not in ("configured", "workspace"):
+    if source not in ("configured", "workspace", "team"):
         return None
-    try:
-        keyring.verify(folder, kind="skill")
+    try:  # which release counts, a team decides, and may go back
+        keyring.verify(folder, kind="skill", allow_rollback=source == "team")
     except Unsigned as error:
-        if not refuses_unsigned():
+        if source != "team" and not refuses_unsigned():
             return None
         cause, remedy = (
             f"{error.cause}: left out in CI",

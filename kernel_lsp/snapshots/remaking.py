@@ -21,6 +21,16 @@ def made(name: str) -> Callable[..., Any]:
     return MAKERS[name]
 
 
+KINDS = {
+    "_io.": "an open file",
+    "socket.": "a socket",
+    "threading.": "a thread or what waits for one",
+    "generator": "a generator",
+    "sqlite3.": "a database",
+}
+"""By the beginning of a type's name: what people call its objects."""
+
+
 class AbsentError(RuntimeError):
     """The target uses what a recorded call cannot hold."""
 
@@ -33,10 +43,12 @@ class Absent:
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         kind = object.__getattribute__(self, "_kind")
+        words = next(
+            (words for start, words in KINDS.items() if kind.startswith(start)), "an object"
+        )
         raise AbsentError(
-            f"it uses a {kind}, which a recorded call cannot hold: keep that use out of forward, "
-            f"or make the"
-            " object within it"
+            f"it uses {words} ({kind}), which a recorded call cannot hold: keep that use out of "
+            "forward, or make the object within it"
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -75,11 +75,12 @@ def parse(rest: str) -> Workload:
     if len(rest) > MAX_CHARS:
         raise WorkloadError(f"it is longer than {MAX_CHARS} characters", f"e.g. {EXAMPLE}")
     words = _WORD.findall(rest)
-    bar = words.index("|") if "|" in words else len(words)
+    bar = [*words, "|"].index("|")
     before, after = words[:bar], words[bar + 1 :]
     training = next((_MODES[word] for word in before if word in _MODES), None)
     inference = _INFERENCE in before
-    inputs = _items([word for word in before if word not in _MODES and word != _INFERENCE])
+    modes = {*_MODES, _INFERENCE}
+    inputs = _items([word for word in before if word not in modes])
     has_init = bar < len(words)
     if has_init and after[:1] != ["init"]:
         raise WorkloadError(
@@ -87,8 +88,7 @@ def parse(rest: str) -> Workload:
         )
     if training and inference:
         raise WorkloadError("`train` and `inference` contradict each other", "keep one of them")
-    says_a_mode = inference or training is not None
-    if not (inputs or says_a_mode or has_init):
+    if not before and not has_init:
         raise WorkloadError("it names no argument", f"e.g. {EXAMPLE}")
     return Workload(
         name=" ".join(words),

@@ -38,7 +38,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(
+    project: Path, *arguments: str, stdin: int = subprocess.DEVNULL
+) -> subprocess.CompletedProcess[str]:
     environment = {
         **{
             name: value
@@ -49,9 +51,9 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         entry.RECORD: str(project.parent / "started"),
         "PYTHONPATH": str(Path(kernel_lsp.__file__).parent.parent),
     }
-    argv = [sys.executable, "-m", "kernel_lsp", *arguments]
+    argv = [sys.executable, "-P", "-m", "kernel_lsp", *arguments]
     return subprocess.run(
-        argv, cwd=project, env=environment, capture_output=True, text=True, timeout=120
+        argv, cwd=project, env=environment, stdin=stdin, capture_output=True, text=True, timeout=120
     )
 
 
@@ -89,3 +91,25 @@ def test_doctor_says_why_it_does_not_ask_and_asks_once_it_may(project: Path) -> 
     assert found().startswith("not asked:") and not started(project)
     consent.trust(project, project.parent / "data")
     assert found().startswith(str(project / ".venv/bin/python")) and started(project)
+
+
+def test_doctor_mends_what_somebody_at_a_terminal_agrees_to(project: Path) -> None:
+    """Each command is named. Nothing of the folder that it is started in is imported for it."""
+    (project / "kernel_lsp.py").write_text("raise SystemExit('of the repository')")
+    consents = consent.Consents(project.parent / "data")
+
+    def doctor(answer: str | None) -> str:
+        terminal, stdin = os.openpty() if answer else (-1, subprocess.DEVNULL)
+        if answer:
+            os.write(terminal, answer.encode() * 9)
+        done = command(project, "doctor", "--fix", "--json", str(project), stdin=stdin)
+        for descriptor in (terminal, stdin) if answer else ():
+            os.close(descriptor)
+        assert "kernel_lsp trust" in done.stderr
+        findings = {item["part"]: item for item in json.loads(done.stdout)["findings"]}
+        return str(findings["interpreter"]["found"])
+
+    for answer in (None, "n\n"):
+        assert doctor(answer).startswith("not asked:") and not started(project)
+    assert doctor("y\n").startswith(str(project / ".venv/bin/python"))
+    assert consents.answer(str(project)) is consent.ConsentAnswer.ALLOW

@@ -16,6 +16,7 @@ import torch
 
 from kernel_lsp.commands import programs
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import bench, measuring, offering, optimizing, recording, stepping
 from kernel_lsp.programs.bench import ProgramPlan
@@ -146,12 +147,18 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without torch.compile, which takes a minute here, and without time for targets."""
-    monkeypatch.setattr(bench, "COMPILED", ())
     monkeypatch.setattr(bench, "LATER", range(1, 2))
-    monkeypatch.setattr(bench.ProgramBench, "_compiled", lambda *_: [])
     settings = Settings(data_dir=str(tmp_path / "data"), consent="always")
     command = (sys.executable, "train.py")
-    plan = ProgramPlan(root=root, folder=root, command=command, device="cpu", steps=4, minutes=0.0)
+    plan = ProgramPlan(
+        root=root,
+        folder=root,
+        command=command,
+        device="cpu",
+        steps=4,
+        minutes=0.0,
+        may_compile=False,
+    )
     monkeypatch.chdir(root)
 
     async def optimized() -> optimizing.ProgramOutcome:
@@ -167,6 +174,8 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
         "MLP",
     }
     assert outcome.agreements["a fused optimizer"].right
+    assert outcome.measured is not None and bench.NOT_COMPILED in outcome.notes
+    assert {way.name for way in outcome.measured.runs} == {"as it is", "a fused optimizer"}
     assert outcome.measured is not None and outcome.measured.step_ms(AS_IS)
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"
     assert "fused=True" in outcome.variants["a fused optimizer"].texts[root / "train.py"]
@@ -177,6 +186,28 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     page = programs.page_text(outcome, offered, [], root)
     assert "| as it is |" in page and "+optimizer = torch.optim.AdamW" in page
     assert "## Targets" in page and "a step ends when optimizer has stepped" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('ready')", "ran to its end, and nothing of this workspace that uses torch"),
+        ("raise SystemExit(3)", "the program ended with 3 before it called anything"),
+    ],
+)
+def test_a_program_that_calls_nothing_is_told_from_one_that_fails(
+    root: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    (root / "train.py").write_text(text)
+    plan = ProgramPlan(root=root, folder=root, command=(sys.executable, str(root / "train.py")))
+    pipeline = Pipeline(Settings(data_dir=str(tmp_path / "data")))
+    with pytest.raises(WorkloadError, match=said):
+        asyncio.run(optimizing.optimize(pipeline, plan, tmp_path / "data", lambda _: None))
+
+
+def test_a_file_that_the_recorded_run_took_away_is_asked_for(root: Path) -> None:
+    run = steps_of(root, {root / "train.py": "open('data.txt')"})
+    assert run.failed is not None and "'data.txt' (the program may have removed" in run.failed
 
 
 def test_what_the_program_prints_leaves_standard_output_alone(

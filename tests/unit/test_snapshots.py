@@ -211,7 +211,7 @@ def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(
     connection.close()
     assert called(kept).shape == (2,)
     with pytest.raises(
-        RuntimeError, match=r"it uses a _io\.TextIOWrapper, which a recorded call cannot hold"
+        RuntimeError, match=r"it uses an open file \(_io\.TextIOWrapper\), which a recorded call"
     ):
         called(used)
 

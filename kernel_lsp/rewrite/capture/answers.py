@@ -10,6 +10,7 @@ libraries it uses are answered so: torch's questions keep torch's answers."""
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from kernel_lsp.rewrite.capture.loading import OnCpu
 from kernel_lsp.rewrite.histories import Histories
 
 TORCH = str(Path(torch.__file__).parent)
-OURS = str(Path(__file__).parent.parent)
+OURS = f"{Path(__file__).parents[2]}{os.sep}"
 STANDARD_LIBRARY = str(Path(contextlib.__file__).parent)
 ASKED = "the program asks for it"
 BETWEEN = (

@@ -35,6 +35,7 @@ from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
+from kernel_lsp.rewrite.capture.fakes import describe_operations
 from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
@@ -242,6 +243,7 @@ def _export(
     program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects
 ) -> Graph:
     """What torch.export makes of one call, as a graph. Raises CaptureError."""
+    describe_operations()
     things = objects_in(call)
     opaque = OpaqueLayers(program.entry, module)
     observed = Observed(Structure(module), home=effects.namespace.get("__name__"))
