@@ -172,7 +172,8 @@ class Worker:
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
         marks = relations.marks(arguments, self.target, required)
-        return {**reply, "generators": drawn, "relations": shares, "marks": marks}
+        return {**reply, "generators": drawn, "relations": shares, "marks": marks,
+            "names": relations.names(result)}  # fmt: skip
 
     def _keep(self, result: Any, shares: list[list[str]]) -> None:
         """Outputs that must still hold after the next call. Those in memory of inputs or
