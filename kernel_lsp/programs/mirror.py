@@ -3,19 +3,20 @@ away.
 
 Everything that reads the files (imports, linecache, Triton, child processes) reads the edited
 text, and what the program writes beside its code stays in the copy. Large files and virtual
-environments are links to the originals. Not covered: what a program writes by absolute paths
-outside of its workspace."""
+environments are links to the originals. A copy that a killed command leaves is removed at the next
+start (scratch.py). Not covered: what a program writes by absolute paths outside of its
+workspace."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from kernel_lsp import leftovers, scratch
 from kernel_lsp.errors import WorkloadError
 
 LEFT_OUT = {
@@ -42,7 +43,7 @@ class Mirror:
     @staticmethod
     def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
         """``texts``: files of the workspace and what they hold instead. Raises WorkloadError."""
-        copy = Path(tempfile.mkdtemp(prefix="kernel-lsp-program-")).resolve() / root.name
+        copy = scratch.make("program").resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:
             room = [MAX_BYTES]
@@ -85,7 +86,7 @@ class Mirror:
         ]
 
     def remove(self) -> None:
-        shutil.rmtree(self.copy.parent, ignore_errors=True)
+        leftovers.remove(self.copy.parent)
 
     def __enter__(self) -> Mirror:
         return self
