@@ -118,7 +118,16 @@ ATTACKS |= {
         inputs=INPUTS.replace("32)", "32).to(torch.float8_e5m2)"),
     ),
 }
+ATTACKS["keeps-the-graph"] = Attack(
+    "memory-growth",
+    "return x * self.weight",
+    "y = x * self.weight\nself.total = y.mean() + getattr(self, 'total', 0)\nreturn y",
+)
 HONEST = {
+    "no-backward-pass-as-the-reference": (
+        "return torch.unique((x * 3).round())",
+        "return torch.unique((3 * x).round(), sorted=True)",
+    ),
     "eight-bits": (
         "return (x @ x.t()).to(torch.float8_e4m3fn)",
         "return (x @ x.t()).t().contiguous().to(torch.float8_e4m3fn)",

@@ -31,8 +31,10 @@ from kernel_lsp.evaluator.tensors import (
     TensorOutbox,
     decode,
     encode,
+    map_tensors,
     same_bits,
     stage,
+    strided_copy,
     tensor_leaves,
 )
 from kernel_lsp.records import Program, Workload
@@ -283,15 +285,17 @@ class Worker:
             return {"changed": None}
 
     def growth(self) -> dict[str, int]:
-        """What every further call keeps; nothing where a call fails."""
+        """What every further call keeps; nothing where a call fails. Each has inputs of its own:
+        who keeps them is found by what they take."""
         kept = growth.Kept()
         for grad, (arguments, message) in self.again.items():
 
             def call(arguments: Any = arguments, message: Any = message, grad: bool = grad) -> None:
-                result = self._call(self.callee, arguments, message)
+                given = map_tensors(lambda t: strided_copy(t, self.device.place), arguments)
+                result = self._call(self.callee, given, message)
                 outputs = [t for t in tensor_leaves(result) if t.requires_grad]
                 if grad and outputs:
-                    wanted = leaves_with_gradients(arguments, self.target)
+                    wanted = leaves_with_gradients(given, self.target)
                     backward(result, wanted, [torch.ones_like(t) for t in outputs])
 
             with contextlib.suppress(Exception):
