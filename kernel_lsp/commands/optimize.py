@@ -156,14 +156,12 @@ def optimize(
             console.run(_prompts(Pipeline(settings), jobs)), markup=False, soft_wrap=True
         )
         raise typer.Exit
-    if plot is not None:
-        _require_plots()
+    _require_plots(plot)
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
     results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
     applied = _record_results(results, begun, settings, folder, apply=apply)
-    if plot is not None:
-        _draw(plot, results)
+    _draw(plot, results)
     if as_json:
         console.print_json(
             path=str(requests[0].path),
@@ -175,9 +173,9 @@ def optimize(
     raise typer.Exit(_exit_code([outcome for _, outcome in results]))
 
 
-def _require_plots() -> None:
+def _require_plots(path: Path | None) -> None:
     """Before anything is measured."""
-    if charts.bars({"x": 1}, {}) is None:
+    if path is not None and charts.bars({"x": 1}, {}) is None:
         console.fail(
             KernelLspError(
                 "plots need matplotlib", "install it with: pip install kernel-lsp[report]"
@@ -185,8 +183,10 @@ def _require_plots() -> None:
         )
 
 
-def _draw(path: Path, results: list[tuple[Request, Outcome]]) -> None:
+def _draw(path: Path | None, results: list[tuple[Request, Outcome]]) -> None:
     """The best proposal of each target. What was measured is shown also where this fails."""
+    if path is None:
+        return
     found = pictures.svg([outcome.proposals[0] for _, outcome in results if outcome.proposals])
     if found is None:
         console.err.print("nothing was timed that could be drawn")

@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,7 +196,7 @@ def _run(
     try:
         with log.open("wb") as file:
             process = subprocess.Popen(
-                mirror.words(command),
+                mirror.words(command, folder),
                 cwd=mirror.place(folder),
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -292,9 +293,9 @@ def _why(status: int | None, said: str, timeout_s: float) -> str:
     return f"it ended with {status} before its first step{last}"
 
 
-def python_of(command: Sequence[str]) -> str | None:
-    """The interpreter that a command names; None for other programs."""
-    import shutil
-
-    found = shutil.which(command[0]) if Path(command[0]).name.startswith("python") else None
-    return found or (sys.executable if command[0] == "python" else None)
+def python_of(command: Sequence[str], folder: Path) -> str | None:
+    """The interpreter that a command names in ``folder``, absolute; None for other programs."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    named = str(folder / command[0]) if "/" in command[0] else command[0]
+    return shutil.which(named) or (sys.executable if command[0] == "python" else None)

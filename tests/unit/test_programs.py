@@ -388,7 +388,7 @@ def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:
         place = copy.place(root / "package" / "model.py")
         assert place.read_text() == "x = 2\n" and not (copy.copy / ".git").exists()
         assert copy.original(place) == root / "package" / "model.py"
-        assert copy.words(["python", str(root / "link.py"), "-x"]) == [
+        assert copy.words(["python", str(root / "link.py"), "-x"], root) == [
             "python",
             str(copy.copy / "link.py"),
             "-x",
