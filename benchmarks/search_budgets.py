@@ -121,11 +121,15 @@ def contestants() -> dict[str, Contestant]:
     return found
 
 
-def compare(found: Sequence[Space], budgets: Sequence[int], seeds: int) -> list[Json]:
-    """A row per budget and contestant; prints each."""
+def compare(
+    found: Sequence[Space], budgets: Sequence[int], seeds: int, names: Sequence[str] = ()
+) -> list[Json]:
+    """A row per budget and contestant (``names``; default: all); prints each."""
     rows = []
     for budget in budgets:
         for name, search in contestants().items():
+            if names and name not in names:
+                continue
             shares = [
                 statistics.fmean(search(space, seed, budget) for seed in range(seeds))
                 for space in found
@@ -184,13 +188,14 @@ def main() -> None:
     parser.add_argument("recording", type=Path, nargs="?", default=newest())
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--searches", nargs="+", default=(), help="Default: all.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.recording is None:
         parser.error("there is no recording in benchmarks/results")
     print(f"{options.recording.name}, {options.seeds} seeds")
-    rows = compare(spaces(options.recording), options.budgets, options.seeds)
-    paired = differences(rows)
+    rows = compare(spaces(options.recording), options.budgets, options.seeds, options.searches)
+    paired = differences(rows) if any(row["search"] == "evolution" for row in rows) else []
     for row in paired:
         print(_describe(row))
     if options.out:

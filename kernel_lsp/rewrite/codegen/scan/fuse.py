@@ -82,16 +82,10 @@ def matches(graph: Graph) -> list[Match]:
 
 def find(graph: Graph, seed: fx.Node) -> Scan | None:
     """None when the scan is of a kind that is not generated."""
-    value = seed.args[0].meta.get("val")
-    out = seed.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor) or value.dim() == 0:
+    if not _has_own_dtype(seed):
         return None
-    natural = torch.int64 if value.dtype in WHOLE else value.dtype
-    if value.dtype not in (*FLOATS, *WHOLE) or out.dtype != natural or value.numel() == 0:
-        return None
+    value, out = seed.args[0].meta["val"], seed.meta["val"]
     if not out.is_contiguous():  # the kernel's result is: strides would change
-        return None
-    if argument(seed, "dtype") not in (None, natural):
         return None
     dim = int(argument(seed, "dim")) % value.dim()
     if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
@@ -104,6 +98,17 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
     if found is None or _is_differentiable(graph, found):
         return found
     return alone if _is_readable(alone) and _is_differentiable(graph, alone) else found
+
+
+def _has_own_dtype(seed: fx.Node) -> bool:
+    """A tensor with elements and dimensions goes in, and torch's natural dtype for it comes out."""
+    value, out = seed.args[0].meta.get("val"), seed.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor):
+        return False
+    if value.dim() == 0 or value.numel() == 0 or value.dtype not in (*FLOATS, *WHOLE):
+        return False
+    natural = torch.int64 if value.dtype in WHOLE else value.dtype
+    return out.dtype == natural and argument(seed, "dtype") in (None, natural)
 
 
 def _with_shift(
