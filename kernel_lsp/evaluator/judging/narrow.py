@@ -11,14 +11,6 @@ each with bounds from the reference's own error and from oracles of moved inputs
     slices    the root mean square of every row, and of every index of every dimension
     elements  each alone, with a factor of 8; as many may be beyond as of the reference, twice
 
-A row of few degrees of freedom is right by luck now and then: a row of attention that two keys
-share has one random number for an error. In float64 arithmetic, an attention with rotary embeddings
-in bfloat16 that rounds once where the original rounds three times came to 0.57 of what an element
-may be off within 12,000 rows, where the row's own noise was all that counted. So every row may have
-the noise that is typical of the tensor's rows (then 0.2 of it). And a row that is zero but for what
-is left when sums cancel (the gradient of the query that sees one key) may have what sums in float32
-leave, by the size of the tensor: one order of the terms leaves nothing, another does.
-
 Let u = eps / 2 be half the spacing of the type at 1, the most that rounding a result costs.
 Not covered: errors of elements far below the root mean square of their row, and of less than a
 rounding."""
@@ -37,10 +29,6 @@ SLICE_FACTOR, SMALL_SLICE = 2.0, 6.0
 luck."""
 TYPICAL = 0.95
 """Quantile of the slices' noise that every slice may have."""
-LEFT = 1 / 256
-"""Of eps, and of the tensor's root mean square: what sums that cancel may leave of float32."""
-MAX_TYPICAL = 1 / 32
-"""Of a row's root mean square: eight times that leaves an element that is lost visible."""
 ELEMENT_FACTOR = 8.0
 POOLED = 64
 """Elements at least among which the noise around an element is taken."""
@@ -65,8 +53,8 @@ def problem(
         return found
     count, allowed, far = _elements(error, noises, oracle, eps, constants)
     if count > allowed:
-        away = error.abs() / (oracle.abs() + _root_mean_square(oracle))
-        off = float(error.flatten()[int(away.masked_fill(~far, -1.0).argmax())].abs())
+        place = int((error.abs() / (oracle.abs() + oracle.square().mean().sqrt())).argmax())
+        off = float(error.flatten()[place].abs())
         return f"{count} elements are farther off than rounding explains, one of them by {off:.2e}"
     return _slices(error.masked_fill(far, 0.0), noises, oracle, eps, constants)
 
@@ -100,7 +88,6 @@ def _elements(
 ) -> tuple[int, int, torch.Tensor]:
     """(how many are too far off, how many may be, which)."""
     around = torch.stack([_around(one) for one in noises]).amax(0)
-    around = torch.maximum(around, _typical(around, _around(oracle)))
     least = eps / 2 * oracle.abs() + around
     own = torch.stack([one.abs() for one in noises]).amax(0)
     moved = (
@@ -108,32 +95,20 @@ def _elements(
         if noises[1:]
         else torch.zeros_like(own)
     )
-    left = LEFT * eps * float(_root_mean_square(oracle))
-    far = error.abs() > constants * (ELEMENT_FACTOR * (least + own) + left)
+    far = error.abs() > constants * ELEMENT_FACTOR * (least + own)
     theirs = noises[0].abs() > ELEMENT_FACTOR * (least + moved)
     return int(far.sum()), 2 * int(theirs.sum()), far
 
 
 def _around(noise: torch.Tensor) -> torch.Tensor:
     """Root mean square among the neighbors of every element: its row, or as many rows as make up
-    POOLED. Broadcasts to the elements."""
+    POOLED."""
     dims = 1
     while dims < noise.dim() and math.prod(noise.shape[-dims:]) < POOLED:
         dims += 1
     if not noise.dim():
         return noise.abs()
-    return noise.square().mean(tuple(range(-dims, 0)), keepdim=True).sqrt()
-
-
-def _typical(around: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """The noise of a row as large as ``whole`` (its root mean square), by that of all rows."""
-    return min(_typical_share(around, whole), MAX_TYPICAL) * whole
-
-
-def _typical_share(noise: torch.Tensor, whole: torch.Tensor) -> float:
-    """Noise over result, by slice: what TYPICAL of all slices stay below."""
-    some = (noise / whole).nan_to_num(0.0, 0.0, 0.0).flatten()
-    return float(torch.quantile(some[:: -(-some.numel() // MAX_QUANTILE)], TYPICAL))
+    return noise.square().mean(tuple(range(-dims, 0)), keepdim=True).sqrt().expand_as(noise)
 
 
 def _slices(
@@ -143,14 +118,15 @@ def _slices(
     eps: float,
     constants: float,
 ) -> str:
-    left = LEFT * eps * _root_mean_square(oracle)
     for name, dims in _ways(oracle.shape):
         size = math.prod(oracle.shape[d] for d in dims)
         mine, whole = _rms(error, dims), _rms(oracle, dims)
         own = torch.stack([_rms(one, dims) for one in noises]).amax(0)
-        typical = _typical_share(own, whole) * whole
+        some = (own / whole).nan_to_num(0.0, 0.0, 0.0).flatten()
+        some = some[:: -(-some.numel() // MAX_QUANTILE)]
+        typical = torch.quantile(some, TYPICAL) * whole
         factor = SLICE_FACTOR + SMALL_SLICE / math.sqrt(size)
-        allowed = constants * (factor * torch.maximum(own, typical) + eps / 2 * whole + left)
+        allowed = constants * (factor * torch.maximum(own, typical) + eps / 2 * whole)
         beyond = mine > allowed
         if bool(beyond.any()):
             place = int((mine - allowed).argmax())
@@ -172,10 +148,6 @@ def _ways(shape: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
             rest = tuple(d for d in every if d != dim)
             if shape[dim] > 1 and rest != every[-1:] and math.prod(shape[d] for d in rest) > 1:
                 yield f"dimension {dim}, index", rest
-
-
-def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
-    return values.square().mean().sqrt()
 
 
 def _rms(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
