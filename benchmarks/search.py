@@ -41,6 +41,7 @@ from kernel_lsp.records import (
     SearchTask,
     Site,
     Step,
+    Strategy,
     TargetKind,
     Verdict,
     Workload,
@@ -175,19 +176,25 @@ def _space(name: str, task: Json) -> Space:
 
 def evolved(space: Space, seed: int) -> float:
     """Share of the best speedup that the search finds."""
-    return asyncio.run(_evolved(space, seed))
+    return replayed(space, Evolution(seed), space.budget)
 
 
-async def _evolved(space: Space, seed: int) -> float:
+def replayed(space: Space, strategy: Strategy, budget: int) -> float:
+    """Share of the best speedup that the product's loop finds under a strategy, the defaults'
+    judgement among its ``budget`` evaluations."""
+    return asyncio.run(_replayed(space, strategy, budget))
+
+
+async def _replayed(space: Space, strategy: Strategy, budget: int) -> float:
     archive = MemoryArchive()
     started = await _first_that_runs(space)
     attempts.enter(archive, started, lambda judged: {})
     limits = SearchBudget(
-        candidates=space.budget - len(started), seconds=None, stagnation=len(space.times)
+        candidates=budget - len(started), seconds=None, stagnation=len(space.times)
     )
     loop = SearchLoop(
         task=_task(),
-        strategy=Evolution(seed),
+        strategy=strategy,
         proposers=(),
         moves={Move.MUTATE: Mutate(space, archive)},
         judge=space.judge,
@@ -196,7 +203,7 @@ async def _evolved(space: Space, seed: int) -> float:
         lanes=SearchWorkers(),
     )
     await loop.run()
-    assert sum(1 for attempt in archive.attempts if attempt.proposal) <= space.budget
+    assert sum(1 for attempt in archive.attempts if attempt.proposal) <= budget
     return max(attempt.fitness or 0.0 for attempt in archive.attempts) / space.best
 
 
@@ -212,9 +219,10 @@ async def _first_that_runs(space: Space) -> list[Proposal]:
     return [space.proposal(candidate) for candidate in made]
 
 
-def drawn(space: Space, seed: int) -> float:
-    """The same for random search."""
-    chosen = random.Random(f"{space.name}:{seed}").sample(sorted(space.times), space.budget)
+def drawn(space: Space, seed: int, budget: int | None = None) -> float:
+    """The same for random search; ``budget``: default a quarter of the programs."""
+    count = min(budget or space.budget, len(space.times))
+    chosen = random.Random(f"{space.name}:{seed}").sample(sorted(space.times), count)
     return max(map(space.speedup, chosen)) / space.best
 
 
@@ -260,13 +268,13 @@ def _describe(row: Json) -> str:
 COLUMNS = ("default", "evolution", "evolution_worst", "random", "random_worst")
 
 
-def _newest() -> Path | None:
+def newest() -> Path | None:
     return max(RESULTS.glob("spaces-*.json"), key=lambda path: path.name, default=None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("recording", type=Path, nargs="?", default=_newest())
+    parser.add_argument("recording", type=Path, nargs="?", default=newest())
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -37,7 +37,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 ABOVE: dict[str, int] = {
     "skills/triton-online/rewrite.py:_pair": 41,
-    "kernel_lsp/rewrite/capture/tracing.py:capture": 37,
+    "kernel_lsp/rewrite/capture/tracing.py:capture": 36,
     "skills/triton-persistent/rewrite.py:apply": 37,
     "kernel_lsp/rewrite/codegen/normalization/batch_norm_backward.py:_plan_backward": 35,
     "skills/triton-unmasked/rewrite.py:_fact": 35,
@@ -46,7 +46,7 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/rewrite/codegen/convolution/launcher.py:launcher": 28,
     "kernel_lsp/rewrite/kernels/descriptor_text.py:_conditions": 28,
     "kernel_lsp/rewrite/kernels/row_loops.py:accumulations": 28,
-    "kernel_lsp/rewrite/capture/tracing.py:_capture_recorded": 27,
+    "kernel_lsp/rewrite/capture/tracing.py:_capture_recorded": 26,
     "kernel_lsp/rewrite/kernels/values.py:KernelValues._called": 27,
     "kernel_lsp/rewrite/codegen/core/grow.py:_fits": 26,
     "kernel_lsp/rewrite/codegen/normalization/batch_norm_region.py:parts_of": 26,

@@ -37,6 +37,7 @@ from kernel_lsp.journal.tracker import CHANGED as CHANGED_TEXT
 from kernel_lsp.records import EventKind, Offered, Proposal, Skill
 from trainer import asked
 from trainer.families import structure
+from trainer.forgetting import contributor_of
 from trainer.reading import (
     CHANGED,
     REFUSED,
@@ -401,6 +402,7 @@ def _trajectory(group: Sequence[Logged], offered: Mapping[str, Offered]) -> Traj
         if narrow
         else next(o.permission for o in group if not o.permission.source),
         created=proposal.created,
+        contributor=contributor_of(first.folder),
     )
 
 

@@ -42,7 +42,7 @@ TURNS = pa.schema(
         ),
         *(
             (name, pa.string())
-            for name in ("source", "origin", "rollout", "scheme", "created", "agent")
+            for name in ("source", "origin", "contributor", "rollout", "scheme", "created", "agent")
         ),
         ("number", pa.int32()),
         ("step", pa.int32()),
@@ -75,7 +75,15 @@ TRAJECTORIES = pa.schema(
     [
         *(
             (name, pa.string())
-            for name in ("trajectory", "task", "family", "device_name", "source", "origin")
+            for name in (
+                "trajectory",
+                "task",
+                "family",
+                "device_name",
+                "source",
+                "origin",
+                "contributor",
+            )
         ),
         *((name, pa.string()) for name in ("human", "body")),
         *PERMISSION,
@@ -204,6 +212,7 @@ def _common(one: Trajectory) -> dict[str, Any]:
         "device_name": one.device_name,
         "source": one.source.value,
         "origin": one.origin,
+        "contributor": one.contributor,
         "allowed_training": allowed.training,
         "allowed_source": allowed.source,
         "redacted": allowed.redacted,

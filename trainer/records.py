@@ -212,6 +212,9 @@ class Trajectory:
     permission: Permission
     created: str | None = None
     """ISO 8601, UTC."""
+    contributor: str | None = None
+    """Whose rows of a team's journal it is made of, as a hash (forgetting.py); None: nobody's but
+    this machine's."""
 
     @property
     def policy_turns(self) -> tuple[ModelTurn, ...]:

@@ -25,6 +25,7 @@ from kernel_lsp.records import Interval, Message, Prompt, Role, Structured, Tool
 from trainer import models, rewards
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
+from trainer.forgetting import FORGOTTEN, forgotten_contributors
 from trainer.records import Agent, Human, ModelTurn, Tally, TurnOutcome, TurnStatus
 from trainer.worlds import TableWorld, apply_call, select_call
 
@@ -58,6 +59,7 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
         return Data(examples=tuple(demonstrations(world, tokenizer)))
     examples: list[Example] = []
     turns: list[_Read] = []
+    forgotten = forgotten_contributors()
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
             every = list(dialog_examples(path, tally))
@@ -65,7 +67,7 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
             _left_out(tally, NO_EXAMPLE, len(every) - len(chosen))
             examples += chosen
         else:
-            turns += _turns(path, tokenizer, tally)
+            turns += _turns(path, tokenizer, tally, forgotten)
     pairs = tuple(pair_turns(turns)) if sft.preference else ()
     if sft.loss == "supervised":
         imitated = [one.example for one in turns if one.imitable]
@@ -145,7 +147,7 @@ def dialog_example(
 # --- exported turns -------------------------------------------------------------------------------
 
 
-def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
+def _turns(path: Path, tokenizer: Any, tally: Tally, forgotten: frozenset[str]) -> Iterator[_Read]:
     import pyarrow.parquet as pq
 
     try:
@@ -160,6 +162,9 @@ def _turns(path: Path, tokenizer: Any, tally: Tally) -> Iterator[_Read]:
             where = f"{row.get('trajectory')}/{row.get('number')}"
             if not (row.get("allowed_training") and row.get("allowed_source")):
                 tally.skip(NOT_ALLOWED, where)
+                continue
+            if row.get("contributor") in forgotten:
+                tally.skip(FORGOTTEN, row["contributor"])
                 continue
             if not row.get("messages") or not (row.get("reply") or row.get("calls")):
                 tally.skip(NO_PROMPT, where)

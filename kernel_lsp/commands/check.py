@@ -262,9 +262,9 @@ def _refuse_mistakes(
         console.fail(
             KernelLspError(f"no such file or folder: {', '.join(absent)}", "check the spelling")
         )
-    if named and len(named) < len(paths):
+    if STDIN in paths and len(paths) > 1:
         console.fail(
-            KernelLspError("standard input cannot be checked beside files", "name - alone")
+            KernelLspError("standard input cannot be checked beside others", "name - alone")
         )
     if mistyped := rulesets.find_unknown(_split([*select, *ignore]), _RULE_IDS):
         rules = "ids are KL101 to KL322; KL2 means all that begin so, ALL every one"

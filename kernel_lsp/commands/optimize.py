@@ -13,11 +13,18 @@ from kernel_lsp import analysis, workloads
 from kernel_lsp.commands import console, guard, journaling, programs, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.files import SourceFile, installed_file, is_installed, read_source, write_source
+from kernel_lsp.files import (
+    SourceFile,
+    installed_file,
+    is_installed,
+    read_source,
+    replace_file,
+    write_source,
+)
 from kernel_lsp.journal import outcomes
 from kernel_lsp.patching import store as patching
 from kernel_lsp.pipeline import Pipeline, callers
-from kernel_lsp.presenter import breaks, cards, near_misses
+from kernel_lsp.presenter import breaks, cards, charts, near_misses, pictures
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
     COMPILE,
@@ -78,6 +85,11 @@ def optimize(
     ),
     apply: bool = typer.Option(
         False, "--apply", help="Write the best verified rewrite into the file."
+    ),
+    plot: Path | None = typer.Option(
+        None,
+        dir_okay=False,
+        help="Draw times, their least and profiles of what was found, as SVG; of a file.",
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
     steps: int = typer.Option(
@@ -144,10 +156,12 @@ def optimize(
             console.run(_prompts(Pipeline(settings), jobs)), markup=False, soft_wrap=True
         )
         raise typer.Exit
+    _require_plots(plot)
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
     results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
     applied = _record_results(results, begun, settings, folder, apply=apply)
+    _draw(plot, results)
     if as_json:
         console.print_json(
             path=str(requests[0].path),
@@ -157,6 +171,30 @@ def optimize(
     else:
         _show(results, applied)
     raise typer.Exit(_exit_code([outcome for _, outcome in results]))
+
+
+def _require_plots(path: Path | None) -> None:
+    """Before anything is measured."""
+    if path is not None and charts.bars({"x": 1}, {}) is None:
+        console.fail(
+            KernelLspError(
+                "plots need matplotlib", "install it with: pip install kernel-lsp[report]"
+            )
+        )
+
+
+def _draw(path: Path | None, results: list[tuple[Request, Outcome]]) -> None:
+    """The best proposal of each target. What was measured is shown also where this fails."""
+    if path is None:
+        return
+    found = pictures.svg([outcome.proposals[0] for _, outcome in results if outcome.proposals])
+    if found is None:
+        console.err.print("nothing was timed that could be drawn")
+        return
+    try:
+        replace_file(path, found.encode())
+    except OSError as error:
+        console.err.print(f"{path} cannot be written: {error.strerror}", markup=False)
 
 
 def _workspace_of(path: Path) -> Path:
@@ -171,7 +209,8 @@ def _requests(argument: str) -> list[Request]:
     try:
         source = read_source(path)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        console.fail(KernelLspError(f"{name} cannot be read: {error}", "name a Python file"))
+        cause = getattr(error, "strerror", None) or error
+        console.fail(KernelLspError(f"{name} cannot be read: {cause}", "name a Python file"))
     snapshot = Snapshot(uri=path.absolute().as_uri(), text=source.text)
     found = analysis.analyze(snapshot)
     if found.problem:

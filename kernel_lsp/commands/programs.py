@@ -54,7 +54,7 @@ def optimize(
     marked = record.marked_function(step)
     root = console.workspace_of(folder / "here")
     settings = console.settings(
-        root, device=device, budget=budget, python=stepping.python_of(command)
+        root, device=device, budget=budget, python=stepping.python_of(command, folder)
     )
     plan = ProgramPlan(
         root=root,

@@ -294,7 +294,8 @@ def exclude(
 def forget(as_json: bool = AS_JSON) -> None:
     """Erase what this machine sent the team: journal, measurements, proposals nobody approved.
 
-    What was released under your name stays until a coordinator withdraws it."""
+    Training leaves out your rows of data sets that were exported before. What was released under
+    your name stays until a coordinator withdraws it."""
     data_dir = _data_dir()
     settings, _ = config.load(Path.cwd())
     try:

@@ -25,7 +25,7 @@ import torch
 from kernel_lsp.errors import EvaluationError, SnapshotError, boundary
 from kernel_lsp.evaluator import programs
 from kernel_lsp.evaluator.gradients import is_differentiable
-from kernel_lsp.evaluator.tensors import PLAIN, map_tensors, same_bits, tensor_leaves
+from kernel_lsp.evaluator.tensors import PLAIN, map_tensors, portable, same_bits, tensor_leaves
 from kernel_lsp.records import Arguments, Home, Program, Setting, Workload
 from kernel_lsp.snapshots import making, sources
 from kernel_lsp.snapshots.opening import OpenedCall, Spec, open_call
@@ -62,7 +62,7 @@ class Callee:
         return arguments
 
     def __call__(self, bound: Any) -> Any:
-        return self.target(*bound[0], **bound[1])
+        return portable(self.target(*bound[0], **bound[1]))
 
     def around(self, target: Any) -> Callee:
         """The same call of something else: a compiled target."""

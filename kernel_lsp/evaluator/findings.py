@@ -66,6 +66,10 @@ class Findings:
         self.checks.append(Check(name=name, passed=passed, detail=one_line(detail)))
 
 
+COMPARED = ("run", "backward")
+"""What the reference may fail at just as well: the judge tells by doing the same."""
+
+
 async def candidate(
     worker: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
 ) -> tuple[dict[str, Any], list[bytes]]:
@@ -86,7 +90,7 @@ async def candidate(
         raise Rejected(
             EvalStatus.CHEATED, "the worker answered with something that is no message of ours"
         )
-    if "error" in reply and do != "run":
+    if "error" in reply and do not in COMPARED:
         raise Rejected(failure_kind(reply), str(reply["error"]))
     return reply, answer
 

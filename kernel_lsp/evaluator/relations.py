@@ -85,6 +85,18 @@ def requirements(arguments: Any) -> list[bool]:
     return [tensor.requires_grad for tensor in tensor_leaves(arguments)]
 
 
+def names(result: Any) -> list[list[str]]:
+    """For each tuple of a result the names by which its items are read, where its class gives
+    them; torch's own classes are left out, whose results programs unpack."""
+    if isinstance(result, (list, tuple)):
+        inner = [found for item in result for found in names(item)]
+        own = getattr(type(result), "_fields", ())
+        return [list(map(str, own)), *inner] if isinstance(result, tuple) else inner
+    if isinstance(result, dict):
+        return [found for item in result.values() for found in names(item)]
+    return []
+
+
 def seed(number: int) -> None:
     """Set the generators that a call may draw from."""
     _seed_torch(number)

@@ -9,8 +9,10 @@ through the parent's pipes, twenty times a judgement."""
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import math
+import operator
 import os
 import secrets
 from collections.abc import Sequence
@@ -288,6 +290,25 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
 
 
+def with_arithmetic(values: torch.Tensor) -> torch.Tensor:
+    """In float32 what torch only stores: types of 8 bits."""
+    return values.float() if is_storage(values.dtype) else values
+
+
+def is_storage(dtype: torch.dtype) -> bool:
+    """Whether torch has no arithmetic for a floating type."""
+    return dtype.is_floating_point and dtype.itemsize == 1
+
+
+def as_stored(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``values`` in this type; of 8 bits, the largest number for what does not fit (float8_e4m3fn
+    has no infinity, and NaN among inputs would say nothing)."""
+    if is_storage(dtype):
+        largest = torch.finfo(dtype).max
+        return values.clamp(-largest, largest).to(dtype)
+    return values.to(dtype)
+
+
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Every tensor and plain value of a nested output, with its path, e.g. ``[0]['loss']``."""
     if isinstance(value, (list, tuple)):
@@ -299,6 +320,38 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 def tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def portable(value: Any, around: tuple[int, ...] = ()) -> Any:
+    """A result whose data classes are dictionaries of their fields, and whose dictionaries have
+    strings as keys; what needs no change is the same object.
+
+    Fields are called after their class, and keys that are no strings begin with a null byte, so
+    that none passes for another. ``around``: ids of what holds the value; what holds itself stays
+    as it is."""
+    if isinstance(value, (torch.Tensor, *PLAIN)) or id(value) in around:
+        return value
+    around = (*around, id(value))
+    if isinstance(value, (list, tuple)):
+        items = [portable(item, around) for item in value]
+        if all(map(operator.is_, items, value)):
+            return value
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        held = {key: portable(item, around) for key, item in value.items()}
+        if all(type(key) is str and held[key] is item for key, item in value.items()):
+            return value
+        return {_key(key): item for key, item in held.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value)]
+        held = {one: object.__getattribute__(value, one) for one in fields}
+        name = type(value).__qualname__
+        return {f"{name}.{one}": portable(item, around) for one, item in held.items()}
+    return value
+
+
+def _key(key: Any) -> Any:
+    return f"\0{key!r}" if isinstance(key, (int, float, bool, type(None))) else key
 
 
 def map_tensors(function: Any, value: Any) -> Any:

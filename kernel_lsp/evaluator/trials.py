@@ -31,7 +31,7 @@ MIN_INFORMATIVE = 2
 UNSUPPORTED = "unsupported"
 """The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
 others."""
-REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations", "marks")
+REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations", "marks", "names")
 """What of a worker's answer goes on to the judge."""
 
 
@@ -50,7 +50,8 @@ class Trials:
         self.request, self.judge, self.worker = request, judge, worker
         self.opened, self.found, self.begun = opened, found, begun
         self.limit_s = request.budget.call_s
-        self.informative = 0
+        self.informative: set[str] = set()
+        """Families of values of the workload's own sizes for which something finite came out."""
         self.gradients = 0
         self.strides = ""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -129,7 +130,8 @@ class Trials:
             # Values and sizes at the edges are ours, not the workload's: finite results there say
             # nothing about the inputs that it has.
             at_an_edge = bool(trial.get("lenient")) or trial.get("group") is not None
-            self.informative += not at_an_edge and bool(verdict["informative"])
+            if verdict["informative"] and not at_an_edge:
+                self.informative.add(trial["family"])
             self.strides = self.strides or verdict["note"]
             self.found.shapes[shapes_of(message["arguments"])] = None
             if trial["gradients"]:
@@ -236,7 +238,7 @@ async def run_trials(
     plan = opened["trials"]
     trials = Trials(request, judge, worker, opened, found, begun)
     await trials.run(plan, report)
-    if trials.informative < min(MIN_INFORMATIVE, len(plan)):
+    if len(trials.informative) < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",
             "give a workload whose inputs lie where the reference is defined",

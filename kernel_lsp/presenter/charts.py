@@ -24,6 +24,8 @@ INK, GRID, LINE, GOOD, BAD, CALM = (
 """Readable on light and on dark paper."""
 WIDTH = 7.2
 """Inches; the page scales it down where there is less room."""
+MAX_LABEL = 44
+"""Characters of a kernel's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +37,19 @@ class ChartSpan:
     mid: float
     high: float
     color: str = LINE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallChart:
+    """One call of a target."""
+
+    label: str
+    times_ms: Mapping[str, float]
+    """By provider."""
+    least_ms: float | None
+    """What moving its bytes takes; None: unknown."""
+    parts_us: Mapping[str, Mapping[str, float]]
+    """Provider -> kernel -> time in one call, as a profiler saw it."""
 
 
 def _to_svg(draw: Callable[P, Any]) -> Callable[P, str | None]:
@@ -50,6 +65,7 @@ def _to_svg(draw: Callable[P, Any]) -> Callable[P, str | None]:
         style: dict[str, Any] = {
             "svg.fonttype": "none",
             "svg.hashsalt": "kernel-lsp",
+            "text.parse_math": False,  # a name may hold dollars
             "font.size": 9,
             "font.family": ["sans-serif"],
             "font.sans-serif": ["DejaVu Sans"],
@@ -143,6 +159,55 @@ def spans(rows: Sequence[ChartSpan], label: str) -> Any:
     axes.set_xlabel(label)
     axes.grid(visible=False, axis="y")
     return figure
+
+
+@_to_svg
+def calls(rows: Sequence[CallChart]) -> Any:
+    """Of each its times with the least one marked, and a bar of its parts for every provider that
+    was profiled."""
+    heights = [len(one) for row in rows for one in (row.times_ms, row.parts_us) if one]
+    figure = _figure(sum(0.3 * height + 0.9 for height in heights), rows=len(heights))
+    axes = iter(figure[1][:, 0])
+    for row in rows:
+        _times(next(axes), row)
+        if row.parts_us:
+            _parts(next(axes), row.parts_us)
+    return figure[0]
+
+
+def _times(axes: Any, row: CallChart) -> None:
+    names = list(row.times_ms)
+    colors = [GOOD if name == "candidate" else CALM for name in names]
+    drawn = axes.barh(names, list(row.times_ms.values()), color=colors, height=0.6)
+    axes.bar_label(drawn, fmt="%.4g", padding=3, color=INK)
+    if row.least_ms is not None:
+        axes.axvline(row.least_ms, color=BAD, linewidth=1, linestyle="--")
+        axes.set_xlabel(f"ms per call; its bytes take {row.least_ms:.4g} ms at least (dashed)")
+    else:
+        axes.set_xlabel("ms per call")
+    axes.set_title(row.label, loc="left", fontsize=9)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+
+
+def _parts(axes: Any, parts: Mapping[str, Mapping[str, float]]) -> None:
+    """A kernel has one color, also where several providers run it."""
+    import matplotlib
+
+    palette = matplotlib.colormaps["tab20"]
+    names = list(dict.fromkeys(name for times in parts.values() for name in times))
+    begins = [0.0] * len(parts)
+    for number, name in enumerate(names):
+        widths = [times.get(name, 0.0) for times in parts.values()]
+        color = palette(number % palette.N)
+        label = name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…"
+        # The blank: what begins with an underscore is left out of legends.
+        axes.barh(list(parts), widths, left=begins, color=color, height=0.6, label=f" {label}")
+        begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("µs in kernels, as a profiler saw one call")
+    axes.grid(visible=False, axis="y")
+    axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1), fontsize=7)
 
 
 @_to_svg

@@ -20,7 +20,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from kernel_lsp.plain import plain
-from kernel_lsp.presenter import charts, lineages
+from kernel_lsp.presenter import charts, lineages, pictures
 from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, ChartSpan
 from kernel_lsp.presenter.learned import uplift_text
 from kernel_lsp.records import (
@@ -47,6 +47,8 @@ FATES = {
 COLORS = {kind.value: color for kind, color in FATES.items()} | {"in use": GOOD, "retired": CALM}
 MAX_SPANS = 40
 """Speedups that are drawn; the table has as many."""
+MAX_PICTURES = 4
+"""Offers whose calls are drawn."""
 MAX_CURVES = 8
 MAX_DAYS = 120
 
@@ -157,7 +159,9 @@ def _speedups(facts: ReportFacts) -> Markup:
         "Offers with their intervals, colored by their fate",
     )
     head = ("target", "rewrite", "speedup", "became of it")
-    return _section("Speedups", plot + _table(head, rows))
+    last = [proposal for proposal, _ in timed[-MAX_PICTURES:]]
+    calls = _plot(pictures.svg(last), "The last offers: times of a call, and where they go")
+    return _section("Speedups", plot + _table(head, rows) + calls)
 
 
 def _library(facts: ReportFacts) -> Markup:

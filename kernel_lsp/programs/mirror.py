@@ -2,19 +2,21 @@
 away.
 
 Everything that reads the files (imports, linecache, Triton, child processes) reads the edited
-text, and what the program writes beside its code stays in the copy. Large files are links to the
-originals. Not covered: what a program writes by absolute paths outside of its workspace."""
+text, and what the program writes beside its code stays in the copy. Large files and virtual
+environments are links to the originals. A copy that a killed command leaves is removed at the next
+start (scratch.py). Not covered: what a program writes by absolute paths outside of its
+workspace."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from kernel_lsp import leftovers, scratch
 from kernel_lsp.errors import WorkloadError
 
 LEFT_OUT = {
@@ -41,7 +43,7 @@ class Mirror:
     @staticmethod
     def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
         """``texts``: files of the workspace and what they hold instead. Raises WorkloadError."""
-        copy = Path(tempfile.mkdtemp(prefix="kernel-lsp-program-")).resolve() / root.name
+        copy = scratch.make("program").resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:
             room = [MAX_BYTES]
@@ -67,14 +69,24 @@ class Mirror:
         """What a file or folder of the copy is a copy of; others stay where they are."""
         return self.root / path.relative_to(self.copy) if path.is_relative_to(self.copy) else path
 
-    def words(self, command: Sequence[str]) -> list[str]:
-        """The command, with paths of the workspace in the copy."""
+    def words(self, command: Sequence[str], folder: Path) -> list[str]:
+        """The command as it is written in ``folder``, with paths of the workspace in the copy.
+
+        What it starts is the original where the copy has none, as an interpreter of the
+        workspace's own environment."""
+        first, *others = command
+        program = folder / first  # an absolute one stays as it is
+        if "/" in first:
+            copied = self.place(program)
+            in_environment = any(_is_environment(one) for one in program.parents)
+            first = str(program if in_environment or not copied.exists() else copied)
         return [
-            str(self.place(Path(word))) if Path(word).is_absolute() else word for word in command
+            first,
+            *(str(self.place(Path(word))) if Path(word).is_absolute() else word for word in others),
         ]
 
     def remove(self) -> None:
-        shutil.rmtree(self.copy.parent, ignore_errors=True)
+        leftovers.remove(self.copy.parent)
 
     def __enter__(self) -> Mirror:
         return self
@@ -88,12 +100,20 @@ class Mirror:
         self.remove()
 
 
+def _is_environment(folder: Path) -> bool:
+    """A virtual environment: too large for a copy, and scripts of the workspace may name it."""
+    return (folder / "pyvenv.cfg").is_file()
+
+
 def _copy_tree(root: Path, copy: Path, room: list[int]) -> None:
     copy.mkdir(parents=True)
     for entry in os.scandir(root):
+        target = copy / entry.name
+        if _is_environment(Path(entry.path)):
+            target.symlink_to(entry.path)
+            continue
         if entry.name in LEFT_OUT:
             continue
-        target = copy / entry.name
         if entry.is_symlink():
             target.symlink_to(Path(entry.path).resolve())
         elif entry.is_dir():

@@ -18,6 +18,7 @@ Not covered: functions and data preparation as targets; several machines.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ from kernel_lsp.workloads import running
 
 MIN_STEPS = 2
 """Of an optimizer or a loader, from which its steps may be the program's."""
+INTERRUPTED = 128 + signal.SIGINT
+"""How a program ends that takes Ctrl-C as Python does, or not at all."""
 ALIKE = 0.7
 """Share of the largest share from which a module may be the outermost one."""
 
@@ -172,6 +175,11 @@ def _nothing_recorded(status: int) -> WorkloadError:
         return WorkloadError(
             "the program ran to its end, and nothing of this workspace that uses torch was called",
             "run what trains or computes, where its code is; python -I and -E keep the recorder out",
+        )
+    if status == INTERRUPTED:
+        return WorkloadError(
+            "the program was interrupted before it called anything of this workspace",
+            "let it run for some steps: it is ended by itself after --steps N",
         )
     return WorkloadError(
         f"the program ended with {status} before it called anything of this workspace; its own "

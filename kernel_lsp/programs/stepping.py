@@ -12,10 +12,10 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kernel_lsp import scratch
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.snapshots import sources
@@ -137,9 +138,9 @@ def run(
 
     Raises WorkloadError when the command cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-steps-") as scratch:
-        out = Path(scratch) / "steps.json"
-        texts = _write_sources(served or {}, Path(scratch))
+    with scratch.folder("steps") as place:
+        out = place / "steps.json"
+        texts = _write_sources(served or {}, place)
         given = {
             "out": str(out), "roots": clock.roots, "clock": clock.kind,
             "optimizer": clock.optimizer, "marked": clock.marked,
@@ -147,7 +148,7 @@ def run(
             else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
             "sources": str(sources.__file__), **more,
         }  # fmt: skip
-        status, said = _run(mirror, command, folder, json.dumps(given), Path(scratch), timeout_s)
+        status, said = _run(mirror, command, folder, json.dumps(given), place, timeout_s)
         try:
             data = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -180,7 +181,7 @@ def _run(
     command: Sequence[str],
     folder: Path,
     given: str,
-    scratch: Path,
+    place: Path,
     timeout_s: float,
 ) -> tuple[int | None, str]:
     """Exit status (None: out of time) and the end of what it said."""
@@ -191,11 +192,11 @@ def _run(
         "PYTHONDONTWRITEBYTECODE": "1",
         "KERNEL_LSP_STEPS": given,
     }
-    log = scratch / "log"
+    log = place / "log"
     try:
         with log.open("wb") as file:
             process = subprocess.Popen(
-                mirror.words(command),
+                mirror.words(command, folder),
                 cwd=mirror.place(folder),
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -231,10 +232,10 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
     return None
 
 
-def _write_sources(served: Mapping[Path, str], scratch: Path) -> dict[str, str]:
+def _write_sources(served: Mapping[Path, str], place: Path) -> dict[str, str]:
     found = {}
     for number, (path, text) in enumerate(served.items()):
-        file = scratch / f"{number}.py"
+        file = place / f"{number}.py"
         file.write_text(text, encoding="utf-8", newline="")
         found[str(path)] = str(file)
     return found
@@ -292,9 +293,9 @@ def _why(status: int | None, said: str, timeout_s: float) -> str:
     return f"it ended with {status} before its first step{last}"
 
 
-def python_of(command: Sequence[str]) -> str | None:
-    """The interpreter that a command names; None for other programs."""
-    import shutil
-
-    found = shutil.which(command[0]) if Path(command[0]).name.startswith("python") else None
-    return found or (sys.executable if command[0] == "python" else None)
+def python_of(command: Sequence[str], folder: Path) -> str | None:
+    """The interpreter that a command names in ``folder``, absolute; None for other programs."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    named = str(folder / command[0]) if "/" in command[0] else command[0]
+    return shutil.which(named) or (sys.executable if command[0] == "python" else None)

@@ -110,6 +110,17 @@ def readers(text: str, entry: str, part: Part, names: Collection[str]) -> list[i
     return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded_names(s, frozenset()))]
 
 
+def giving(text: str, entry: str, part: Part, name: str | None) -> int | None:
+    """The line on which the last statement of a run begins that binds a name, or without a name the
+    run's own ``return``; None: there is none."""
+    run = [
+        s for s in _OutlinedForward(text, entry).body if part.first <= _first_line(s) <= part.last
+    ]
+    if name is None:
+        return _first_line(run[-1]) if run and isinstance(run[-1], ast.Return) else None
+    return next((_first_line(s) for s in reversed(run) if name in _stored_names([s])), None)
+
+
 class _OutlinedForward:
     """The ``forward`` of one class of a program."""
 

@@ -29,10 +29,11 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Break, Part, Program, Workload
 from kernel_lsp.rewrite.capture.answers import is_program
+from kernel_lsp.rewrite.capture.results import ResultError
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.client import FoundPart, Surveyed
 from kernel_lsp.rewrite.live import numbers_that_vary, open_with_memory
-from kernel_lsp.rewrite.outlining import halves, outline, readers, runs, statement_lines
+from kernel_lsp.rewrite.outlining import giving, halves, outline, readers, runs, statement_lines
 
 MAX_TRIALS = 24
 """Runs of statements that are captured for one module."""
@@ -182,7 +183,10 @@ class _CaptureTrial:
         return [one for one in inside if part.first <= one.first and one.last <= part.last]
 
     def _line_of(self, error: CaptureError, part: Part) -> int | None:
-        """The line of the file whose statement was captured when it failed."""
+        """The line of the file whose statement was captured when it failed, or which gives what no
+        graph can."""
+        if isinstance(error, ResultError):
+            return giving(self.program.source, self.program.entry, part, error.name)
         begin = _method_line(self.program, part)
         if begin is None or error.__cause__ is None:
             return None

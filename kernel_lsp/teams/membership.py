@@ -10,6 +10,7 @@ process that is killed, leaves the last good state. Not covered: who writes it (
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,14 @@ class SyncedState:
     before: dict[str, list[list[Any]]] = field(default_factory=dict)
     """Release -> rows of the usage statistics when it came: what it is worth is counted from
     there."""
+    forgotten: tuple[str, ...] = ()
+    """Hashes (`hash_of`) of owners who asked to be forgotten."""
     schema: int = SCHEMA
+
+
+def hash_of(owner: str) -> str:
+    """Names an owner of rows without being the id that the rows stand under."""
+    return hashlib.sha256(f"owner:{owner}".encode()).hexdigest()[:16]
 
 
 def read_membership(data_dir: Path) -> Membership | None:
@@ -108,6 +116,7 @@ def read_state(data_dir: Path) -> SyncedState:
             skills=str(data["skills"]),
             problems=tuple(map(str, data["problems"])),
             before=dict(data["before"]),
+            forgotten=tuple(map(str, data["forgotten"])),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return SyncedState()
@@ -122,6 +131,7 @@ def write_state(data_dir: Path, state: SyncedState) -> None:
         "skills": state.skills,
         "problems": list(state.problems),
         "before": state.before,
+        "forgotten": list(state.forgotten),
     }
     _write(data_dir / FOLDER / STATE, content)
 

@@ -300,6 +300,10 @@ class Registry:
 
         return self._run(erase)
 
+    def forgotten(self) -> list[str]:
+        """Owners who asked for it."""
+        return [row["owner"] for row in self._rows("SELECT owner FROM team_forgotten ORDER BY 1")]
+
     # --- parts ---------------------------------------------------------------------------------
 
     def _rows(self, query: str, **values: Any) -> list[Row]:

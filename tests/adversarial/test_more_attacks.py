@@ -100,7 +100,41 @@ ATTACKS = {
         "flags-unchanged", "return x * 2", "torch.set_printoptions(precision=1)\nreturn x * 2"
     ),
 }
+NAMED = "from typing import NamedTuple\n\nclass P(NamedTuple):\n    a: torch.Tensor\n\n"
+RECORD = "import dataclasses\n\n@dataclasses.dataclass\nclass P:\n    a: torch.Tensor\n\n"
+ATTACKS |= {
+    "names-lost": Attack("structure", f"{NAMED}return P(x * 2)", "return (x * 2,)"),
+    "class-lost": Attack("structure", f"{RECORD}return P(x * 2)", "return {'a': x * 2}"),
+    "other-keys": Attack("structure", "return {0: x * 2}", "return {'0': x * 2}"),
+    "eight-bits-scaled": Attack(
+        "values",
+        "return x.to(torch.float8_e4m3fn)",
+        "return (x * 1.1).to(torch.float8_e4m3fn)",
+    ),
+    "eight-bits-dropped": Attack(
+        "values",
+        "return x.float() * 2",
+        "y = x.float() * 2\ny[-1, -2:] = 0\nreturn y",
+        inputs=INPUTS.replace("32)", "32).to(torch.float8_e5m2)"),
+    ),
+}
+ATTACKS["keeps-the-graph"] = Attack(
+    "memory-growth",
+    "return x * self.weight",
+    "y = x * self.weight\nself.total = y.mean() + getattr(self, 'total', 0)\nreturn y",
+)
 HONEST = {
+    "no-backward-pass-as-the-reference": (
+        "return torch.unique((x * 3).round())",
+        "return torch.unique((3 * x).round(), sorted=True)",
+    ),
+    "eight-bits": (
+        "return (x @ x.t()).to(torch.float8_e4m3fn)",
+        "return (x @ x.t()).t().contiguous().to(torch.float8_e4m3fn)",
+    ),
+    "named": (f"{NAMED}return P(x * 2)", f"{NAMED}return P(x + x)"),
+    "record": (f"{RECORD}return P(x * 2)", f"{RECORD}return P(x + x)"),
+    "keys": ("return {0: x * 2}", "return {0: x + x}"),
     "another-gradient-at-a-step": ("return F.relu(x)", "return x.clamp(min=0)"),
     "asks-as-the-reference-does": (
         "x.requires_grad_()\nreturn x.detach() * 2",

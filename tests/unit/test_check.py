@@ -226,6 +226,7 @@ def test_standard_input_has_the_settings_of_its_name(project: Path) -> None:
     assert check("-", "--stdin-filename", "tests/t.py", input=DIAG).exit_code == 0
     assert check("-", "--stdin-filename", "src/t.py", input=DIAG).exit_code == 1
     assert check("-", "a.py", input=DIAG).exit_code == 2
+    assert check("-", "-", input=DIAG).exit_code == 2
 
 
 # --- what it writes -------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from codegen_helpers import matches, program, rewritten
 from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_helpers import agrees as trained_agrees
+from training_helpers import session
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -52,6 +54,36 @@ def agrees(interpreter, source, **parameters) -> None:
 @pytest.mark.parametrize("expression, inputs, parameters", CASES)
 def test_scans_agree_with_torch(interpreter, expression, inputs, parameters):
     agrees(interpreter, program(expression, inputs), **parameters)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "expression, shape",
+    [
+        ("torch.cumsum(x, -1)", "9, 33"),
+        ("torch.cumsum(x, 1).exp() * x", "3, 37, 7"),  # neighbors keep their own kernels
+        ("x.flip(-1).cumsum(-1).flip(-1)", "5, 67"),
+        ("torch.cumsum(x, -1)", "1, 40000"),  # one long line, by several programs
+        ("torch.cumsum(x, 0).sum()", "5, 6"),  # an expanded gradient
+    ],
+)
+def test_sums_train(trainer, expression, shape, dtype):
+    inputs = f"(torch.randn({shape}) * 0.01).to(torch.{dtype}).requires_grad_()"
+    after = trained_agrees(trainer, program(expression, inputs, arguments="x"), "fused-scan")
+    assert "flip(" not in after.split("def _forward_eager")[0].replace("torch.flip(", "")
+
+
+def test_sums_that_nothing_flows_through_need_no_backward() -> None:
+    inputs = "torch.randn(64, 4096, requires_grad=True)"
+    opened = session(program("torch.cumsum(x > 0, 1) * x", inputs, arguments="x"), "fused-scan")
+    (found,) = opened.rewrites["fused-scan"].match(opened.graph)
+    assert found.differentiable and [node.name for node in found.nodes] == ["cumsum"]
+
+
+def test_products_have_no_backward() -> None:
+    source = program("torch.cumprod(x, 1)", "torch.rand(64, 4096).requires_grad_()", arguments="x")
+    opened = session(source, "fused-scan")
+    assert not opened.rewrites["fused-scan"].match(opened.graph)
 
 
 def test_nan_and_infinity_spread_as_in_torch(interpreter):

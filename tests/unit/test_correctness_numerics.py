@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator.judging import numerics  # noqa: E402
+from kernel_lsp.evaluator.judging import narrow, numerics  # noqa: E402
 
 pytestmark = pytest.mark.torch
 EPS = 2.0**-23
@@ -119,3 +119,26 @@ def test_comparing_imports_nothing() -> None:
         "assert set(sys.modules) == before, set(sys.modules) - before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- 16 bits: what one element may be off -----------------------------------------------------
+
+
+@pytest.mark.parametrize("constants", [1.0, 2.0])
+@pytest.mark.parametrize("noise", [0.1, 3.0])  # of 1 %
+def test_a_lost_element_is_found_and_named_however_noisy_the_rows_are(
+    noise: float, constants: float
+) -> None:
+    """Rows whose errors have one degree of freedom, as a row of attention that two keys share."""
+    draw = torch.Generator().manual_seed(0)
+    oracle = torch.randn(4_000, 64, generator=draw, dtype=torch.float64)
+    way = torch.randn(4_000, 64, generator=draw, dtype=torch.float64)
+    oracle[17] = 1.0
+    amounts = 0.01 * noise * torch.randn(2, 4_000, 1, generator=draw, dtype=torch.float64)
+    reference, moved = (oracle + amount * way for amount in amounts)
+    for one in (reference, moved):
+        one[17] = oracle[17] * (1 + 2.0**-9)  # this row's own noise is a rounding
+    candidate = reference.clone()
+    candidate[17, 5] = 0.0
+    said = narrow.problem(candidate, reference, oracle, [moved], 2.0**-7, constants)
+    assert "1 elements are farther off than rounding explains, one of them by 1.00e+00" in said

@@ -188,11 +188,32 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     assert "## Targets" in page and "a step ends when optimizer has stepped" in page
 
 
+@pytest.mark.parametrize("python", [".venv/bin/python", "{root}/.venv/bin/python", "sh"])
+def test_a_program_runs_by_an_interpreter_that_lies_in_its_workspace(
+    root: Path, python: str
+) -> None:
+    """By a path of its own, and by a script that names it."""
+    made = root / ".venv" / "bin"
+    made.mkdir(parents=True)
+    (made.parent / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    (made / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (made / "python").chmod(0o755)
+    (root / "run.sh").write_text("exec .venv/bin/python train.py\n")
+    (root / "train.py").write_text("raise SystemExit('it runs')")
+    command = ["sh", "run.sh"] if python == "sh" else [python.format(root=root), "train.py"]
+    with Mirror.of(root, {}) as mirror:
+        run = stepping.run(mirror, command, root, AS_IS, CLOCK, steps=3, timeout_s=100.0)
+    assert run.failed == "it ended with 1 before its first step: it runs"
+    found = stepping.python_of(command, root)
+    assert found == (None if python == "sh" else str(made / "python")), "wherever we are"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("print('ready')", "ran to its end, and nothing of this workspace that uses torch"),
         ("raise SystemExit(3)", "the program ended with 3 before it called anything"),
+        ("raise KeyboardInterrupt", "the program was interrupted before it called anything"),
     ],
 )
 def test_a_program_that_calls_nothing_is_told_from_one_that_fails(

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 
 from kernel_lsp.commands.app import app
 from kernel_lsp.journal import Journal
-from kernel_lsp.presenter import charts, report
+from kernel_lsp.presenter import charts, pictures, report
 from kernel_lsp.presenter.report import ReportFacts, Version
 from kernel_lsp.records import (
     Event,
     EventKind,
+    KernelTime,
     LearnedSkill,
+    Profile,
     Proposal,
     Standing,
     UsageStats,
@@ -153,10 +155,32 @@ def test_nothing_is_loaded_or_run_and_no_text_becomes_markup() -> None:
 def test_plots_are_whole_svg_and_the_same_for_the_same_data() -> None:
     text = report.page(full())
     drawn = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-    assert len(drawn) == 7
+    assert len(drawn) == 8
     for one in drawn:
         ElementTree.fromstring(one)
     assert report.page(full()) == text
+
+
+def test_a_call_is_drawn_with_its_least_time_and_its_parts() -> None:
+    """Names may hold what plots take for mathematics, or begin as what legends leave out."""
+    rows = tuple(
+        KernelTime(name=name, count=1, us=us, own=False)
+        for name, us in (("_fused_$x$_kernel", 40.0), ("a$b", 10.0))
+    )
+    profiles = tuple(
+        Profile(provider=provider, kernels=rows, us=60.0, busy_us=60.0, gaps_us=0.0)
+        for provider in ("eager", "candidate")
+    )
+    found = offer("a", 2.0)
+    judged = replace(found.evaluation, profiles=profiles, least_ms=0.0125)
+    chart = pictures.chart_of(replace(found, evaluation=judged))
+    assert chart.parts_us["eager"] == {"_fused_$x$_kernel": 40.0, "a$b": 10.0, "others": 10.0}
+    drawn = pictures.svg([replace(found, evaluation=judged), found])
+    assert drawn is not None
+    words = "".join(ElementTree.fromstring(drawn).itertext())
+    for word in ("_fused_$x$_kernel", "a$b", "others", "0.0125 ms at least", "candidate"):
+        assert word in words, word
+    assert pictures.svg([]) is None
 
 
 def test_without_data_every_section_says_what_would_fill_it() -> None:

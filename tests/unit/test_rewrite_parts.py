@@ -269,3 +269,31 @@ def test_parts_lie_around_a_cache_that_grows_in_a_decorated_forward(tmp_path: Pa
     first = line(program, "        q = F.silu(self.q(x)) + 1")
     last = line(program, "        return y.exp() + x")
     assert spans == {(first, first + 1), (last - 2, last)}
+
+
+HELD = """\
+class Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        h = F.silu(x) * torch.sigmoid(x)
+        h = h.exp() + 1
+        out = Pair(h * 2, h)
+        if x.sum() > 1e9:
+            x = x * 2
+        y = F.silu(out.first) * out.second
+        return y.exp() + x
+"""
+
+
+def test_the_statement_that_makes_an_object_for_later_is_a_break(tmp_path: Path) -> None:
+    program, workload = recorded(tmp_path, HELD, "Net", (), torch.randn(4, 8))
+    found = survey(program, workload, "cpu")
+    assert ("out = Pair(h * 2, h)", "a part of Net hands on a Pair") in [
+        (one.code, one.cause) for one in found.breaks
+    ]
+    first = line(program, "        h = F.silu(x) * torch.sigmoid(x)")
+    assert Part(first=first, last=first + 1) in {one.part for one in found.parts}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from postgres_server import Postgres, programs
+from test_models import checkpoint
 from typer.testing import CliRunner
 
 from kernel_lsp import skillbook
@@ -18,11 +19,13 @@ from kernel_lsp.errors import TeamError
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.journal import Journal, remote
 from kernel_lsp.library.usage import UsageStatistics
+from kernel_lsp.models import PolicyStore
 from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.records import Site
 from kernel_lsp.teams import membership, objects, releases
 from kernel_lsp.teams.registry import Registry
 from kernel_lsp.teams.releases import Decision, DecisionKind, OwnerUsage, Release, ReleaseStanding
+from trainer import forgetting
 
 needs_postgres = pytest.mark.skipif(
     programs() is None, reason="no PostgreSQL (scripts/setup installs it)"
@@ -273,6 +276,31 @@ def test_what_one_has_measured_serves_the_others_and_a_poisoned_one_can_be_shut_
 
 
 @needs_postgres
+def test_a_policy_is_used_where_nobody_has_chosen_another_and_goes_with_its_rollback(
+    clients: tuple[Client, Client, Client],
+) -> None:
+    cora, eve, bob = clients
+    made = checkpoint(cora.root / "made-policy", name="team-plans")
+    assert "policy:team-plans#1" in cora.say("push", str(made), "--key", str(cora.key))
+    eve.say("review", "policy:team-plans", "--approve", "--share", "1")
+    PolicyStore(eve.data).use("rule")
+    bob.say("sync")
+    assert _planner(bob) == "team-plans@1"
+    assert "was chosen here by hand" in " ".join(eve.run("sync").output.split())
+    assert _planner(eve) is None
+    assert "0.950 (0.930 to 0.970)" in eve.say("promote", "policy:team-plans")
+    bob.say("sync")
+    eve.say("rollback", "policy:team-plans")
+    bob.say("sync")
+    assert _planner(bob) is None
+
+
+def _planner(client: Client) -> str | None:
+    used = PolicyStore(client.data).used()
+    return used.id if used else None
+
+
+@needs_postgres
 def test_a_contributor_is_forgotten(clients: tuple[Client, Client, Client]) -> None:
     cora, _, bob = clients
     _push(bob, "first")
@@ -286,7 +314,11 @@ def test_a_contributor_is_forgotten(clients: tuple[Client, Client, Client]) -> N
     count = "SELECT count(*) FROM team_usage"
     assert cora.server.sql(count) == "0"
     assert cora.server.sql("SELECT count(*) FROM team_releases") == "1"
-    assert cora.server.sql("SELECT count(*) FROM team_forgotten") == "1"
+    owner = cora.server.sql("SELECT owner FROM team_forgotten")
+    cora.say("sync")
+    mine = forgetting.contributor_of(f"{owner}:folder-of-bob")
+    assert forgetting.forgotten_contributors(cora.data) == {mine}
+    assert forgetting.contributor_of("a-folder") is None
 
 
 @needs_postgres

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from kernel_lsp.errors import ConfigError
-from trainer import checkpoints, config, evaluate, sft, sources, training
+from kernel_lsp.teams import membership
+from trainer import checkpoints, config, evaluate, forgetting, sft, sources, training
 from trainer.records import Tally
 
 pytestmark = pytest.mark.torch
@@ -186,6 +187,18 @@ def test_rows_that_must_not_be_learned_from_are_counted(
     with pytest.raises(ConfigError, match="nothing is left"):
         trained(recipe(tmp_path, sft='data = ["turns.parquet"]'))
     assert f"left out: 4 x {reason}" in capsys.readouterr().out
+
+
+def test_rows_of_who_asked_to_be_forgotten_are_left_out_of_an_older_data_set(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
+    gone = membership.hash_of("a machine")
+    membership.write_state(tmp_path / "data", membership.SyncedState(forgotten=(gone,)))
+    exported(tmp_path / "turns.parquet", contributor=gone)
+    with pytest.raises(ConfigError, match="nothing is left"):
+        trained(recipe(tmp_path, sft='data = ["turns.parquet"]'))
+    assert f"left out: 4 x {forgetting.FORGOTTEN}" in capsys.readouterr().out
 
 
 def test_talks_are_rows_that_know_what_was_offered(tmp_path: Path) -> None:

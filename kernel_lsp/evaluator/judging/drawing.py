@@ -10,7 +10,7 @@ import torch
 from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Reference, Trial
-from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+from kernel_lsp.evaluator.tensors import as_stored, map_tensors, tensor_leaves, with_arithmetic
 
 
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
@@ -95,4 +95,5 @@ def rescale(tensor: torch.Tensor, scale: float) -> torch.Tensor:
     """The change that makes each timed input new; the worker applies the same one."""
     if not tensor.dtype.is_floating_point:
         return tensor
-    return (tensor.detach() * scale).requires_grad_(tensor.requires_grad)
+    scaled = with_arithmetic(tensor.detach()) * scale
+    return as_stored(scaled, tensor.dtype).requires_grad_(tensor.requires_grad)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.tensors import map_tensors
+from kernel_lsp.evaluator.tensors import as_stored, map_tensors, with_arithmetic
 
 Family = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -126,7 +126,8 @@ def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[i
 def _vary_tensor(tensor: torch.Tensor, change: Family, draw: torch.Generator) -> torch.Tensor:
     if not tensor.dtype.is_floating_point or change is as_given:
         return tensor
-    changed = change(tensor.detach(), draw).to(tensor.dtype)
+    changed = change(with_arithmetic(tensor.detach()), draw)
+    changed = as_stored(changed, tensor.dtype)
     if 0 not in tensor.stride() and not tensor.is_contiguous():
         changed = torch.empty_strided(
             tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
@@ -163,7 +164,7 @@ def _redraw(old: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         new = center + spread * noise
     else:  # gamma, beta, layer scale: constant by default
         new = center + (0.5 * abs(center) or 0.2) * noise
-    return new.to(old)
+    return as_stored(new, old.dtype).to(old)
 
 
 def _normal(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

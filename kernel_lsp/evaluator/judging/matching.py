@@ -54,6 +54,17 @@ def match_structure(got: Any, expected: Any, name: str = "output") -> None:
             )
 
 
+def match_names(have: Any, want: list[list[str]]) -> None:
+    """What the reference's callers read by name can be read so; the nesting agrees already."""
+    if not isinstance(have, list) or len(have) != len(want):
+        raise Mismatch("structure", "the worker's answer is not readable: it has no names")
+    for mine, theirs in zip(have, want, strict=True):
+        if missing := [name for name in theirs if name not in mine]:
+            raise Mismatch(
+                "structure", f"the output has no {_list_names(missing)}, which the reference's has"
+            )
+
+
 def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
     """Device, strides and requires_grad, as the worker described its tensors; shapes agree already.
 

@@ -53,8 +53,8 @@ def problem(
         return found
     count, allowed, far = _elements(error, noises, oracle, eps, constants)
     if count > allowed:
-        place = int((error.abs() / (oracle.abs() + oracle.square().mean().sqrt())).argmax())
-        off = float(error.flatten()[place].abs())
+        away = error.abs() / (oracle.abs() + oracle.square().mean().sqrt())
+        off = float(error.flatten()[int(away.masked_fill(~far, -1.0).argmax())].abs())
         return f"{count} elements are farther off than rounding explains, one of them by {off:.2e}"
     return _slices(error.masked_fill(far, 0.0), noises, oracle, eps, constants)
 

@@ -40,6 +40,7 @@ import torch
 
 from kernel_lsp.evaluator.judging import narrow
 from kernel_lsp.evaluator.judging.inputs import EXTREME, NOT_A_NUMBER
+from kernel_lsp.evaluator.tensors import same_bits, with_arithmetic
 
 FACTOR, MAX_FACTOR, MAX_FLOOR = 2.0, 8.0, 64.0
 FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
@@ -127,7 +128,9 @@ def compare(
     other inputs. ``edge``: the family, where inputs hold values at the edges."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
-    candidate, reference = real(candidate), real(reference)
+    dtype = candidate.dtype
+    candidate, reference = (with_arithmetic(real(t)) for t in (candidate, reference))
+    oracle = oracle if oracle is None else with_arithmetic(oracle)
     truth = reference.double() if oracle is None else real(oracle).double()
     others = [real(m).double() for m in moved]
     c, r, o = candidate.double(), reference.double(), truth
@@ -146,11 +149,11 @@ def compare(
         )
         c, r, o, others = c[keep], r[keep], o[keep], [m[keep] for m in others]
     others = [m.nan_to_num(0.0) for m in others]
-    eps = torch.finfo(candidate.dtype).eps * (4.0 if oracle is None else 1.0)
-    added = class_floor(precision, candidate.dtype)
-    floors = FLOORS.get(candidate.dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
+    eps = torch.finfo(dtype).eps * (4.0 if oracle is None else 1.0)
+    added = class_floor(precision, dtype)
+    floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
     found = _verdict(c, r, o, others, floors, constants, known)
-    if found.passed and is_narrow(candidate.dtype) and not added:
+    if found.passed and is_narrow(dtype) and not added:
         mine, theirs, oracle_, rest = shaped
         detail = narrow.problem(
             mine, theirs, oracle_, [m.nan_to_num(0.0) for m in rest], eps, constants
@@ -239,9 +242,9 @@ def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool
     holds when d / RMS(o) <= error(r) + floor * eps. With d <= floor / 2 * eps * RMS(r) that is so:
     for k <= 2 by the floor, for k > 2 because error(r) >= k - 1. The same argument holds for the
     largest deviation."""
-    if torch.equal(candidate, reference):
+    if same_bits(candidate, reference):
         return True
-    if not reference.dtype.is_floating_point:
+    if is_narrow(reference.dtype) or not reference.dtype.is_floating_point:
         return False
     c, r = candidate.double(), reference.double()
     if not (finite(c) and finite(r)):
@@ -250,8 +253,6 @@ def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool
         keep = torch.isfinite(r)
         c, r = c[keep], r[keep]
     eps = torch.finfo(reference.dtype).eps
-    if is_narrow(reference.dtype):
-        return False
     error, worst = _errors(c, r, rms(r))
     peak = _ratio(_largest(r), rms(r))
     return (

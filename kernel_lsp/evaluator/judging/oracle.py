@@ -48,6 +48,8 @@ class Ran:
     carries_grad: list[bool]
     relations: list[list[str]]
     """Per output tensor: whose memory it shares (see relations.py)."""
+    names: list[list[str]]
+    """Of the items of every tuple, where they have names."""
     marks: list[str]
     """What it leaves on its inputs and parameters."""
     generators: dict[str, str]
@@ -194,6 +196,7 @@ class Reference:
             strides=[t.stride() for t in tensor_leaves(result)],
             carries_grad=[t.requires_grad for t in tensor_leaves(result)],
             relations=relations.relations(result, placed, self._state(callee.target)),
+            names=relations.names(result),
             marks=relations.marks(placed, callee.target, required),
             generators=drawn,
             draws=drawn != before,

@@ -33,6 +33,7 @@ from kernel_lsp.evaluator.tensors import (
     map_tensors,
     same_bits,
     tensor_leaves,
+    with_arithmetic,
 )
 
 GRADIENT_CONSTANTS = 2.0
@@ -161,6 +162,7 @@ class Examination:
             if trial["single"] and "torch." in str(problem):
                 return {"skip": f"{trial['label']}: the candidate has one type only: {problem}"}
             raise
+        matching.match_names(message.get("names"), ran.names)
         as_given = trial["layout"] == "as_given"
         note = self._match_metadata(message["outputs"], ran, as_given)
         if as_given:  # reshape() of rearranged inputs copies where it otherwise returns a view
@@ -232,7 +234,9 @@ class Examination:
         if trial["number"] == 1 and truth is not None and self.reference.tells_precision is None:
             self._control(trial, truth, expected)
         reply = verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
-        reply["informative"] = any(not r.numel() or bool(torch.isfinite(r).any()) for _, r in pairs)
+        reply["informative"] = any(
+            not r.numel() or bool(torch.isfinite(with_arithmetic(r)).any()) for _, r in pairs
+        )
         return reply
 
     @staticmethod
@@ -340,7 +344,7 @@ class Examination:
         ):
             self.reference.oracle_note = "no float64 oracle: the program casts to float32 itself"
             return None
-        return tensors
+        return list(map(with_arithmetic, tensors))
 
     # --- gradients -----------------------------------------------------------------------
 

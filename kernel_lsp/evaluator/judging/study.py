@@ -16,7 +16,7 @@ from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.processes import crashes
-from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves, with_arithmetic
 
 MAX_OF_SPREAD = 0.05
 """Rounding in another order stays far below, other numbers of the same kind make 1.4 of it."""
@@ -237,6 +237,7 @@ def alike(a: Any, b: Any) -> bool:
 def same(a: Any, b: Any) -> bool:
     """Equal bit for bit in value; NaN equals NaN."""
     for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
-        if x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num()):
+        one, other = with_arithmetic(x), with_arithmetic(y)
+        if x.shape != y.shape or not torch.equal(one.nan_to_num(), other.nan_to_num()):
             return False
     return True

@@ -59,7 +59,7 @@ def relay_weights(weights: torch.Tensor, layout: str) -> torch.Tensor:
     """Weights of gradients as a program may pass them on: ``transposed``, or ``expanded``, where
     all are one number, as after ``sum()``."""
     if layout == "expanded":
-        return weights.flatten()[:1].sum().expand(weights.shape)
+        return weights.flatten()[0].expand(weights.shape) if weights.numel() else weights
     return relay_memory(weights, layout)
 
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+from kernel_lsp.evaluator.tensors import (
+    as_stored,
+    is_storage,
+    map_tensors,
+    tensor_leaves,
+    with_arithmetic,
+)
 
 ALIGNMENT = 512
 """What PyTorch's caching allocator gives; kernels choose wider loads by it."""
@@ -57,7 +63,9 @@ class Arena:
         values = source.detach().as_strided(shape, source.stride())
         written = self._view(source.dtype, at, shape, source.stride())
         with torch.no_grad():
-            if source.dtype.is_floating_point:
+            if is_storage(source.dtype):
+                written.copy_(as_stored(with_arithmetic(values) * scale, source.dtype))
+            elif source.dtype.is_floating_point:
                 torch.mul(values, scale, out=written)
             else:
                 written.copy_(values)

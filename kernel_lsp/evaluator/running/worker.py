@@ -31,8 +31,10 @@ from kernel_lsp.evaluator.tensors import (
     TensorOutbox,
     decode,
     encode,
+    map_tensors,
     same_bits,
     stage,
+    strided_copy,
     tensor_leaves,
 )
 from kernel_lsp.records import Program, Workload
@@ -172,7 +174,8 @@ class Worker:
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
         marks = relations.marks(arguments, self.target, required)
-        return {**reply, "generators": drawn, "relations": shares, "marks": marks}
+        return {**reply, "generators": drawn, "relations": shares, "marks": marks,
+            "names": relations.names(result)}  # fmt: skip
 
     def _keep(self, result: Any, shares: list[list[str]]) -> None:
         """Outputs that must still hold after the next call. Those in memory of inputs or
@@ -282,15 +285,17 @@ class Worker:
             return {"changed": None}
 
     def growth(self) -> dict[str, int]:
-        """What every further call keeps; nothing where a call fails."""
+        """What every further call keeps; nothing where a call fails. Each has inputs of its own:
+        who keeps them is found by what they take."""
         kept = growth.Kept()
         for grad, (arguments, message) in self.again.items():
 
             def call(arguments: Any = arguments, message: Any = message, grad: bool = grad) -> None:
-                result = self._call(self.callee, arguments, message)
+                given = map_tensors(lambda t: strided_copy(t, self.device.place), arguments)
+                result = self._call(self.callee, given, message)
                 outputs = [t for t in tensor_leaves(result) if t.requires_grad]
                 if grad and outputs:
-                    wanted = leaves_with_gradients(arguments, self.target)
+                    wanted = leaves_with_gradients(given, self.target)
                     backward(result, wanted, [torch.ones_like(t) for t in outputs])
 
             with contextlib.suppress(Exception):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,34 @@ from kernel_lsp.rewrite.capture.recorded import take_apart
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
+class ResultError(CaptureError):
+    """A result that a graph cannot give."""
+
+    def __init__(self, cause: str, remedy: str, name: str | None = None) -> None:
+        """``name``: of the local that holds it, among the results of a part."""
+        super().__init__(cause, remedy)
+        self.name = name
+
+
+def require_plain(entry: str, names: Sequence[str], result: Any) -> None:
+    """Raises ResultError where one of the locals that statements hand on is neither a tensor nor
+    a plain value, nor a tuple of them: somebody else may hold the object, and a graph makes a new
+    one."""
+    values = result if len(names) > 1 else (result,)
+    for name, value in zip(names, values, strict=True):
+        todo = [value]
+        while todo:
+            one = todo.pop()
+            if type(one) is tuple:
+                todo += one
+            elif not isinstance(one, (torch.Tensor, *PLAIN)):
+                raise ResultError(
+                    f"a part of {entry} hands on a {type(one).__name__}",
+                    "hand on tensors and tuples of them",
+                    name,
+                )
+
+
 def known_classes(entry: str, result: Any, names: Mapping[str, Any]) -> dict[type, str]:
     """Class -> its name in the target's file. ``names``: what names there stand for. Raises
     CaptureError."""
@@ -30,12 +58,12 @@ def known_classes(entry: str, result: Any, names: Mapping[str, Any]) -> dict[typ
         kind = type(thing)
         named = expression(kind, names)
         if named is None or not (kind is OrderedDict or is_record(kind)):
-            raise CaptureError(
+            raise ResultError(
                 f"{entry} returns a {_name_of(kind)}",
                 "return a tensor, tuple, list, dict, dataclass or named tuple of them",
             )
         if is_record(kind) and not _is_made_of_its_fields(thing):
-            raise CaptureError(
+            raise ResultError(
                 f"{entry} returns a {kind.__name__}, which holds more than its constructor is given",
                 "return a tensor, tuple, list or dict of them",
             )

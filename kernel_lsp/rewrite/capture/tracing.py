@@ -35,6 +35,7 @@ from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
+from kernel_lsp.rewrite.capture.fakes import describe_operations
 from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
@@ -71,7 +72,7 @@ from kernel_lsp.rewrite.capture.recorded import (
     same_kind,
     take_apart,
 )
-from kernel_lsp.rewrite.capture.results import known_classes
+from kernel_lsp.rewrite.capture.results import known_classes, require_plain
 from kernel_lsp.rewrite.capture.structure import Structure
 from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
 from kernel_lsp.rewrite.live import fake_tensors, values_at
@@ -189,7 +190,8 @@ def _capture_recorded(
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
         answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
-            graph = _export(program, callee, module, call, device, effects)
+            outputs = outlined.outputs if live is not None else ()
+            graph = _export(program, callee, module, call, device, effects, outputs)
         _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
     for condition in call.conditions:
@@ -206,8 +208,6 @@ def _capture_recorded(
     graph.origin = replace(
         graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions), method=method
     )
-    if live is not None and outlined.outputs:
-        _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
 
@@ -222,26 +222,13 @@ def _spell_out_casts(graph: Graph, autocast: Autocast) -> None:
     graph.origin = replace(graph.origin, calls=kept)
 
 
-def _require_plain_results(entry: str, graph: Graph) -> None:
-    """Somebody else may hold the list that statements hand on; a graph makes a new one."""
-    specs = [graph.output_spec]
-    while specs:
-        spec = specs.pop()
-        if spec is None or spec.is_leaf():
-            continue
-        if spec.type is not tuple:
-            raise CaptureError(
-                f"a part of {entry} hands on a {spec.type.__name__}",
-                "hand on tensors and tuples of them",
-            )
-        children = getattr(spec, "children", None)
-        specs += children() if callable(children) else spec.children_specs
-
-
 def _export(
-    program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects
-) -> Graph:
-    """What torch.export makes of one call, as a graph. Raises CaptureError."""
+    program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects,
+    outputs: tuple[str, ...] = (),
+) -> Graph:  # fmt: skip
+    """What torch.export makes of one call, as a graph. ``outputs``: the locals that a part hands
+    on. Raises CaptureError."""
+    describe_operations()
     things = objects_in(call)
     opaque = OpaqueLayers(program.entry, module)
     observed = Observed(Structure(module), home=effects.namespace.get("__name__"))
@@ -256,7 +243,9 @@ def _export(
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
         changes = watching.enter_context(refusals.changed_arguments(callee))
-        watching.enter_context(_knowing_results(program.entry, callee, names, observed.classes))
+        watching.enter_context(
+            _knowing_results(program.entry, callee, names, observed.classes, outputs)
+        )
         exported = _exported(program.entry, callee, call, effects)
     effects.refuse()
     if changes:
@@ -320,11 +309,14 @@ def _require_observed(graph: Graph, observed: Observed, names: Mapping[str, Any]
 
 @contextlib.contextmanager
 def _knowing_results(
-    entry: str, callee: torch.nn.Module, names: Mapping[str, Any], classes: dict[type, str]
-) -> Iterator[None]:
+    entry: str, callee: torch.nn.Module, names: Mapping[str, Any], classes: dict[type, str],
+    outputs: tuple[str, ...],
+) -> Iterator[None]:  # fmt: skip
     """``classes`` receives those of objects among the results, before they are taken apart."""
 
     def look(_module: Any, _args: Any, result: Any) -> None:
+        if outputs:
+            require_plain(entry, outputs, result)
         classes.update(known_classes(entry, result, names))
 
     handle = callee.register_forward_hook(look)

@@ -264,11 +264,7 @@ def _container(value: Any, classes: Mapping[type, str]) -> str:
         return value
     known = classes.get(type(value))
     if known is not None:
-        if type(value) is OrderedDict:
-            return f"{known}({_container(dict(value), classes)})"
-        given = _given_fields(value)
-        made = [f"{name}={_container(item, classes)}" for name, item in given.items()]
-        return f"{known}({', '.join(made)})"
+        return f"{known}({_constructor_arguments(value, classes)})"
     if type(value) is dict and all(isinstance(key, str) for key in value):
         items = [f"{json.dumps(key)}: {_container(item, classes)}" for key, item in value.items()]
         return "{" + ", ".join(items) + "}"
@@ -282,6 +278,13 @@ def _container(value: Any, classes: Mapping[type, str]) -> str:
     raise RewriteError(
         f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict"
     )
+
+
+def _constructor_arguments(value: Any, classes: Mapping[type, str]) -> str:
+    if type(value) is OrderedDict:
+        return _container(dict(value), classes)
+    given = _given_fields(value).items()
+    return ", ".join(f"{name}={_container(item, classes)}" for name, item in given)
 
 
 def _given_fields(value: Any) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor
 shifted by leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both
 sides; float32, bfloat16 and float16 accumulate in float32, whole numbers and truth values in
-int64. Not covered: cummax, cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a
-flip on one side only. The source is `scan_source.py`'s."""
+int64. Sums through which gradients flow come alone, with a backward (trained.py). Not covered:
+cummax, cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only,
+products in training. The source is `scan_source.py`'s."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from kernel_lsp.rewrite.codegen.core import chain, cost, launching
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.scan import source as scan_source
+from kernel_lsp.rewrite.codegen.scan import trained
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
@@ -80,21 +82,39 @@ def matches(graph: Graph) -> list[Match]:
 
 def find(graph: Graph, seed: fx.Node) -> Scan | None:
     """None when the scan is of a kind that is not generated."""
-    value = seed.args[0].meta.get("val")
-    out = seed.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor) or value.dim() == 0:
+    if not _has_own_dtype(seed):
         return None
-    natural = torch.int64 if value.dtype in WHOLE else value.dtype
-    if value.dtype not in (*FLOATS, *WHOLE) or out.dtype != natural or value.numel() == 0:
-        return None
+    value, out = seed.args[0].meta["val"], seed.meta["val"]
     if not out.is_contiguous():  # the kernel's result is: strides would change
-        return None
-    if argument(seed, "dtype") not in (None, natural):
         return None
     dim = int(argument(seed, "dim")) % value.dim()
     if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
         return None
     result, root, inner = _find_flips(graph, seed, dim)
+    alone = _alone(seed, result, root, 0, dim, inner)
+    if _is_trained(graph, seed):
+        return alone if _is_trainable(graph, alone) else None
+    found = _with_shift(graph, seed, result, root, dim, inner)
+    if found is None or _is_differentiable(graph, found):
+        return found
+    return alone if _is_readable(alone) and _is_differentiable(graph, alone) else found
+
+
+def _has_own_dtype(seed: fx.Node) -> bool:
+    """A tensor with elements and dimensions goes in, and torch's natural dtype for it comes out."""
+    value, out = seed.args[0].meta.get("val"), seed.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor):
+        return False
+    if value.dim() == 0 or value.numel() == 0 or value.dtype not in (*FLOATS, *WHOLE):
+        return False
+    natural = torch.int64 if value.dtype in WHOLE else value.dtype
+    return out.dtype == natural and argument(seed, "dtype") in (None, natural)
+
+
+def _with_shift(
+    graph: Graph, seed: fx.Node, result: fx.Node, root: fx.Node, dim: int, inner: list[fx.Node]
+) -> Scan | None:
+    """With its neighbors; zeros in front of it are indices where that can be."""
     shift, rest = (0, root) if inner else _find_shift(graph, seed, root, dim)
     if (
         shift
@@ -102,6 +122,21 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
     ):
         return found
     return _with_neighbors(graph, seed, result, root, 0, dim, inner)
+
+
+def _is_trained(graph: Graph, node: fx.Node) -> bool:
+    """A gradient flows through it. None does through whole numbers and truth values."""
+    floating = isinstance(v := node.meta["val"], torch.Tensor) and v.is_floating_point()
+    return graph.gradients and floating and graph.carries(node)
+
+
+def _is_trainable(graph: Graph, scan: Scan) -> bool:
+    sums = op_name(scan.seed) == "cumsum"
+    return sums and _is_readable(scan) and not graph.origin.hides_gradients
+
+
+def _is_readable(scan: Scan) -> bool:
+    return locator(scan, shifted=False)(scan.root) is not None
 
 
 def _find_flips(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
@@ -163,19 +198,22 @@ def _with_neighbors(
     dim: int,
     inner: list[fx.Node],
 ) -> Scan | None:
-    sizes = tuple(seed.meta["val"].shape)
-    bare = Scan(
-        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
-        reverse=result is not seed, inner=tuple(inner),
-    )  # fmt: skip
+    bare = _alone(seed, result, root, shift, dim, inner)
     tail = chain.after(graph, result, locator(bare, shifted=False))
     inside = {seed, *inner, *(() if shift else tail)}
     head = chain.before(graph, root, inside, locator(bare, shifted=True))
     if root not in head and locator(bare, shifted=True)(root) is None:
         return None
+    return replace(bare, prologue=tuple(head), epilogue=tuple(tail))
+
+
+def _alone(
+    seed: fx.Node, result: fx.Node, root: fx.Node, shift: int, dim: int, inner: list[fx.Node]
+) -> Scan:
+    """Without neighbors."""
     return Scan(
-        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
-        reverse=bare.reverse, inner=tuple(inner), prologue=tuple(head), epilogue=tuple(tail),
+        seed=seed, result=result, root=root, shift=shift, sizes=tuple(seed.meta["val"].shape),
+        dim=dim, reverse=result is not seed, inner=tuple(inner),
     )  # fmt: skip
 
 
@@ -202,6 +240,7 @@ def _match(graph: Graph, scan: Scan) -> Match:
         summary=_summary(scan),
         benefit=_benefit(graph, scan),
         plain=False,
+        differentiable=_is_differentiable(graph, scan),
         data={"seed": scan.seed.name, "parameters": parameters(scan)},
     )
 
@@ -209,6 +248,12 @@ def _match(graph: Graph, scan: Scan) -> Match:
 def _summary(scan: Scan) -> str:
     way = " from the end" if scan.reverse else ""
     return f"compute the {op_name(scan.seed)}{way}{scan.beside} in one pass"
+
+
+def _is_differentiable(graph: Graph, scan: Scan) -> bool:
+    """It brings its backward, or no gradient flows through anything of it."""
+    trained_nodes = [node for node in scan.nodes if _is_trained(graph, node)]
+    return not trained_nodes or scan.seed in trained_nodes
 
 
 def _benefit(graph: Graph, scan: Scan) -> float:
@@ -222,13 +267,14 @@ def _benefit(graph: Graph, scan: Scan) -> float:
     fused_s = (
         fused / (0.85 * rates.bytes_per_s) + (2 if split(scan) else 1) * cost.TRITON_OVERHEAD_S
     )
+    seconds = cost.eager_seconds
+    if _is_trained(graph, scan.seed):
+        seconds, fused_s = cost.trained_seconds, 2 * fused_s
+        eager_s *= 2.0  # the backward scans once more, and flips twice
+        eager_s += 0.0 if scan.reverse else 2 * moved
     if fused_s > eager_s * (1.0 - MIN_SAVING):
         return 0.0
-    total = max(
-        base_cost.total(graph),
-        sum(cost.eager_seconds(graph, node) for node in graph.nodes),
-        eager_s,
-    )
+    total = max(base_cost.total(graph), sum(seconds(graph, node) for node in graph.nodes), eager_s)
     return round((eager_s - fused_s) / total, 4)
 
 
@@ -288,16 +334,21 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         Proof(claim="the dtype is torch's own", holds=True, because=f"{value.dtype} in, {out.dtype} out"),
         Proof(claim="nobody else reads what is no longer "
                     "written", holds=True, because="the graph's edges"),
-        Proof(
-            claim="no gradient is lost", holds=True,
-            because="the dispatch guard takes the original path while gradients are recorded",
-        ),
+        Proof(claim="no gradient is lost", holds=True, because=_why_no_gradient_is_lost(graph, scan)),
     ]  # fmt: skip
     if scan.shift:
         found.append(
             Proof(claim="what is put in front is zero", holds=True, because="its values are known")
         )
     return found
+
+
+def _why_no_gradient_is_lost(graph: Graph, scan: Scan) -> str:
+    if _is_trained(graph, scan.seed):
+        return "the sum of the incoming gradient from the other end, behind torch.autograd.Function"
+    if graph.gradients and _is_differentiable(graph, scan):
+        return "none flows through it"
+    return "the dispatch guard takes the original path while gradients are recorded"
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
@@ -309,10 +360,29 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     defaults = {name: choices[0] for name, choices in parameters(scan).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
     name = launching.unique_name(graph, _name(scan))
-    kernel, inputs = scan_source.emit(graph, scan, {**defaults, **known}, name, split(scan))
+    made = {**defaults, **known}
+    if _is_trained(graph, scan.seed):
+        kernel, inputs = _differentiable(graph, scan, made, name)
+    else:
+        kernel, inputs = scan_source.emit(graph, scan, made, name, split(scan))
+        free = graph.gradients and _is_differentiable(graph, scan)
+        kernel = replace(kernel, supports_autograd=free)
     launching.launch(graph, kernel, inputs, [scan.last], scan.last)
     if scan.seed.meta["val"].dtype in FLOATS:
         graph.caveat("running sums are added in another order, in float32")
+
+
+def _differentiable(
+    graph: Graph, scan: Scan, choice: dict[str, Any], name: str
+) -> tuple[GeneratedSource, list[fx.Node]]:
+    """A kernel for each way."""
+    back = replace(scan, reverse=not scan.reverse)
+    forward, inputs = scan_source.emit(graph, scan, choice, name, split(scan), argument="x")
+    backward, _ = scan_source.emit(
+        graph, back, choice, f"{name}_backward", split(scan), argument="grad_out"
+    )
+    kernel = trained.differentiable(forward, backward, "x", scan.dim, reverse=scan.reverse)
+    return kernel, inputs
 
 
 def _name(scan: Scan) -> str:

@@ -8,7 +8,7 @@ total of those before it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -35,10 +35,17 @@ MAX_CHUNKS = 512
 
 
 def emit(
-    graph: Graph, scan: Scan, choice: Mapping[str, Any], name: str, split: bool
+    graph: Graph,
+    scan: Scan,
+    choice: Mapping[str, Any],
+    name: str,
+    split: bool,
+    *,
+    argument: str = "",
 ) -> tuple[GeneratedSource, list[fx.Node]]:
-    """The kernels with their launcher, and the nodes that the launcher takes."""
-    writer = _ScanWriter(graph, scan, dict(choice), name)
+    """The kernels with their launcher, and the nodes that the launcher takes. ``argument``: another
+    name of the tensor that is scanned."""
+    writer = _ScanWriter(graph, scan, dict(choice), name, argument)
     kernels, launch = writer.split() if split else writer.whole()
     numbers = chain.numbers([writer.root, writer.result])
     made = source.module(name, [*kernels, writer.launcher(launch)], writer.doc(), numbers)
@@ -66,7 +73,9 @@ class _LineLayout:
 
 
 class _ScanWriter:
-    def __init__(self, graph: Graph, scan: Scan, choice: dict[str, Any], name: str) -> None:
+    def __init__(
+        self, graph: Graph, scan: Scan, choice: dict[str, Any], name: str, argument: str
+    ) -> None:
         self.graph, self.scan, self.choice, self.name = graph, scan, choice, name
         self.place = _LineLayout.of(scan)
         self.product = op_name(scan.seed) == "cumprod"
@@ -87,6 +96,9 @@ class _ScanWriter:
             if scan.shift
             else head
         )
+        if argument:
+            read = head.operand(scan.root)
+            head.operands[scan.root] = replace(read, name=argument)
         self.root = head.value(scan.root)
         dtype = "int64" if self.whole_numbers else "float32"
         self.seed = tail.seed(scan.result, op_name(scan.seed), dtype)
