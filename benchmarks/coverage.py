@@ -140,7 +140,11 @@ def main() -> None:
         print(".", end="", file=sys.stderr, flush=True)
     print("", file=sys.stderr)
     print("\n".join(table(lines)))
-    every = [task for line in lines.values() for task in line.found]
+    show([task for line in lines.values() for task in line.found], options)
+
+
+def show(every: list[TaskCoverage], options: argparse.Namespace) -> None:
+    """Print what there is to say of single tasks."""
     matched, refused = sum(bool(t.skills) for t in every), [t for t in every if t.reason]
     print(f"\n{len(every)} tasks: {matched} matched, {len(every) - matched - len(refused)} silent")
     for task in refused:

@@ -2,7 +2,7 @@
 
 Commands come from typer, settings from kernel_lsp/config.py, rules from kernel_lsp/analysis/rules,
 skills from skills/*/SKILL.md, commands of the server from kernel_lsp/server/commands.py. Nothing in
-docs/reference/ is edited by hand; tests/unit/test_reference.py says when it is out of date.
+docs/reference/ is edited by hand; tests/unit/test_docs_site.py says when it is out of date.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Settings:
     """... and when it saves at least this many microseconds per call."""
     torch_compile: bool = True
     """Offer torch.compile, and never a kernel that is slower than it. False where it cannot be
-    used: of a target it is measured and told all the same, a whole program runs without it."""
+    used: a target's report still has its time, a whole program runs without it."""
     python: str | None = None
     """The project's interpreter, absolute or relative to the folder; None searches for it. Never
     read from pyproject.toml: it is a program that is started."""
@@ -115,7 +115,7 @@ class Settings:
     search_candidates: int = field(default=64, metadata={"low": 1, "high": 100000})
     """Candidates that a deeper search may judge."""
     search_turns: int = field(default=4, metadata={"low": 1, "high": 64})
-    """Turns of one rollout of a language model, each told what the one before came to."""
+    """Turns of one rollout of a language model; each reads how the one before ended."""
     search_seconds: float = field(default=1800.0, metadata={"low": 1.0, "high": 604800.0})
     """Wall time of a deeper search, resumed parts included."""
     search_tokens: int | None = field(default=None, metadata={"low": 1, "high": 10**12})

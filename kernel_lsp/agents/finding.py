@@ -89,23 +89,22 @@ def _in_blocks(
     found: Sequence[MessageBlock], tools: Sequence[ToolSchema], note: Notes
 ) -> list[FoundCall]:
     tagged = [block for block in found if block.kind is BlockKind.TAG][: reading.MAX_CALLS]
-    calls = [
-        call
-        for number, block in enumerate(tagged, 1)
-        for call in _find_tagged(block, number, tools, note)
-    ]
+    fences = [block for block in found if block.kind is BlockKind.FENCE][: reading.MAX_CALLS]
+    calls: list[FoundCall] = []
+    for number, block in enumerate(tagged, 1):
+        calls += _find_tagged(block, number, tools, note)
     fenced: list[FoundCall] = []
-    for number, block in enumerate((b for b in found if b.kind is BlockKind.FENCE), 1):
-        if number <= reading.MAX_CALLS:
-            fenced += _find_fenced(block, number, tools, note)
+    for number, block in enumerate(fences, 1):
+        fenced += _find_fenced(block, number, tools, note)
     if len(fenced) > 1:
         note("reply", f"has {len(fenced)} calls in code blocks", "the last one counts; write one")
     code = _code(found, note)
-    if code and not calls and not fenced and not any(tool.name == WRITE for tool in tools):
-        note("reply", "holds code, which cannot be used here", f"call one of {names(tools)}")
-    elif code and not calls and not fenced:
+    if calls or fenced or code is None:
+        return [*calls, *fenced[-1:]]
+    if any(tool.name == WRITE for tool in tools):
         return [code]
-    return [*calls, *fenced[-1:]]
+    note("reply", "holds code, which cannot be used here", f"call one of {names(tools)}")
+    return []
 
 
 def _find_tagged(
@@ -170,16 +169,21 @@ def _find_fenced(
 
 def _code(found: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
     """Every complete edit block, else the last code block, as a write_rewrite."""
-    fences = [
-        b for b in found if b.kind is BlockKind.FENCE and b.language in _PYTHON and _is_code(b)
-    ]
     edits = [one for b in found for one in ([b] if b.kind is BlockKind.EDIT else _edits_in(b))]
-    whole = [one.text for one in edits if one.complete]
+    return _join_edits(edits, note) if edits else _last_fence(found, note)
+
+
+def _join_edits(edits: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
     for number, one in enumerate(edits, 1):
         if not one.complete:
             note(f"edit {number}", "has no line `>>>>>>> REPLACE`", "end every edit block with it")
-    if edits:
-        return _code_call("\n".join(whole)) if whole else None
+    whole = [one.text for one in edits if one.complete]
+    return _code_call("\n".join(whole)) if whole else None
+
+
+def _last_fence(found: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
+    """The last complete block of Python, else the last; None where there is none."""
+    fences = [block for block in found if _is_python_fence(block)]
     if not fences:
         return None
     last = next((fence for fence in reversed(fences) if fence.complete), fences[-1])
@@ -188,6 +192,10 @@ def _code(found: Sequence[MessageBlock], note: Notes) -> FoundCall | None:
     if not last.complete:
         note("reply", "has a code block without an end", "was read all the same; end it with ```")
     return _code_call(last.text)
+
+
+def _is_python_fence(block: MessageBlock) -> bool:
+    return block.kind is BlockKind.FENCE and block.language in _PYTHON and _is_code(block)
 
 
 def _is_code(block: MessageBlock) -> bool:

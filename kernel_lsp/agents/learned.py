@@ -128,7 +128,9 @@ class LearnedPlanner:
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
         except _NotEncodable as error:
-            self._tell(f"planned by the rule: its suggestion cannot be told to the model ({error})")
+            self._tell(
+                f"planned by the rule: its suggestion cannot be written for the model ({error})"
+            )
         for ranked_plan in made:
             if self._new(ranked_plan):
                 yield ranked_plan

@@ -87,7 +87,7 @@ def sign(
     key: Path = typer.Option(
         DEFAULT_KEY, "--key", help="Your private key, or the public one of a key in the agent."
     ),
-    kind: Kind | None = typer.Option(None, help="What it is; default: told by what lies there."),
+    kind: Kind | None = typer.Option(None, help="What it is; default: found from what lies there."),
     name: str | None = typer.Option(
         None, help="What its releases are counted for; default: the name of the path."
     ),

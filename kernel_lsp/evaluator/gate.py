@@ -291,7 +291,7 @@ class Gate:
         """One attempt, from nothing."""
         start = time.monotonic()
         found = Findings()
-        status, detail = EvalStatus.PASSED, ""
+        refused: Rejected | None = None
         try:
             cascade.refuse(request)
             cascade.scan(request, found)
@@ -302,14 +302,14 @@ class Gate:
                 finally:
                     self._limits.discard(limit)
         except Rejected as rejection:
-            status, detail = rejection.status, rejection.detail
+            refused = rejection
         except TimeoutError:
-            status = EvalStatus.TIMED_OUT
             detail = (
                 f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller "
                 f"workload)"
             )
-        return found, _evaluation(request, found, status, detail, time.monotonic() - start)
+            refused = Rejected(EvalStatus.TIMED_OUT, detail)
+        return found, _evaluation(request, found, refused, time.monotonic() - start)
 
     async def _run(
         self,
@@ -343,13 +343,13 @@ async def evaluate(
 
 
 def _evaluation(
-    request: EvaluationRequest, found: Findings, status: EvalStatus, detail: str, seconds: float
+    request: EvaluationRequest, found: Findings, refused: Rejected | None, seconds: float
 ) -> Evaluation:
-    passed = status is EvalStatus.PASSED
+    passed = refused is None
     return Evaluation(
-        status=status,
+        status=EvalStatus.PASSED if refused is None else refused.status,
         device=request.device,
-        detail=detail,
+        detail="" if refused is None else refused.detail,
         device_name=found.environment.get("device_name"),
         checks=tuple(found.checks),
         timings=found.timings if passed else (),

@@ -505,29 +505,34 @@ def _stored_names(statements: Sequence[ast.AST]) -> list[str]:
 
 
 def _collect_stored(node: ast.AST, found: dict[str, None]) -> None:
-    if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Load):
-            found[node.id] = None
-        return
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        found[node.name] = None
-        return
     if isinstance(node, ast.Lambda):
         return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        found.update(dict.fromkeys((a.asname or a.name).partition(".")[0] for a in node.names))
-    if isinstance(node, ast.ExceptHandler) and node.name:
-        found[node.name] = None
-    if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-        found[node.name] = None
-    if isinstance(node, ast.MatchMapping) and node.rest:
-        found[node.rest] = None
     if isinstance(node, (*COMPREHENSIONS, ast.GeneratorExp)):
         walrus = [n.target for n in ast.walk(node) if isinstance(n, ast.NamedExpr)]
         found.update(dict.fromkeys(n.id for n in walrus if isinstance(n, ast.Name)))
         return
+    found.update(dict.fromkeys(_own_names(node)))
+    if isinstance(node, (ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return
     for child in ast.iter_child_nodes(node):
         _collect_stored(child, found)
+
+
+def _own_names(node: ast.AST) -> list[str]:
+    """Names that the node itself binds in its function, not those of its parts."""
+    name: str | None = None
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            pass
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            pass
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [(alias.asname or alias.name).partition(".")[0] for alias in names]
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            pass
+        case ast.MatchMapping(rest=name):
+            pass
+    return [name] if name else []
 
 
 def _is_overload(function: ast.FunctionDef) -> bool:

@@ -369,13 +369,8 @@ class KernelServer(LanguageServer):
         if document is None:
             return
         await self._remember(document.folder)
-        unknown = [
-            t
-            for t in document.analysis.targets
-            if t.qualname in document.measurable
-            and t.fingerprint not in self._asked
-            and self.session.outcome(t.fingerprint) is None
-        ]
+        measurable = (t for t in document.analysis.targets if t.qualname in document.measurable)
+        unknown = [target for target in measurable if self._is_unknown(target.fingerprint)]
         if not unknown or not self.trusted:
             return
         settings = self.settings(document.folder)
@@ -395,6 +390,10 @@ class KernelServer(LanguageServer):
         if any(outcome is not None for outcome in outcomes):
             self.record(self.session.observe(uri, "open"))
             self.shown_changed(uri)
+
+    def _is_unknown(self, fingerprint: str) -> bool:
+        """Whether neither this session nor what the host was asked knows the target."""
+        return fingerprint not in self._asked and self.session.outcome(fingerprint) is None
 
     async def _remember(self, folder: str) -> None:
         """What the journal knows about a folder, once per session."""

@@ -311,7 +311,7 @@ async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
     assert found[0].candidate.id == "a:96+b:96" and {
         ranked_plan.candidate.proposer for ranked_plan in found
     } == {"plan/2"}
-    assert len(told) == 1 and "cannot be told" in told[0]
+    assert len(told) == 1 and "cannot be written" in told[0]
 
 
 async def test_the_rule_follows_without_what_was_there() -> None:

@@ -83,7 +83,7 @@ async def _endpoint(settings: Settings, python: str, allowed_origin: str | None)
 
 
 def _about(info: ModelInfo) -> tuple[str, ...]:
-    context = f"{info.context_tokens} tokens" if info.context_tokens else "context not told"
+    context = f"{info.context_tokens} tokens" if info.context_tokens else "context length unknown"
     return f"{info.name} at {info.origin}", context, HELD[info.structured]
 
 
