@@ -333,21 +333,34 @@ def portable(value: Any, around: tuple[int, ...] = ()) -> Any:
         return value
     around = (*around, id(value))
     if isinstance(value, (list, tuple)):
-        items = [portable(item, around) for item in value]
-        if all(map(operator.is_, items, value)):
-            return value
-        return items if isinstance(value, list) else tuple(items)
+        return _portable_items(value, around)
     if isinstance(value, dict):
-        held = {key: portable(item, around) for key, item in value.items()}
-        if all(type(key) is str and held[key] is item for key, item in value.items()):
-            return value
-        return {_key(key): item for key, item in held.items()}
+        return _portable_entries(value, around)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value)]
-        held = {one: object.__getattribute__(value, one) for one in fields}
-        name = type(value).__qualname__
-        return {f"{name}.{one}": portable(item, around) for one, item in held.items()}
+        return _portable_fields(value, around)
     return value
+
+
+def _portable_items(value: Any, around: tuple[int, ...]) -> Any:
+    items = [portable(item, around) for item in value]
+    if all(map(operator.is_, items, value)):
+        return value
+    return items if isinstance(value, list) else tuple(items)
+
+
+def _portable_entries(value: dict[Any, Any], around: tuple[int, ...]) -> dict[Any, Any]:
+    held = {key: portable(item, around) for key, item in value.items()}
+    if all(type(key) is str and held[key] is item for key, item in value.items()):
+        return value
+    return {_key(key): item for key, item in held.items()}
+
+
+def _portable_fields(value: Any, around: tuple[int, ...]) -> dict[str, Any]:
+    """Read past what its class may have put in the way."""
+    names = [field.name for field in dataclasses.fields(value)]
+    held = {name: object.__getattribute__(value, name) for name in names}
+    kind = type(value).__qualname__
+    return {f"{kind}.{name}": portable(item, around) for name, item in held.items()}
 
 
 def _key(key: Any) -> Any:

@@ -217,7 +217,8 @@ def variation(trial: Json) -> str:
     parts += [f"a dimension of {trial.get('size')}"] * (trial.get("group") is not None)
     parts += ["in float32"] * bool(trial.get("single"))
     parts += ["with gradients"] * bool(trial.get("grad"))
-    parts += [f"one row of the {trial.get('edit')} changed"] * bool(trial.get("edit"))
+    if edit := trial.get("edit"):
+        parts.append("another batch" if edit == "batch" else f"one row of the {edit} changed")
     parts += [f"parameters by {way}"] * (way not in ("none", "load_state_dict"))
     return ", ".join([*parts, *["train() and eval() called before"] * bool(trial["switch"])])
 

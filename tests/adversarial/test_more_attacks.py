@@ -118,6 +118,14 @@ ATTACKS |= {
         inputs=INPUTS.replace("32)", "32).to(torch.float8_e5m2)"),
     ),
 }
+ATTACKS["graph-of-the-step-before"] = Attack(
+    "gradients",
+    "return x * (self.weight * self.weight)",
+    "key = self.weight._version, self.weight.data_ptr(), torch.is_grad_enabled()\n"
+    "if key != getattr(self, 'key', None):\n"
+    "    self.key, self.square = key, self.weight * self.weight\n"
+    "return x * self.square",
+)
 ATTACKS["keeps-the-graph"] = Attack(
     "memory-growth",
     "return x * self.weight",

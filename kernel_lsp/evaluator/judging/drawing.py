@@ -56,6 +56,10 @@ def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> 
     """The first trial again, with a row of its parameters or of its inputs from another drawing."""
     what, plain = descriptor["edit"], {**descriptor, "edit": None}
     other = draw(reference, seed, plain)
+    if what == "batch":  # another one under the parameters of the trial before
+        before = draw(reference, seed, {**plain, "number": descriptor["number"] - 1})
+        label = f"{other['label']}, another batch under the same parameters"
+        return {**other, **descriptor, "state": before["state"], "label": label}
     if what == "inputs":  # under the parameters of the trial before
         before = {**descriptor, "edit": "parameters", "number": descriptor["number"] - 1}
         made = draw(reference, seed, before)

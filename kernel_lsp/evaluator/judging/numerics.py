@@ -130,8 +130,7 @@ def compare(
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
     candidate, reference = (with_arithmetic(real(t)) for t in (candidate, reference))
-    oracle = oracle if oracle is None else with_arithmetic(oracle)
-    truth = reference.double() if oracle is None else real(oracle).double()
+    truth = _truth(reference, oracle)
     others = [real(m).double() for m in moved]
     c, r, o = candidate.double(), reference.double(), truth
     shaped = (c, r, o, others)
@@ -164,6 +163,11 @@ def compare(
         if found.candidate_error
         else found
     )
+
+
+def _truth(reference: torch.Tensor, oracle: torch.Tensor | None) -> torch.Tensor:
+    """What both are compared with; the reference itself where there is no oracle."""
+    return with_arithmetic(real(reference if oracle is None else oracle)).double()
 
 
 def is_narrow(dtype: torch.dtype) -> bool:

@@ -58,7 +58,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     again = pick.choice([number for number, trial in enumerate(made) if _is_repeatable(trial)])
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
-        if trial["edit"] == "inputs" and not reference.changed:
+        if trial["edit"] in ("inputs", "batch") and not reference.changed:
             trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
         compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
@@ -106,7 +106,9 @@ def _plan_gradients(
     second = {**plain(other), "grad": True}
     if not big:
         ties = [] if reference.range_bound else [{**plain(inputs.TIED), "grad": True}]
-        return [{**plain("as_given"), "grad": True}, *ties, second]
+        # Two batches in a row under the same parameters: what keeps a part of the graph fails.
+        steps = [] if reference.changed else [{**plain("as_given"), "grad": True, "edit": "batch"}]
+        return [{**plain("as_given"), "grad": True}, *steps, *ties, second]
     next(trial for trial in made if trial["family"] in ("negated", "as_given_once_more"))[
         "grad"
     ] = True
