@@ -203,16 +203,28 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             turn."""
             try:
                 known = self.dispatch_table.get(type(thing))
-                return (
+                reduced = (
                     known(thing)
                     if known is not None
                     else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
                 )
             except Exception:  # objects may refuse in any way
                 return unusual.absent(thing)
+            if isinstance(reduced, str) and not _is_named(thing, reduced):
+                return unusual.absent(thing)
+            return reduced
 
     _classes[id(cloudpickle)] = Pickler
     return Pickler
+
+
+def _is_named(thing: Any, name: str) -> bool:
+    """A module gives it by that name; sys.excepthook as it was before somebody set another does
+    not have one."""
+    found: Any = sys.modules.get(getattr(thing, "__module__", None) or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is thing
 
 
 def _name_of(thing: Any, torch: Any) -> tuple[str, Any] | None:

@@ -432,7 +432,7 @@ async def test_the_report_draws_it(tmp_path: Path) -> None:
     _, found = await lineage(tmp_path)
     page = report.page(report.ReportFacts(made="2026-11-21", version="1", lineages=(found,)))
     assert (
-        "from the expert&#x27;s kernel to a naive one" in page and "rejected: smaller tile" in page
+        "from the expert&#39;s kernel to a naive one" in page and "rejected: smaller tile" in page
     )
     assert page.count("<svg") == 1 and "1.20x (1.19 to 1.21)" in page
     bare = tuple(replace(s, judgement=replace(s.judgement, effect=None)) for s in found.steps)

@@ -192,6 +192,17 @@ def test_nested_quantized_and_subclassed_tensors(opened: Any) -> None:
     assert type(found).__name__ == "Tagged" and found.label == "me"
 
 
+def test_what_a_module_no_longer_names_is_missed_only_where_it_is_used(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread holds the sys.excepthook of its start."""
+    before = sys.__excepthook__
+    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
+    outer = Outer(lambda self, x: x + 1, hook=before)
+    kept = opened(outer, torch.zeros(2))
+    assert called(kept).shape == (2,)
+
+
 def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(
     opened: Any, tmp_path: Path
 ) -> None:

@@ -53,9 +53,16 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
-    # Not one of the edited: repeating sets parameters again, and what then keeps them would be new
-    # to a memo.
-    again = pick.choice([number for number, trial in enumerate(made) if _is_repeatable(trial)])
+    # Not one of the edited, nor the one before another batch: repeating sets parameters again, and
+    # what then keeps them would be new to a memo.
+    of_next = [trial["edit"] for trial in made[1:]] + [None]
+    again = pick.choice(
+        [
+            number
+            for number, (trial, edit) in enumerate(zip(made, of_next, strict=True))
+            if _is_repeatable(trial) and edit != "batch"
+        ]
+    )
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
         if trial["edit"] in ("inputs", "batch") and not reference.changed:
