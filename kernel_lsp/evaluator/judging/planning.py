@@ -53,16 +53,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
-    # Not one of the edited, nor the one before another batch: repeating sets parameters again, and
-    # what then keeps them would be new to a memo.
-    of_next = [trial["edit"] for trial in made[1:]] + [None]
-    again = pick.choice(
-        [
-            number
-            for number, (trial, edit) in enumerate(zip(made, of_next, strict=True))
-            if _is_repeatable(trial) and edit != "batch"
-        ]
-    )
+    again = pick.choice(_repeatable(made))
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
         if trial["edit"] in ("inputs", "batch") and not reference.changed:
@@ -83,8 +74,15 @@ def _plan_backward(differentiated: list[Descriptor], big: bool) -> None:
         trial["twice"] = True
 
 
-def _is_repeatable(trial: Descriptor) -> bool:
-    return trial["edit"] is None and not trial["lenient"]
+def _repeatable(trials: list[Descriptor]) -> list[int]:
+    """Places of trials that may be repeated: not one of the edited, nor the one before another
+    batch. Repeating sets parameters again, and what then keeps them would be new to a memo."""
+    of_next = [trial["edit"] for trial in trials[1:]] + [None]
+    return [
+        place
+        for place, (trial, edit) in enumerate(zip(trials, of_next, strict=True))
+        if trial["edit"] is None and not trial["lenient"] and edit != "batch"
+    ]
 
 
 def plain(family: str) -> Descriptor:
