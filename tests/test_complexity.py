@@ -119,7 +119,6 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/analysis/rules/kl310_compile_inside_loop.py:_repeats_itself": 18,
     "kernel_lsp/commands/programs.py:_apply": 18,
     "kernel_lsp/commands/programs.py:optimize": 18,
-    "kernel_lsp/evaluator/judging/planning.py:plan": 17,
     "kernel_lsp/programs/composing.py:_with_patches": 18,
     "kernel_lsp/rewrite/codegen/convolution/fuse.py:space": 18,
     "kernel_lsp/rewrite/codegen/normalization/batch_norm_region.py:_assemble": 18,
