@@ -257,9 +257,9 @@ def _collect(source: str, value: Any, found: list[tuple[str, Any]]) -> None:
 
 
 def same_kind(source: str, thing: Any) -> str:
-    """A condition of the guard: another call's object is of the same kind. Functions and classes:
-    functions.py. Raises CaptureError where the content of an object counts and cannot be
-    watched."""
+    """A condition of the guard: another call's object is of the same kind. functions.py tells
+    functions and classes apart. Raises CaptureError where the content of an object counts and
+    cannot be watched."""
     if isinstance(thing, Enum):
         return f'getattr({source}, "name", None) == "{thing.name}"'
     if isinstance(thing, torch.device):

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import CaptureError
+from kernel_lsp.rewrite.capture.functions import PLAIN
 from kernel_lsp.rewrite.capture.overriding import expression
 from kernel_lsp.rewrite.capture.recorded import take_apart
-
-PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
 class ResultError(CaptureError):

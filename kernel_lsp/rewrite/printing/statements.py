@@ -19,8 +19,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite.capture.functions import PLAIN
 from kernel_lsp.rewrite.capture.observing import module_path
-from kernel_lsp.rewrite.capture.results import PLAIN, fields_of
+from kernel_lsp.rewrite.capture.results import fields_of
 from kernel_lsp.rewrite.capture.tracing import shape_of_call
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
 from kernel_lsp.rewrite.printing import guard
