@@ -1,4 +1,4 @@
-"""Recipes: one frozen tree of settings per run, read from TOML. Standard library only.
+"""Recipes: one frozen tree of settings per run, read from TOML and checked by pydantic.
 
 Every key is a field below, with its unit and limits; what a file leaves out has the default. A
 file with a mistake starts nothing: all of its mistakes are told at once, each with key, value and
@@ -11,26 +11,22 @@ import difflib
 import hashlib
 import json
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
 from kernel_lsp.errors import ConfigError
-from trainer.papers import PAPERS, with_paper
+from trainer.papers import with_paper
+
+CHECKED = ConfigDict(extra="forbid")
 
 
-def _number(default: float | None, low: float, high: float) -> Any:
-    return field(default=default, metadata={"low": low, "high": high})
-
-
-def _choice(default: str, *choices: str) -> Any:
-    return field(default=default, metadata={"choices": choices})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class ModelConfig:
     """A folder with a published checkpoint, or a Qwen3 of this shape with random weights."""
 
@@ -39,33 +35,33 @@ class ModelConfig:
     from below."""
     shape: str | None = None
     """Folder or id whose config.json alone is read; None: the numbers below."""
-    words: str = _choice("own", "own", "compact")
+    words: Literal["own", "compact"] = "own"
     """The vocabulary: trained on the world's texts, or that of the compact form
     (kernel_lsp.agents.prompt_encoding), which the shipped policy reads; its size is then its
     own."""
-    hidden: int = _number(128, 8, 65536)
-    layers: int = _number(2, 1, 512)
-    heads: int = _number(4, 1, 1024)
-    key_heads: int = _number(2, 1, 1024)
-    head: int = _number(32, 4, 1024)
-    inner: int = _number(384, 8, 1_000_000)
-    vocabulary: int = _number(1024, 300, 1_000_000)
+    hidden: int = Field(default=128, ge=8, le=65536)
+    layers: int = Field(default=2, ge=1, le=512)
+    heads: int = Field(default=4, ge=1, le=1024)
+    key_heads: int = Field(default=2, ge=1, le=1024)
+    head: int = Field(default=32, ge=4, le=1024)
+    inner: int = Field(default=384, ge=8, le=1_000_000)
+    vocabulary: int = Field(default=1024, ge=300, le=1_000_000)
     """Of the tokenizer, which is trained on the world's own texts."""
-    context: int = _number(1024, 64, 1_000_000)
+    context: int = Field(default=1024, ge=64, le=1_000_000)
     tied: bool = True
     """One matrix for the first and the last layer."""
-    attention: str = _choice("sdpa", "sdpa", "eager", "flash_attention_2", "flex_attention")
+    attention: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     checkpointing: bool = False
     """Activations are computed again in the backward pass: less memory, a third more time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Lora:
     """Low-rank adapters (PEFT); the weights below them stay as they are."""
 
-    rank: int = _number(16, 1, 1024)
-    alpha: float = _number(32.0, 0.1, 4096.0)
-    dropout: float = _number(0.0, 0.0, 0.9)
+    rank: int = Field(default=16, ge=1, le=1024)
+    alpha: float = Field(default=32.0, ge=0.1, le=4096.0)
+    dropout: float = Field(default=0.0, ge=0.0, le=0.9)
     targets: tuple[str, ...] = (
         "q_proj",
         "k_proj",
@@ -77,29 +73,29 @@ class Lora:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Optimizer:
     """AdamW."""
 
-    rate: float = _number(1e-6, 0.0, 1.0)
-    schedule: str = _choice("constant", "constant", "cosine")
-    warmup: int = _number(0, 0, 1_000_000)
+    rate: float = Field(default=1e-6, ge=0.0, le=1.0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup: int = Field(default=0, ge=0, le=1_000_000)
     """Steps over which the rate rises from 0."""
-    decay: float = _number(0.01, 0.0, 10.0)
-    beta1: float = _number(0.9, 0.0, 0.9999)
-    beta2: float = _number(0.999, 0.0, 0.99999)
-    clip: float = _number(1.0, 0.0, 1e6)
+    decay: float = Field(default=0.01, ge=0.0, le=10.0)
+    beta1: float = Field(default=0.9, ge=0.0, le=0.9999)
+    beta2: float = Field(default=0.999, ge=0.0, le=0.99999)
+    clip: float = Field(default=1.0, ge=0.0, le=1e6)
     """Largest norm of the gradient; 0: none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class World:
     """Where tasks and verdicts come from."""
 
     tables: tuple[str, ...] = ()
     """Recorded evaluations (benchmarks/record_spaces.py), files or glob patterns from the recipe's
     folder."""
-    synthetic: int = _number(0, 0, 100_000)
+    synthetic: int = Field(default=0, ge=0, le=100_000)
     """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer
     only."""
     live: str | None = None
@@ -107,153 +103,153 @@ class World:
     product rolls them out: its prompts, tools, feedback and gate (live.py)."""
     shown: tuple[str, ...] = ()
     """Measured plans in the compact form (trainer.plan_data), for model.words = "compact"."""
-    orders: int = _number(0, 0, 100)
+    orders: int = Field(default=0, ge=0, le=100)
     """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
     training."""
-    weighings: int = _number(0, 0, 1000)
+    weighings: int = Field(default=0, ge=0, le=1000)
     """Of ``shown``: times that every plan is told as a question of how much faster it is than the
     rule's (weighing.py); 0: the model does not learn to weigh."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
-    held_out: float = _number(0.25, 0.0, 0.9)
+    held_out: float = Field(default=0.25, ge=0.0, le=0.9)
     """Share of the families that training never sees."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Sft:
     """Supervised training, also of logged sessions."""
 
     data: tuple[str, ...] = ()
     """Row files (JSON lines or Parquet), files or patterns from the recipe's folder; none: the
     world's own demonstrations."""
-    loss: str = _choice("supervised", "supervised", "advantage_weighted", "best_step")
-    temperature: float = _number(1.0, 0.01, 100.0)
+    loss: Literal["supervised", "advantage_weighted", "best_step"] = "supervised"
+    temperature: float = Field(default=1.0, ge=0.01, le=100.0)
     """Of advantage_weighted: small follows the best rows alone."""
-    preference: float = _number(0.0, 0.0, 100.0)
+    preference: float = Field(default=0.0, ge=0.0, le=100.0)
     """Weight of the preference term; 0: none."""
-    beta: float = _number(0.1, 0.001, 10.0)
+    beta: float = Field(default=0.1, ge=0.001, le=10.0)
     """Of the preference term."""
-    batch: int = _number(64, 1, 1_000_000)
+    batch: int = Field(default=64, ge=1, le=1_000_000)
     """Rows per step, over all processes."""
-    epochs: int = _number(4, 1, 10_000)
-    tokens: int = _number(16384, 64, 10_000_000)
+    epochs: int = Field(default=4, ge=1, le=10_000)
+    tokens: int = Field(default=16384, ge=64, le=10_000_000)
     """Padded tokens that one forward pass of one process may hold."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Rl:
     """Multi-turn reinforcement learning of the three agents together."""
 
-    paper: str = _choice("none", "none", *PAPERS)
+    paper: Literal["none", "dr_kernel", "davinci", "kevin", "kernel_smith"] = "none"
     """What this file leaves out, in [rl], [rollouts] and [optimizer], is as this paper has it
     (papers.py)."""
-    start: str = _choice("model", "model", "sft")
+    start: Literal["model", "sft"] = "model"
     """Weights to begin with: the model's own, or this recipe's newest supervised checkpoint."""
-    steps: int = _number(100, 1, 1_000_000)
-    tasks: int = _number(16, 1, 100_000)
+    steps: int = Field(default=100, ge=1, le=1_000_000)
+    tasks: int = Field(default=16, ge=1, le=100_000)
     """Per step."""
-    schemes: int = _number(3, 0, 64)
+    schemes: int = Field(default=3, ge=0, le=64)
     """Draws of the selection agent per task."""
     null: bool = True
     """One more scheme without skills."""
-    rollouts: int = _number(4, 1, 256)
+    rollouts: int = Field(default=4, ge=1, le=256)
     """Per scheme."""
     parents: tuple[str, ...] = ()
     """Stored parents (trainer.parents), files or patterns from the recipe's folder: each draw is
     ``rollouts`` fresh samples of one turn from one of them, instead of rollouts of a task from its
     start."""
-    turns: int = _number(3, 1, 64)
-    summaries: int = _number(2, 0, 64)
+    turns: int = Field(default=3, ge=1, le=64)
+    summaries: int = Field(default=2, ge=0, le=64)
     """Samples per trigger; 0: the summary agent is not trained."""
-    reward: str = _choice(
-        "bound", "davinci", "dr_kernel", "kevin", "parent_relative", "milestone", "bound"
+    reward: Literal["davinci", "dr_kernel", "kevin", "parent_relative", "milestone", "bound"] = (
+        "bound"
     )
-    advantage: str = _choice("trloo", "trloo", "grpo", "kevin", "shared")
+    advantage: Literal["trloo", "grpo", "kevin", "shared"] = "trloo"
     scaled: bool = False
     """Advantages are divided by their mean size, task by task (daVinci-kernel's script does)."""
-    gamma: float | None = _number(None, 0.0, 1.0)
+    gamma: float | None = Field(default=None, ge=0.0, le=1.0)
     """Of later turns' rewards in a turn's return; left out: what the advantage's paper has
     (advantages.GAMMAS: 0.4 for kevin, 1 for the others)."""
-    aggregate: str = _choice("sum_rows", "sum_rows", "constant_length", "mean_tokens")
-    clip_low: float = _number(0.2, 0.0, 1.0)
-    clip_high: float = _number(0.28, 0.0, 10.0)
-    dual: float = _number(3.0, 1.0, 1e9)
-    importance_cap: float = _number(0.0, 0.0, 100.0)
+    aggregate: Literal["sum_rows", "constant_length", "mean_tokens"] = "sum_rows"
+    clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
+    clip_high: float = Field(default=0.28, ge=0.0, le=10.0)
+    dual: float = Field(default=3.0, ge=1.0, le=1e9)
+    importance_cap: float = Field(default=0.0, ge=0.0, le=100.0)
     """Truncated importance weights up to this; 0: none."""
-    band: float = _number(0.0, 0.0, 10.0)
+    band: float = Field(default=0.0, ge=0.0, le=10.0)
     """Trajectories stay within 1 +- this of the sampler's probability (published: 0.001); 0: no
     such rule."""
-    veto: float = _number(0.0, 0.0, 1.0)
+    veto: float = Field(default=0.0, ge=0.0, le=1.0)
     """Rows with a token less likely than this times the sampler's go (published: 1e-4); 0: no such
     rule."""
     profiling: bool = False
     """Right turns with little of the GPU time in their own kernels are thinned out."""
-    updates: int = _number(1, 1, 64)
+    updates: int = Field(default=1, ge=1, le=64)
     """Gradient steps per batch of rollouts; from the second on they are off policy."""
-    tokens: int = _number(16384, 64, 10_000_000)
+    tokens: int = Field(default=16384, ge=64, le=10_000_000)
     """Padded tokens that one forward pass of one process may hold."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class RolloutsConfig:
     """Who samples."""
 
-    engine: str = _choice("transformers", "transformers", "vllm")
-    temperature: float = _number(1.0, 0.01, 10.0)
-    top_p: float = _number(1.0, 0.01, 1.0)
+    engine: Literal["transformers", "vllm"] = "transformers"
+    temperature: float = Field(default=1.0, ge=0.01, le=10.0)
+    top_p: float = Field(default=1.0, ge=0.01, le=1.0)
     """Only the likeliest tokens that have this much of the probability are sampled from; 1: all,
     as every paper trains (they evaluate with 0.95)."""
-    max_tokens: int = _number(256, 1, 1_000_000)
+    max_tokens: int = Field(default=256, ge=1, le=1_000_000)
     """Of a reply that is not held to a list of calls."""
-    batch: int = _number(256, 1, 100_000)
+    batch: int = Field(default=256, ge=1, le=100_000)
     """Prompts at a time."""
-    gpus: int = _number(1, 0, 64)
+    gpus: int = Field(default=1, ge=0, le=64)
     """Of vllm; they are not the trainer's."""
-    memory_share: float = _number(0.85, 0.05, 0.98)
+    memory_share: float = Field(default=0.85, ge=0.05, le=0.98)
     """Of each of its GPUs."""
     python: str | None = None
     """Interpreter that has vllm; None: this one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class JudgingConfig:
-    pool: str = _choice("table", "table", "local", "cluster")
+    pool: Literal["table", "local", "cluster"] = "table"
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
     tasks: str | None = None
     """Folder of the tables' tasks, from the recipe's: local and cluster run their programs."""
     address: str = "auto"
     """Of the cluster: HOST:PORT of its head, auto (this machine's Ray) or local (this machine's
     GPUs)."""
-    device: str = _choice("cpu", "cpu", "cuda")
-    timeout_s: float = _number(120.0, 1.0, 86400.0)
+    device: Literal["cpu", "cuda"] = "cpu"
+    timeout_s: float = Field(default=120.0, ge=1.0, le=86400.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Checkpoints:
-    every: int = _number(10, 1, 1_000_000)
+    every: int = Field(default=10, ge=1, le=1_000_000)
     """Steps."""
-    keep: int = _number(2, 1, 1000)
+    keep: int = Field(default=2, ge=1, le=1000)
     """The newest ones."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Hardware:
-    gpus: int = _number(0, 0, 4096)
+    gpus: int = Field(default=0, ge=0, le=4096)
     """Of the trainer, over all nodes; 0: the CPU."""
-    memory_gb: float = _number(141.0, 1.0, 10_000.0)
+    memory_gb: float = Field(default=141.0, ge=1.0, le=10_000.0)
     """Of one GPU, for the estimate."""
     bf16: bool = True
     """Matrix products in bfloat16 on a GPU; weights and optimizer stay in float32."""
     fsdp: bool = False
     """Weights, gradients and optimizer state are divided among the GPUs."""
-    threads: int = _number(0, 0, 1024)
+    threads: int = Field(default=0, ge=0, le=1024)
     """Of torch on the CPU; 0: as torch likes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Recipe:
     name: str
-    seed: int = _number(0, 0, 2**31)
+    seed: int = Field(default=0, ge=0, le=2**31)
     output: str = "runs"
     """Folder for checkpoints and curves, from the working directory; the run is a folder in it."""
     model: ModelConfig = ModelConfig()
@@ -295,19 +291,38 @@ def load(path: Path) -> Recipe:
 
 def read(data: Mapping[str, Any], path: Path) -> Recipe:
     """Raises ConfigError."""
-    reader = TableReader()
     data = {"name": path.stem} | {key: value for key, value in data.items() if key != "folder"}
-    data = with_paper(data)
-    recipe, problems = reader.record(Recipe, data), reader.problems
-    if recipe is not None:
-        recipe = dataclasses.replace(recipe, folder=str(path.parent))
-        problems += _contradictions(recipe)
-    if problems or recipe is None:
-        text = "\n  ".join(problems)
+    # As JSON, because there an array may become a tuple although types are strict.
+    text = json.dumps(with_paper(data), default=str)
+    try:
+        recipe = TypeAdapter(Recipe).validate_json(text, strict=True)
+    except ValidationError as error:
+        problems = [_describe(one) for one in error.errors()]
+    else:
+        problems = list(_contradictions(recipe))
+    if problems:
+        listed = "\n  ".join(problems)
         raise ConfigError(
-            f"{path}:\n  {text}", "mend these keys; their meaning is in trainer/config.py"
+            f"{path}:\n  {listed}", "mend these keys; their meaning is in trainer/config.py"
         )
-    return recipe
+    return dataclasses.replace(recipe, folder=str(path.parent))
+
+
+def _describe(error: ErrorDetails) -> str:
+    """One mistake: key, value, what is possible."""
+    *tables, key = (str(part) for part in error["loc"])
+    name = ".".join([*tables, key])
+    if error["type"] != "unexpected_keyword_argument":
+        return f"{name} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    kind: Any = Recipe
+    for table in tables:  # a table that may be left out is X | None
+        hint = typing.get_type_hints(kind)[table]
+        kind = next(iter(typing.get_args(hint)), hint)
+    keys = [one.name for one in dataclasses.fields(kind)]
+    near = difflib.get_close_matches(key, keys, 1)
+    return f"{name} is no key: " + (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(keys)}"
+    )
 
 
 def _contradictions(recipe: Recipe) -> Iterator[str]:
@@ -415,60 +430,3 @@ def _unpaid(rl: Rl) -> Iterator[str]:
             "rl.profiling needs the share of time in own kernels, which no recorded table has: "
             'set judging.pool to "local" or "cluster"'
         )
-
-
-# --- from TOML to records -------------------------------------------------------------------------
-
-
-class TableReader:
-    """Makes records of tables, and collects what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def record(self, kind: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
-        """A record from a table; None when something is wrong with it. ``where``: the table's key
-        and a dot, for messages."""
-        hints, before = typing.get_type_hints(kind), len(self.problems)
-        fields = {one.name: one for one in dataclasses.fields(kind)}
-        for key in data:
-            if key not in fields:
-                near = difflib.get_close_matches(key, fields, 1)
-                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
-                self.problems.append(f"{where}{key} is no key: {meant}")
-        given = {
-            key: self._value(hints[key], fields[key].metadata, data[key], where + key)
-            for key in fields
-            if key in data
-        }
-        return kind(**given) if len(self.problems) == before else None
-
-    def _value(self, hint: Any, limits: Mapping[str, Any], value: Any, key: str) -> Any:
-        if isinstance(hint, types.UnionType):  # X | None: TOML has no null, so a value is an X
-            hint = next(one for one in typing.get_args(hint) if one is not type(None))
-        if dataclasses.is_dataclass(hint):
-            if isinstance(value, dict):
-                return self.record(typing.cast(type[Any], hint), value, f"{key}.")
-            self.problems.append(f"{key} is {value!r} and should be a table: [{key}]")
-            return None
-        if typing.get_origin(hint) is tuple:
-            if isinstance(value, list) and all(isinstance(one, str) for one in value):
-                return tuple(value)
-            self.problems.append(f"{key} is {value!r} and should be a list of texts")
-            return None
-        return self._plain(hint, limits, value, key)
-
-    def _plain(self, hint: type, limits: Mapping[str, Any], value: Any, key: str) -> Any:
-        if hint is float and type(value) is int:
-            value = float(value)
-        if type(value) is not hint:
-            kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-            problem = f"is {value!r} and should be {kinds[hint]}"
-        elif "choices" in limits and value not in limits["choices"]:
-            problem = f"is {value!r} and should be one of {', '.join(limits['choices'])}"
-        elif "low" in limits and not limits["low"] <= value <= limits["high"]:
-            problem = f"is {value} and should be from {limits['low']} to {limits['high']}"
-        else:
-            return value
-        self.problems.append(f"{key} {problem}")
-        return value

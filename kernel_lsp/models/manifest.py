@@ -7,18 +7,23 @@ these numbers are true; whoever trains measures them (trainer/evaluate.py)."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel_lsp import signatures, wire
 from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.prompt_encoding import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
 from kernel_lsp.files import is_plain_name, replace_file
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 GRAPH, KERNEL = TARGETS = ("graph", "kernel")
 """Kinds of targets: a graph of PyTorch's, a Triton kernel."""
@@ -147,12 +152,11 @@ def seal(
 def read(folder: Path) -> Manifest:
     """What the folder says. Raises ModelError for one that nothing can be made of."""
     try:
-        data = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        made = wire.from_json(Manifest, data)
+        made = _reader().validate_json((folder / NAME).read_bytes(), strict=True)
     except FileNotFoundError:
         cause = f"{folder} holds no finished policy: it has no {NAME}"
         raise ModelError(cause, "finish it (trainer: save), or name another folder") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:  # pydantic's is a ValueError
         raise ModelError(
             f"{folder / NAME} cannot be read: {error}", "fetch or train it again"
         ) from None
@@ -168,6 +172,13 @@ def read(folder: Path) -> Manifest:
         cause = f"{folder / NAME} names the file {wrong[0][:100]!r}, which is not one beside it"
         raise ModelError(cause, "take the policy from whoever made it, not from here")
     return made
+
+
+@functools.cache
+def _reader() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter  # 0.1 s, which nobody pays who has no policy to read
+
+    return TypeAdapter(Manifest)
 
 
 def _changed_files(folder: Path, manifest: Manifest) -> list[str]:

@@ -20,25 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kernel_lsp.records import ArgSpec, Bounds, Json, RecipeStep, Requirements
+from kernel_lsp.records import ArgSpec, Json, RecipeStep, Requirements
 
 Wrong: TypeAlias = Callable[[str, str, str], None]
 """Takes a problem's field, cause and remedy."""
 
-DEVICES = ("cuda", "cpu")
-LAYOUTS = ("contiguous", "channels_last", "strided")
-MAX_STEPS = 12
-"""As the planner's longest chain."""
-STEP_KEYS = ("skill", "covers", "parameters", "every", "planned")
-_WORDS = ("architectures", "dtypes", "layouts")
-_SKILLS = ("planned", "unplanned")
-_BOUNDS = ("ranks", "elements")
 _VERSIONS = ("torch", "triton")
-REQUIREMENT_KEYS = ("device", *_WORDS, *_BOUNDS, "multiple", *_VERSIONS, *_SKILLS)
-_WORD = re.compile(r"[a-z0-9_]{1,40}")
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_VERSION = re.compile(r"\d+(\.\d+){0,3}")
-_PLAIN = (str, int, float, bool)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,182 +121,39 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
-# --- reading ------------------------------------------------------------------------------
+# --- reading and writing ------------------------------------------------------------------
+# pydantic is loaded where a skill has one of the two: no built-in one does.
 
 
 def check(metadata: dict[str, Any], wrong: Wrong) -> None:
     """Everything that is wrong with ``requires`` and ``recipe``, where they are."""
-    if "requires" in metadata:
-        _check_requires(metadata["requires"], wrong)
-    if "recipe" in metadata:
-        _check_recipe(metadata["recipe"], wrong)
+    if "requires" in metadata or "recipe" in metadata:
+        from kernel_lsp.skillbook import schema
+
+        for problem in schema.problems(metadata):
+            wrong(*problem)
 
 
-def requirements(data: dict[str, Any] | None) -> Requirements | None:
+def requirements(data: Json | None) -> Requirements | None:
     """Of checked data."""
     if data is None:
         return None
-    found: dict[str, Any] = {name: data[name] for name in ("device", "multiple") if name in data}
-    found |= {name: tuple(data[name]) for name in (*_WORDS, *_SKILLS) if name in data}
-    found |= {name: Bounds(**data[name]) for name in _BOUNDS if name in data}
-    found |= {name: str(data[name]) for name in _VERSIONS if name in data}
-    return Requirements(**found)
+    from kernel_lsp.skillbook import schema
+
+    return schema.requirements(data)
 
 
-def recipe(data: Sequence[dict[str, Any]] | None) -> tuple[RecipeStep, ...]:
+def recipe(data: list[Json] | None) -> tuple[RecipeStep, ...]:
     """Of checked data."""
-    return tuple(
-        RecipeStep(
-            skill=step["skill"],
-            covers=tuple(step.get("covers", ())),
-            parameters=dict(step.get("parameters", {})),
-            every=step.get("every", False),
-            planned=step.get("planned", False),
-        )
-        for step in data or ()
-    )
+    if data is None:
+        return ()
+    from kernel_lsp.skillbook import schema
 
-
-def _check_requires(data: Any, wrong: Wrong) -> None:
-    if not isinstance(data, dict):
-        wrong(
-            "metadata.requires", "holds no fields", f"indent {', '.join(REQUIREMENT_KEYS)} under it"
-        )
-        return
-    for key in data:
-        if key not in REQUIREMENT_KEYS:
-            remedy = f"remove it; known fields are {', '.join(REQUIREMENT_KEYS)}"
-            wrong(f"metadata.requires.{key}", "unknown field", remedy)
-    if data.get("device", DEVICES[0]) not in DEVICES:
-        wrong("metadata.requires.device", "no device", f"use one of {', '.join(DEVICES)}")
-    for name in _WORDS:
-        if name in data and not _are_words(data[name]):
-            wrong(
-                f"metadata.requires.{name}", "no list of words", "write e.g. `[float32, bfloat16]`"
-            )
-    if (
-        "layouts" in data
-        and _are_words(data["layouts"])
-        and not set(data["layouts"]) <= set(LAYOUTS)
-    ):
-        wrong("metadata.requires.layouts", "an unknown layout", f"use {', '.join(LAYOUTS)}")
-    for name in _SKILLS:
-        if name in data and not _are_names(data[name]):
-            wrong(f"metadata.requires.{name}", "no list of skills", "write e.g. `[fused-matmul]`")
-    _check_numbers(data, wrong)
-
-
-def _check_numbers(data: dict[str, Any], wrong: Wrong) -> None:
-    """Sizes and versions."""
-    for name in _BOUNDS:
-        if name in data and not _are_bounds(data[name]):
-            wrong(
-                f"metadata.requires.{name}", "no bounds", "write e.g. `{least: 1024, most: 65536}`"
-            )
-    if "multiple" in data and not (type(data["multiple"]) is int and data["multiple"] > 0):
-        wrong("metadata.requires.multiple", "no whole number above 0", "write e.g. `multiple: 16`")
-    for name in _VERSIONS:
-        if name in data and not (isinstance(data[name], str) and _VERSION.fullmatch(data[name])):
-            wrong(f"metadata.requires.{name}", "no version", 'write e.g. `"2.6"`, in quotes')
-
-
-def _check_recipe(data: Any, wrong: Wrong) -> None:
-    if not isinstance(data, list) or not 1 <= len(data) <= MAX_STEPS:
-        wrong(
-            "metadata.recipe",
-            f"no list of 1 to {MAX_STEPS} steps",
-            "write one `- skill: name` per step",
-        )
-        return
-    for number, step in enumerate(data):
-        where = f"metadata.recipe[{number}]"
-        if not isinstance(step, dict) or not isinstance(step.get("skill"), str):
-            wrong(where, "names no skill", "write `- skill: fused-norm`")
-            continue
-        _check_step(step, where, wrong)
-    kinds = {bool(step.get("planned")) for step in data if isinstance(step, dict)}
-    if len(kinds) > 1:
-        wrong("metadata.recipe", "some steps are planned and some are not", "write two skills")
-
-
-def _check_step(step: dict[str, Any], where: str, wrong: Wrong) -> None:
-    if not _NAME.fullmatch(step["skill"]):
-        wrong(
-            f"{where}.skill",
-            f"{step['skill']!r} is no skill's name",
-            "use a skill that can rewrite",
-        )
-    for key in step:
-        if key not in STEP_KEYS:
-            wrong(
-                f"{where}.{key}",
-                "unknown field",
-                f"remove it; known fields are {', '.join(STEP_KEYS)}",
-            )
-    if "covers" in step and not _are_words(step["covers"]):
-        wrong(f"{where}.covers", "no list of operations", "write e.g. `covers: [layer_norm]`")
-    if not _are_parameters(step.get("parameters", {})):
-        wrong(f"{where}.parameters", "no names with plain values", "write e.g. `{num_warps: 8}`")
-    for name in ("every", "planned"):
-        if not isinstance(step.get(name, False), bool):
-            wrong(
-                f"{where}.{name}",
-                "neither true nor false",
-                f"write `{name}: true`, or leave it out",
-            )
-
-
-def _are_words(data: Any) -> bool:
-    return isinstance(data, list) and all(
-        isinstance(one, str) and _WORD.fullmatch(one) for one in data
-    )
-
-
-def _are_names(data: Any) -> bool:
-    return isinstance(data, list) and all(
-        isinstance(one, str) and _NAME.fullmatch(one) for one in data
-    )
-
-
-def _are_bounds(data: Any) -> bool:
-    if not isinstance(data, dict) or set(data) != {"least", "most"}:
-        return False
-    whole = all(type(data[end]) is int and data[end] >= 0 for end in ("least", "most"))
-    return whole and bool(data["least"] <= data["most"])
-
-
-def _are_parameters(data: Any) -> bool:
-    return isinstance(data, dict) and all(
-        isinstance(name, str) and isinstance(value, _PLAIN) for name, value in data.items()
-    )
-
-
-# --- writing ------------------------------------------------------------------------------
+    return schema.recipe(data)
 
 
 def as_data(asked: Requirements | None, steps: Sequence[RecipeStep]) -> Json:
     """The two fields as they stand in the front matter, without empty parts."""
-    found: Json = {}
-    if asked is not None and (required := _requirements_json(asked)):
-        found["requires"] = required
-    if steps:
-        found["recipe"] = [_step(step) for step in steps]
-    return found
+    from kernel_lsp.skillbook import schema
 
-
-def _requirements_json(asked: Requirements) -> Json:
-    record: Json = {"device": asked.device} if asked.device else {}
-    record |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
-    ends = {name: getattr(asked, name) for name in _BOUNDS if getattr(asked, name) is not None}
-    record |= {name: {"least": bounds.least, "most": bounds.most} for name, bounds in ends.items()}
-    record |= {"multiple": asked.multiple} if asked.multiple else {}
-    record |= {name: list(getattr(asked, name)) for name in _SKILLS if getattr(asked, name)}
-    return record | {name: getattr(asked, name) for name in _VERSIONS if getattr(asked, name)}
-
-
-def _step(step: RecipeStep) -> Json:
-    record: Json = {"skill": step.skill}
-    record |= {"covers": list(step.covers)} if step.covers else {}
-    record |= {"parameters": dict(step.parameters)} if step.parameters else {}
-    record |= {"every": True} if step.every else {}
-    return record | ({"planned": True} if step.planned else {})
+    return schema.as_data(asked, tuple(steps))
