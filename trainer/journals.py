@@ -115,7 +115,7 @@ def read(
     try:
         with engine.connect() as connection:
             version = _schema(connection, name)
-            if version > migrations.newest():
+            if version > migrations.NEWEST:
                 number = connection.scalar(select(func.count(ProposalRow.id))) or 1
                 tally.read += number
                 tally.skip("the journal was written by a newer kernel-lsp", name, number)

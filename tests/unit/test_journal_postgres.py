@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from journal_schemas import schema_of
 from postgres_server import Postgres, programs
 from sqlalchemy.exc import InternalError
 from test_journal_store import FOLDER, SECRET, event, proposal
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from kernel_lsp.commands import sessions
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import remote
+from kernel_lsp.journal import migrations, remote
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker
 from trainer import journals, reading, rollouts
@@ -276,6 +277,19 @@ def test_a_journal_from_before_row_security_is_brought_up(
         assert journal.problems == () and len(journal.sessions()) == 2
     assert server.sql("SELECT count(*) FROM pg_policies WHERE tablename = 'events'") == "4"
     assert server.sql("SELECT version FROM schema_version") == "3"
+
+
+def test_a_migrated_journal_equals_a_fresh_one(server: Postgres, url: str, tmp_path: Path) -> None:
+    Journal.open(url, data_dir=tmp_path).close()
+    engine = remote.open_engine(url)
+    with engine.begin() as connection:
+        fresh = schema_of(connection)
+        for table in (*fresh, "owners"):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table} CASCADE")
+        migrations.upgrade(connection, None)
+        migrated = schema_of(connection)
+    engine.dispose()
+    assert fresh == migrated and len(fresh["events"]["policies"]) == 4
 
 
 def test_the_trainer_reads_a_teams_journal_and_cannot_change_it(url: str, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """What goes into the journal comes out again, once, and nothing else goes in."""
 
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from journal_schemas import JOURNALS, schema_of
+from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 from typer.testing import CliRunner
@@ -282,7 +285,7 @@ def test_a_newer_schema_is_refused_and_left_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", [lambda connection: None] * 4)
+        newer.setattr(migrations, "NEWEST", 5)
         Journal.open(path).close()
     before = path.read_bytes()
     with pytest.raises(JournalError, match="schema 5, written by a newer kernel-lsp") as error:
@@ -295,28 +298,87 @@ def test_a_newer_schema_is_refused_and_left_alone(
 
 
 def test_an_older_journal_is_migrated_once_and_whole(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Journal.open(path) as journal:
         journal.record([event()])
-    ran: list[int] = []
-    known = list(migrations.MIGRATIONS)
+    shutil.copytree(migrations.SCRIPTS, tmp_path / "scripts")
+    monkeypatch.setattr(migrations, "SCRIPTS", tmp_path / "scripts")
+    ran = tmp_path / "ran"
 
-    def add_column(connection: object) -> None:
-        connection.exec_driver_sql("ALTER TABLE events ADD COLUMN note TEXT")  # type: ignore[attr-defined]
-        ran.append(1)
+    def script(number: int, *lines: str) -> Path:
+        body = [
+            "from alembic import op",
+            "from pathlib import Path",
+            "from kernel_lsp.errors import JournalError",
+            f'revision, down_revision = "{number}", "{number - 1}"',
+            "def upgrade():",
+            *(f"    {line}" for line in lines),
+        ]
+        made = tmp_path / "scripts" / "versions" / f"v{number}_added.py"
+        made.write_text("\n".join(body) + "\n")
+        return made
 
-    def fail(connection: object) -> None:
-        raise JournalError("second step failed")
-
-    monkeypatch.setattr(migrations, "MIGRATIONS", [*known, add_column, fail])
+    script(
+        migrations.NEWEST + 1,
+        "op.execute('ALTER TABLE events ADD COLUMN note TEXT')",
+        f"ran = Path({str(ran)!r})",
+        "ran.write_text((ran.read_text() if ran.exists() else '') + 'x')",
+    )
+    failing = script(migrations.NEWEST + 2, "raise JournalError('second step failed')")
+    monkeypatch.setattr(migrations, "NEWEST", migrations.NEWEST + 2)
     with pytest.raises(JournalError, match="second step"):
         Journal.open(path)
-    monkeypatch.setattr(migrations, "MIGRATIONS", [*known, add_column])
+    failing.unlink()
+    monkeypatch.setattr(migrations, "NEWEST", migrations.NEWEST - 1)
     for _ in range(2):
         with Journal.open(path) as journal:
             assert [s.counts for s in journal.sessions()] == [{"offered": 1}]
-    assert len(ran) == 2  # rolled back with the failed run, then for good
+    assert ran.read_text() == "xx"  # rolled back with the failed run, then for good
+
+
+def test_the_newest_number_is_that_of_the_last_script() -> None:
+    numbers = sorted(
+        int(path.stem.split("_")[0].removeprefix("v"))
+        for path in (migrations.SCRIPTS / "versions").glob("v*.py")
+    )
+    assert numbers == list(range(1, migrations.NEWEST + 1))
+
+
+def test_a_migrated_journal_equals_a_fresh_one(tmp_path: Path) -> None:
+    made = []
+    for name, make in (
+        ("fresh", migrations.migrate),
+        ("migrated", lambda connection: migrations.upgrade(connection, None)),
+    ):
+        engine = create_engine(f"sqlite:///{tmp_path / name}")
+        with engine.begin() as connection:
+            make(connection)
+            made.append(schema_of(connection))
+        engine.dispose()
+    assert made[0] == made[1]
+    assert {"proposals", "schema_version"} <= made[0].keys() and "alembic_version" not in made[0]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_journal_that_the_functions_before_alembic_made_opens(path: Path, version: int) -> None:
+    """tests/cases/journals: `sqlite3 journal.db .dump` of those that these wrote."""
+    dumped = JOURNALS / f"schema-{version}.sql"
+    with sqlite3.connect(path) as older:
+        older.executescript(dumped.read_text())
+    older.close()
+    with Journal.open(path) as journal:
+        (stored,) = journal.proposals()
+        assert [s.counts for s in journal.sessions() if s.counts] == [{"offered": 1}]
+        journal.record([event(second=1)])
+    assert stored.training is (None if version == 1 else True)
+    fresh = create_engine("sqlite://")
+    opened = create_engine(f"sqlite:///{path}")
+    with fresh.begin() as one, opened.begin() as other:
+        migrations.migrate(one)
+        assert schema_of(one) == schema_of(other)
+    for engine in (fresh, opened):
+        engine.dispose()
 
 
 def test_rows_from_before_training_was_asked_about_say_neither_yes_nor_no(path: Path) -> None:
