@@ -2,14 +2,15 @@
 
 `python -m benchmarks.suite` rewrites benchmarks/tasks; files that no table names any more are
 removed. `python -m benchmarks.suite FOLDER` writes the tasks of training in half precision
-(training.py) into a folder that is new or empty; ``--seed`` draws others."""
+(training.py) into a folder that is new or empty; ``--seed`` draws others; ``--streaming`` writes
+those of streaming.py."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from benchmarks.suite import chains, models, operators, training
+from benchmarks.suite import chains, models, operators, streaming, training
 from benchmarks.suite.task import SuiteTask, source
 
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
@@ -37,11 +38,17 @@ def training_files(seed: int = 0) -> dict[str, str]:
     }
 
 
-def write_training(folder: Path, seed: int) -> None:
+def streaming_files() -> dict[str, str]:
+    groups = {"streaming": streaming.tasks(), "trained": streaming.trained()}
+    return {
+        f"{group}/{task.name}.py": source(task) for group, tasks in groups.items() for task in tasks
+    }
+
+
+def write(folder: Path, made: dict[str, str]) -> None:
     """Raises SystemExit where the folder has something in it already."""
     if folder.exists() and any(folder.iterdir()):
         raise SystemExit(f"{folder} is not empty: name a new folder")
-    made = training_files(seed)
     for name, text in made.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,9 +60,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, help="where the training tasks go")
     parser.add_argument("--seed", type=int, default=0, help="draws the training tasks")
+    parser.add_argument("--streaming", action="store_true", help="streaming work, forward alone")
     options = parser.parse_args()
     if options.folder is not None:
-        return write_training(options.folder, options.seed)
+        made = streaming_files() if options.streaming else training_files(options.seed)
+        return write(options.folder, made)
     wanted = files()
     for stale in set(TASKS.rglob("*.py")) - set(wanted):
         stale.unlink()

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.suite import training
-from benchmarks.suite.__main__ import training_files, write_training
+from benchmarks.suite.__main__ import streaming_files, training_files, write
 from benchmarks.suite.task import SuiteTask, source
 from kernel_lsp import analysis, workloads
 from kernel_lsp.records import Snapshot, WorkloadOrigin
@@ -43,10 +43,10 @@ def test_a_seed_draws_the_same_tasks_again_and_another_seed_others() -> None:
 
 
 def test_files_go_into_an_empty_folder_only(tmp_path) -> None:
-    write_training(tmp_path / "new", 0)
+    write(tmp_path / "new", training_files())
     assert len(list((tmp_path / "new").rglob("*.py"))) == 420
     with pytest.raises(SystemExit, match="not empty"):
-        write_training(tmp_path / "new", 0)
+        write(tmp_path / "new", training_files())
 
 
 def _one_of_each_form() -> dict[str, SuiteTask]:
@@ -81,3 +81,19 @@ def test_each_form_runs_and_hands_gradients_back() -> None:
             assert outputs[0].requires_grad != name.endswith(plain), name
             if outputs[0].requires_grad:
                 torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
+
+
+@pytest.mark.torch
+def test_streaming_tasks_have_the_size_that_they_name_and_run() -> None:
+    import torch
+
+    for name, text in streaming_files().items():
+        space: dict[str, object] = {}
+        with torch.device("meta"):
+            exec(compile(text, name, "exec"), space)
+            model = space["Model"](*space["get_init_inputs"]())  # type: ignore[operator]
+            given = space["get_inputs"]()  # type: ignore[operator]
+            model(*given)
+        size = given[0].numel() * given[0].element_size() / 2**20
+        assert abs(size / int(name.split("_")[-2].removesuffix("MB")) - 1) < 0.02, name
+        assert given[0].requires_grad == name.startswith("trained"), name
