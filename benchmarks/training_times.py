@@ -314,7 +314,7 @@ def _forward(program: Any, inputs: list[Any]) -> Callable[[], Any]:
 
 
 @dataclass(frozen=True)
-class Turn:
+class LookTurn:
     """What a worker is asked: so long to prepare, then to wait for its turn."""
 
     root: Path
@@ -334,7 +334,7 @@ def work(turns: Any, tasks: Any, rows: Any, alone: Any, barrier: Any) -> None:
     torch.set_num_threads(1)
     broken = False
     while True:
-        turn: Turn | None = turns.get()
+        turn: LookTurn | None = turns.get()
         if turn is None:
             return
         ready: list[ReadyTask] = []
@@ -360,7 +360,7 @@ def work(turns: Any, tasks: Any, rows: Any, alone: Any, barrier: Any) -> None:
         rows.put(None)
 
 
-def _prepared_or_none(path: Path, turn: Turn, rows: Any) -> ReadyTask | None:
+def _prepared_or_none(path: Path, turn: LookTurn, rows: Any) -> ReadyTask | None:
     """None: it failed, and its row says so. Where the others leave too little memory, it waits."""
     import torch
 
@@ -456,7 +456,9 @@ def run(options: argparse.Namespace, paths: list[Path], rows: dict[str, Any]) ->
     for worker in workers:
         worker.start()
     end, left = time.time() + options.limit_s, len(paths)
-    base = Turn(options.folder, options.device, tuple(options.modes.split(",")), options.bytes, 0.0)
+    base = LookTurn(
+        options.folder, options.device, tuple(options.modes.split(",")), options.bytes, 0.0
+    )
     while left > 0 and time.time() + options.turn_s * 1.5 < end:
         turn = dataclasses.replace(base, ends=time.time() + options.turn_s)
         for _ in workers:
