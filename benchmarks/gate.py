@@ -4,7 +4,8 @@ faults.
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
     PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json   # goes on
-
+    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 500 --shards 16 --out mutants.json
+    PYTHONPATH=. python3 benchmarks/gate.py --device cuda --parts big --lanes 8 --out big.json
     PYTHONPATH=. python3 benchmarks/gate.py --parts busy --seconds 3600 --limit 200 --out busy.json
 
 `--seconds` is the time of the whole run, of which every part has its share; what does not fit is
@@ -20,30 +21,41 @@ import datetime
 import functools
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gating import busy, leftovers, mutation, throughput, verdicts
+from benchmarks.gating import big, busy, leftovers, mutation, throughput, verdicts
 from benchmarks.gating.faults import TASK
+from benchmarks.gating.mutation import Shard
 from benchmarks.gating.running import Bench, GatePart, GateRow
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
 Measure = Callable[[Bench, float], Awaitable[GatePart]]
-MUTANTS, BUSY = "mutants", "busy"
+MUTANTS, BUSY, BIG = "mutants", "busy", "big"
 """A part of hours, run when it is asked for."""
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
-DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
+DEFAULT_S = {"cuda": 480.0, "cpu": 600.0, "interpreter": 600.0}
 CORES = len(os.sched_getaffinity(0))
 SETTLE_S = 5.0
 """The driver gives a dead process's memory back a moment later."""
 
 
 async def run(
-    device: str, parts: list[str], seconds: float, out: Path | None, *, seed: int, limit: int | None
+    device: str,
+    parts: list[str],
+    seconds: float,
+    out: Path | None,
+    *,
+    seed: int,
+    limit: int | None,
+    shard: Shard,
+    lanes: int | None,
+    scale: int,
 ) -> bool:
     """Measure the parts, print each as it ends; whether every bar that applies was met."""
     result = _earlier(out, device)
@@ -62,8 +74,16 @@ async def run(
                     known = _known(result, seed)
                     keep = functools.partial(_keep, result, {**about, "seed": seed}, out, start)
                     part = await mutation.judge(
-                        bench, share, seed=seed, limit=limit, known=known, keep=keep
+                        bench,
+                        share,
+                        seed=seed,
+                        limit=limit,
+                        known=known,
+                        keep=keep,
+                        shard=shard,
                     )
+                elif name == BIG:
+                    part = await big.judge(bench, share, lanes=lanes or 1, scale=scale)
                 elif name == BUSY:
                     part = await busy.beside_busy_programs(bench, share, limit)
                 else:
@@ -81,6 +101,41 @@ async def run(
         for name in (*parts, "leaks")
         for row in result["parts"][name]["rows"]
     )
+
+
+async def run_shards(options: argparse.Namespace, seconds: float) -> bool:
+    """The part of generated candidates by several runs of this program at once."""
+    result, start = _earlier(options.out, options.device), time.monotonic()
+    command = [sys.executable, __file__, "--device", options.device, "--parts", MUTANTS,
+        "--seconds", str(seconds), "--seed", str(options.seed)]  # fmt: skip
+    command += ["--limit", str(options.limit)] if options.limit is not None else []
+
+    def hand(out: Path, known: list[dict[str, Any]]) -> None:
+        part = {"seed": options.seed, "data": known}
+        _write(out, {"schema": 1, "device": options.device, "parts": {MUTANTS: part}})
+
+    def collect(out: Path) -> list[dict[str, Any]]:
+        made = json.loads(out.read_text())["parts"][MUTANTS]
+        about.update({key: made[key] for key in made if key not in ("rows", "notes", "data")})
+        rows: list[dict[str, Any]] = made["data"]
+        return rows
+
+    about: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        known = _known(result, options.seed)
+        part = await mutation.judge_by_shards(
+            command, options.shards, known, hand, collect, Path(folder)
+        )
+    took = time.monotonic() - start
+    result["parts"][MUTANTS] = {
+        **about,
+        "cores": CORES,
+        "seed": options.seed,
+        **_stored(part, took),
+    }
+    _print_part(MUTANTS, part, took)
+    _write(options.out, result)
+    return all(row.met is not False for row in part.rows)
 
 
 def _keep(
@@ -225,15 +280,31 @@ def main() -> None:
         type=int,
         help="generated candidates of this run, then it goes on later; verdicts of busy",
     )
+    parser.add_argument("--shards", type=int, default=1, help="runs at once (part mutants, CPUs)")
+    parser.add_argument("--shard", type=Shard.parse, default=Shard(), help="of these, as 3/16")
+    parser.add_argument("--lanes", type=int, help="verdicts beside each other (part big; 1)")
+    parser.add_argument("--scale", type=int, default=1, help="sizes are divided by it (part big)")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    if unknown := set(parts) - {*SHARES, MUTANTS, BUSY}:
+    if unknown := set(parts) - {*SHARES, MUTANTS, BUSY, BIG}:
         parser.error(
             f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, "
-            f"{MUTANTS}, {BUSY})"
+            f"{MUTANTS}, {BUSY}, {BIG})"
         )
     seconds = options.seconds or DEFAULT_S[options.device]
-    work = run(options.device, parts, seconds, options.out, seed=options.seed, limit=options.limit)
+    if options.shards > 1:
+        raise SystemExit(0 if asyncio.run(run_shards(options, seconds)) else 1)
+    work = run(
+        options.device,
+        parts,
+        seconds,
+        options.out,
+        seed=options.seed,
+        limit=options.limit,
+        shard=options.shard,
+        lanes=options.lanes,
+        scale=options.scale,
+    )
     raise SystemExit(0 if asyncio.run(work) else 1)
 
 

@@ -79,7 +79,6 @@ ABOVE: dict[str, int] = {
     "skills/triton-fused-launches/rewrite.py:_neighbors": 22,
     "skills/triton-fused-launches/rewrite.py:_plain_store": 22,
     "skills/triton-split-k/rewrite.py:_find_product": 22,
-    "benchmarks/gating/mutation.py:_summed": 21,
     "benchmarks/gating/verdicts.py:repeats": 21,
     "kernel_lsp/lineage/operators/two_passes.py:_online": 21,
     "kernel_lsp/rewrite/codegen/convolution/facts.py:conv_of": 21,

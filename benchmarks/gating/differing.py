@@ -1,7 +1,7 @@
 """Shows that a candidate differs from its reference, on inputs that the gate does not draw.
 Imports torch.
 
-    python -m benchmarks.gating.differing < pairs.jsonl > found.jsonl
+    python -m benchmarks.gating.differing [cuda] < pairs.jsonl > found.jsonl
 
 One line holds {"key", "reference", "candidate"}; the answer is {"key", "where", "share"}: where
 they differ (null: nowhere) and in which share of the elements. Both run in float64, so what
@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator import programs
+
 INFINITE = "infinities"
 CLOSE = 1e-4
 """Relative to the larger of the element and the root mean square: less is a matter of rounding."""
@@ -27,19 +29,20 @@ CLOSE = 1e-4
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     for line in sys.stdin:
         pair = json.loads(line)
         try:
-            found = difference(pair["reference"], pair["candidate"])
+            found = difference(pair["reference"], pair["candidate"], device)
         except Exception as error:  # a text that does not even load is no wrong candidate
             found = {"where": None, "share": 0.0, "error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"key": pair["key"], **found}), flush=True)
 
 
-def difference(reference: str, candidate: str) -> dict[str, Any]:
+def difference(reference: str, candidate: str, device: str = "cpu") -> dict[str, Any]:
     """{"where", "share"} of the first difference."""
-    theirs, mine = _loaded(reference, "Model"), _loaded(candidate, "ModelNew")
-    given = theirs.get_inputs()[0].double()
+    theirs, mine = _Loaded(reference, "Model", device), _Loaded(candidate, "ModelNew", device)
+    given = theirs.module.get_inputs()[0].double().to(device)
     for where, x in _inputs(given):
         share = _differs(theirs.model, mine.model, x, grad=False, free=where == INFINITE)
         if share:
@@ -52,27 +55,22 @@ def difference(reference: str, candidate: str) -> dict[str, Any]:
 
 
 class _Loaded:
-    def __init__(self, text: str, entry: str) -> None:
-        space: dict[str, Any] = {}
-        exec(compile(text, "<program>", "exec"), space)
-        self.get_inputs = space.get("get_inputs", list)
-        self.model = space[entry]().double()
-
-
-def _loaded(text: str, entry: str) -> _Loaded:
-    return _Loaded(text, entry)
+    def __init__(self, text: str, entry: str, device: str) -> None:
+        self.module = programs.load(text)
+        self.model = programs.find(self.module, entry)().double().to(device)
 
 
 def _inputs(like: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    draw = torch.Generator().manual_seed(11)
-    whole = torch.randint(-3, 4, like.shape, generator=draw).double()
+    draw = torch.Generator(like.device).manual_seed(11)
+    about = {"generator": draw, "device": like.device}
+    whole = torch.randint(-3, 4, like.shape, **about).double()
     yield "whole numbers", whole
     yield "a second call", whole + 1
-    yield "a ramp", torch.linspace(-2, 2, like.numel(), dtype=torch.float64).view(like.shape)
-    signs = torch.randint(0, 2, like.shape, generator=draw) * 2 - 1
+    yield "a ramp", torch.linspace(-2, 2, like.numel()).to(like).view(like.shape)
+    signs = torch.randint(0, 2, like.shape, **about) * 2 - 1
     yield (
         "six decades",
-        signs * 10 ** (6 * torch.rand(like.shape, generator=draw, dtype=torch.float64) - 4),
+        signs * 10 ** (6 * torch.rand(like.shape, dtype=torch.float64, **about) - 4),
     )
     one = torch.zeros_like(like)
     one[like.shape[0] // 2, 0] = 1

@@ -10,7 +10,7 @@ Not covered: synchronization that is missing, which a CPU cannot show."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 DTYPES = ("bfloat16", "float32", "float16")
@@ -90,7 +90,9 @@ class MutatedProgram:
     reference: str
     rewrites: tuple[str, ...]
     mutations: tuple[tuple[str, str, str], ...]
-    """(name, piece, instead); applied to every rewrite that has the piece."""
+    """(name, piece, instead); applied to every rewrite, or ``top``, that has the piece."""
+    top: str = ""
+    """What stands before the rewrite's class: its kernel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,37 +307,43 @@ HONEST: tuple[dict[str, str], ...] = (
 """Frames that change nothing."""
 
 
-def honest(seed: int) -> Iterator[Sample]:
+def honest(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[Sample]:
     """Every right rewrite in every frame, type and shape, in an order of the seed."""
     made = [
-        _sample(program, number, FRAME | frame, "", f"frame {at}", dtype, shape, rewrite)
-        for program in PROGRAMS
+        _sample(program, number, frame, "", f"frame {at}", dtype, shape, rewrite)
+        for program in programs
         for number, rewrite in enumerate(program.rewrites)
-        for at, frame in enumerate(HONEST)
+        for at, frame in enumerate(FRAME | {"top": program.top} | change for change in HONEST)
         for dtype in DTYPES
         for shape in SHAPES
     ]
     return iter(random.Random(seed).sample(made, len(made)))
 
 
-def wrong(seed: int) -> Iterator[Sample]:
+def wrong(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[Sample]:
     """Every mutation of every right rewrite in every type and shape, in an order of the seed."""
-    made = []
-    for program in PROGRAMS:
-        for number, rewrite in enumerate(program.rewrites):
-            changes = [
-                (name, rewrite.replace(old, new), FRAME) for name, old, new in program.mutations
-            ]
-            changes += [(name, rewrite, FRAME | change) for name, change in EVERYWHERE]
-            for at, (name, text, frame) in enumerate(changes):
-                if text == rewrite and frame is FRAME:
-                    continue
-                made += [
-                    _sample(program, number, frame, name, f"{at}", dtype, shape, text)
-                    for dtype in DTYPES
-                    for shape in SHAPES
-                ]
+    made = [
+        _sample(program, number, frame, name, f"{at}", dtype, shape, text)
+        for program in programs
+        for number, rewrite in enumerate(program.rewrites)
+        for at, name, text, frame in _changes(program, rewrite)
+        for dtype in DTYPES
+        for shape in SHAPES
+    ]
     return iter(random.Random(seed).sample(made, len(made)))
+
+
+def _changes(
+    program: MutatedProgram, rewrite: str
+) -> Iterator[tuple[int, str, str, dict[str, str]]]:
+    """(number, name, the rewrite, its frame) of every mutation that finds its piece."""
+    right = FRAME | {"top": program.top}
+    for at, (name, old, new) in enumerate(program.mutations):
+        if old in rewrite + program.top:
+            changed = right | {"top": program.top.replace(old, new)}
+            yield at, name, rewrite.replace(old, new), changed
+    for at, (name, change) in enumerate(EVERYWHERE, len(program.mutations)):
+        yield at, name, rewrite, right | change
 
 
 def _sample(

@@ -4,11 +4,15 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.gating import mutants
+from benchmarks.gating import big, mutants, mutation
+from benchmarks.gating.kernel_mutants import KERNELS
+from benchmarks.gating.mutation import Shard
+from benchmarks.gating.tasks import GateTask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,3 +47,50 @@ def test_a_sample_differs_where_it_should() -> None:
     assert (
         differing >= 50
     )  # a few mutations change nothing on these inputs; the benchmark leaves them out
+
+
+def test_kernels_are_mutated_too() -> None:
+    wrong, honest = list(mutants.wrong(0, KERNELS)), list(mutants.honest(0, KERNELS))
+    assert len(wrong) >= 3000 and len(honest) >= 600
+    assert len({one.key for one in [*wrong, *honest]}) == len(wrong) + len(honest)
+    right = {one.reference: one.candidate for one in honest}
+    assert not [one.key for one in wrong if one.candidate == right[one.reference]]
+    for one in {one.candidate: one for one in [*wrong[:400], *honest[:50]]}.values():
+        compile(one.candidate, one.key, "exec")
+
+
+def test_shards_share_all_references_and_honest_ones_are_among_them() -> None:
+    whole = [one.key for group in mutation._groups("cpu", 0, Shard()) for one in group]
+    parts = [
+        one.key
+        for number in range(3)
+        for group in mutation._groups("cpu", 0, Shard.parse(f"{number}/3"))
+        for one in group
+    ]
+    assert sorted(parts) == sorted(whole) and len(set(whole)) == len(whole)
+    honest = sum("/honest/" in key for key in whole)
+    assert honest >= mutation.HONEST and len(whole) - honest >= mutation.WRONG
+
+
+@pytest.mark.torch
+async def test_what_ends_the_process_that_tries_it_differs_and_the_next_is_tried() -> None:
+    one = next(mutants.wrong(3))
+    fatal = replace(one, candidate="import os\nos._exit(3)\n")
+    async with mutation._differing("cpu") as tried:
+        assert (await tried(fatal))["where"] == "it ends the process"
+        assert "error" not in await tried(one)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("task", big.programs(2**14), ids=lambda task: task.name)
+def test_a_big_program_and_its_candidate_agree(task: GateTask) -> None:
+    import torch
+
+    from kernel_lsp.evaluator import programs
+
+    reference, candidate = programs.load(task.reference), programs.load(task.candidate)
+    torch.manual_seed(0)
+    given, one = reference.get_inputs(), reference.Model()
+    other = candidate.ModelNew()
+    other.load_state_dict(one.state_dict())
+    torch.testing.assert_close(other(*given), one(*given))
