@@ -220,14 +220,11 @@ def _options(order: confine.Order) -> list[str]:
         if path in view.hidden:
             options += ["--tmpfs", path]
         elif path.startswith("/dev/"):
-            options += ["--dev-bind", path, path] if path.startswith(GPU_FILES) else []
+            options += ["--dev-bind", path, path] if path in visible.gpu_devices() else []
         else:
             options += ["--bind" if path in writable else "--ro-bind", path, path]
     options += [part for path, file in order.replaced.items() for part in ("--ro-bind", file, path)]
     return [*options, "--chdir", order.scratch]
-
-
-GPU_FILES = tuple(f"/dev/{name}" for name in visible.GPU_DEVICES)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import contextlib
 import glob
 import os
 import pwd
+import stat
 import sys
 from collections.abc import Iterable
 
@@ -41,8 +42,13 @@ PROC = (
 )  # fmt: skip
 """What is readable where /proc also shows the processes of others."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-GPU_DEVICES = ("nvidia", "dxg", "kfd")
-"""How the names of a GPU's device files begin."""
+GPU_DEVICES = frozenset({"nvidiactl", "nvidia-uvm", "dxg", "kfd"})
+"""Device files that computing needs, beside one for each GPU (nvidia0). Not their neighbors, by
+which memory of other processes is read (nvidia-uvm-tools), a display or a switch is set
+(nvidia-modeset, nvidia-nvswitch), or disks are reached (nvidia-fs)."""
+GPU_PARTS = "nvidia-caps"
+"""Folder of a divided GPU's parts, each a file; who may divide it is a file there too, which only
+root reads."""
 NAMING = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "ROCM_HOME", "ROCM_PATH", "VIRTUAL_ENV")
 """Variables that hold a folder with software."""
 LISTING = ("PATH", "LD_LIBRARY_PATH")
@@ -122,8 +128,17 @@ def devices(*, gpu: bool) -> list[str]:
     return [path for path in (*found, *(gpu_devices() if gpu else ())) if os.path.exists(path)]
 
 
-def gpu_devices() -> list[str]:
-    return [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith(GPU_DEVICES)]
+def gpu_devices(folder: str = "/dev") -> list[str]:
+    found = {f"{folder}/{name}" for name in os.listdir(folder) if _computes(name)}
+    for part in glob.glob(f"{folder}/{GPU_PARTS}/*"):
+        with contextlib.suppress(OSError):
+            if os.stat(part).st_mode & stat.S_IROTH:
+                found.add(part)
+    return sorted(found)
+
+
+def _computes(name: str) -> bool:
+    return name in GPU_DEVICES or (name[:6] == "nvidia" and name[6:].isdecimal())
 
 
 def covered_folders() -> list[str]:

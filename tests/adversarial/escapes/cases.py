@@ -427,6 +427,79 @@ def hoarding() -> list[Case]:
     ]  # fmt: skip
 
 
+# --- the GPU -------------------------------------------------------------------------------------
+
+DRIVER = """cuda, code = ctypes.CDLL('libcuda.so.1'), ctypes.c_int()
+def cu(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code:
+        raise OSError(1, f'{name}: {code}')
+class Handle(ctypes.Structure):
+    _fields_ = [('bytes', ctypes.c_ubyte * 64)]
+context, at, buffer = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.create_string_buffer(64)
+cu('cuInit', 0)
+cu('cuDevicePrimaryCtxRetain', ctypes.byref(context), 0)
+cu('cuCtxSetCurrent', context)
+def read(address):
+    cu('cuMemcpyDtoH_v2', buffer, ctypes.c_uint64(address), ctypes.c_size_t(64))
+    return buffer.raw.decode(errors='replace')
+def scan(begin, size):
+    return next((text for step in range(0, size, 2**21) if SECRET in (text := read(begin + step))), '')
+"""
+"""What a program needs to use the GPU without torch. GPU of the world: memory of another process that is
+filled with the secret (``handle`` shares it, ``address`` is where it lies there), and ``taken`` bytes that a
+third one, which has ended, had filled with it."""
+
+
+def gpu() -> tuple[Case, ...]:
+    """Cases for a machine that has one, run without a limit of memory, which the driver does not bear."""
+    opened = {
+        "by which tools read others' memory": "/dev/nvidia-uvm-tools", "of a display": "/dev/nvidia-modeset",
+        "of the switches": "/dev/nvidia-nvswitchctl", "of its way to disks": "/dev/nvidia-fs0",
+        "by which it is divided": "/dev/nvidia-caps/nvidia-cap1",
+    }  # fmt: skip
+    own = (
+        "own memory is no other's, and shows that the rest can be done",
+        "cu('cuMemAlloc_v2', ctypes.byref(at), ctypes.c_size_t(2**22))\n"
+        "cu('cuMemcpyHtoD_v2', at, SECRET.encode(), ctypes.c_size_t(len(SECRET)))\nfound = scan(at.value, 2**22)",
+    )
+    given_back = (
+        "read memory that another process has given back",
+        "found, tries, size = '', 0, GPU['taken']\nwhile size >= 2**21 and tries < 64 and not found:\n"
+        "    try:\n        cu('cuMemAlloc_v2', ctypes.byref(at), ctypes.c_size_t(size))\n"
+        "    except OSError:\n        size //= 2\n        continue\n"
+        "    found, tries = scan(at.value, size), tries + 1\n",
+    )
+    shared = (
+        "open memory that another process shares",
+        "handle = Handle.from_buffer_copy(bytes.fromhex(GPU['handle']))\n"
+        "cuda.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, Handle, ctypes.c_uint]\n"
+        "cu('cuIpcOpenMemHandle_v2', ctypes.byref(at), handle, 1)\nfound = read(at.value)",
+    )
+    placed = ("read another's memory by its address", "found = read(GPU['address'])")
+    share = (
+        "set how it is shared, to what it is",
+        "nvml, device, mode = ctypes.CDLL('libnvidia-ml.so.1'), ctypes.c_void_p(), ctypes.c_uint()\n"
+        "nvml.nvmlInit_v2(); nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))\n"
+        "assert nvml.nvmlDeviceGetComputeMode(device, ctypes.byref(mode)) == 0\n"
+        "assert nvml.nvmlDeviceSetComputeMode(device, mode) == 0",
+    )
+    tables = "the GPU's own page tables hold it, whatever is switched off"
+    return (
+        _case(f"GPU: {own[0]}", DRIVER + own[1], "read", (), why="the one that must succeed"),
+        _case(f"GPU: {shared[0]}", DRIVER + shared[1], "read", ALL),
+        _case(f"GPU: {given_back[0]}", DRIVER + given_back[1], "read", (), shown=False,
+              why="the driver wipes it, whatever is switched off"),
+        _case(f"GPU: {placed[0]}", DRIVER + placed[1], "read", (), shown=False, why=tables),
+        _case(f"GPU: {share[0]}", share[1], "done", ALL, root=True, shown=False,
+              why="nothing is to be set where it could be"),
+        *(_case(f"GPU: open a device file {what}", f"os.open({path!r}, os.O_RDWR)", "done", VIEW,
+                shown=False, why="not every machine has it") for what, path in opened.items()),
+    )  # fmt: skip
+
+
 CASES: tuple[Case, ...] = (
     *reading(), *processes(), *writing(), *connecting(), *kernel(), *privileges(), *hoarding(),
 )  # fmt: skip
+GPU_CASES = gpu()
+"""Of a machine with a GPU: tests/gpu/test_gpu_escapes.py."""

@@ -105,6 +105,7 @@ async def launched(asked: dict) -> dict:
             scratch=order["scratch"],
             readable=(os.path.dirname(__file__), *order.get("readable", ())),
             hidden=tuple(order.get("hidden", ())),
+            gpu=order["gpu"],
         ),
         limits=Limits(**asked["limits"]),
         environment=clean_environment(),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import cases
 from cases import Case
 
 import kernel_lsp
+from kernel_lsp.confinement import visible
 
 HERE = Path(__file__).parent
 PACKAGE = Path(kernel_lsp.__file__).parent.parent
@@ -205,6 +206,7 @@ def escaped(
     how: str = "forked",
     without: Sequence[str] = (),
     launcher: str = "",
+    limits: Mapping[str, int] = LIMITS,
 ) -> tuple[set[str], list[str], dict[str, dict[str, object]]]:
     """Run the cases in one confined child: those that got out, the layers that held, and what each said.
 
@@ -222,12 +224,13 @@ def escaped(
         "scratch": str(found.scratch),
         "readable": [str(PACKAGE / "kernel_lsp"), str(HERE)],
         "hidden": [str(found.scratch.parent / "neighbor")],
+        "gpu": bool(visible.gpu_devices()),
     }
     request = {
         "uid": found.uid,
         "without": list(without),
         "order": order,
-        "limits": LIMITS,
+        "limits": dict(limits),
         "run": f"r{found.runs}",
         "world": found.names,
         "cases": [
