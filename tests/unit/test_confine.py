@@ -261,7 +261,7 @@ async def test_where_no_file_can_be_replaced_nothing_is_run(
 
 
 async def test_of_a_gpu_only_what_computing_needs_is_seen(tmp_path: Path) -> None:
-    """nvidia-uvm-tools reads memory of other processes; by what root alone reads a GPU is divided."""
+    """nvidia-uvm-tools reads memory of other processes; what root alone reads divides a GPU."""
     names = ["nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm"]
     others = [
         "nvidia-uvm-tools",
