@@ -258,24 +258,3 @@ async def test_where_no_file_can_be_replaced_nothing_is_run(
             await start(zygote, replace(confinement, replaced={file: edited}))
     finally:
         await zygote.close()
-
-
-async def test_of_a_gpu_only_what_computing_needs_is_seen(tmp_path: Path) -> None:
-    """nvidia-uvm-tools reads memory of other processes; what root alone reads divides a GPU."""
-    names = ["nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm"]
-    others = [
-        "nvidia-uvm-tools",
-        "nvidia-modeset",
-        "nvidia-nvswitch0",
-        "nvidia-fs0",
-        "nvidia",
-        "sda",
-    ]
-    for name in (*names, *others):
-        (tmp_path / name).touch()
-    (tmp_path / "nvidia-caps").mkdir()
-    for name, mode in (("nvidia-cap1", 0o400), ("nvidia-cap21", 0o444)):
-        (tmp_path / "nvidia-caps" / name).touch()
-        (tmp_path / "nvidia-caps" / name).chmod(mode)
-    seen = [os.path.relpath(path, tmp_path) for path in visible.gpu_devices(str(tmp_path))]
-    assert seen == sorted([*names, "nvidia-caps/nvidia-cap21"])

@@ -1,6 +1,7 @@
 """Which layers hold is tried, by a child that attempts what they forbid; `doctor` shows the
 same."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from confined_helpers import in_a_container, permits_namespaces
 
 from kernel_lsp.commands import doctor
-from kernel_lsp.confinement import held, layers
+from kernel_lsp.confinement import held, layers, visible
 
 
 async def test_where_everything_is_permitted_nothing_is_left_open() -> None:
@@ -50,3 +51,24 @@ def test_doctor_names_what_is_left_open() -> None:
     opened = doctor._sandbox(replace(some, open=("the network can be reached",)))
     assert not opened.ok and "left open: the network can be reached" in opened.found
     assert not doctor._sandbox(held.Held(problem="nothing starts")).ok
+
+
+def test_of_a_gpu_only_what_computing_needs_is_seen(tmp_path: Path) -> None:
+    """nvidia-uvm-tools reads memory of other processes; what root alone reads divides a GPU."""
+    names = ["nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm"]
+    others = [
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "nvidia-nvswitch0",
+        "nvidia-fs0",
+        "nvidia",
+        "sda",
+    ]
+    for name in (*names, *others):
+        (tmp_path / name).touch()
+    (tmp_path / "nvidia-caps").mkdir()
+    for name, mode in (("nvidia-cap1", 0o400), ("nvidia-cap21", 0o444)):
+        (tmp_path / "nvidia-caps" / name).touch()
+        (tmp_path / "nvidia-caps" / name).chmod(mode)
+    seen = [os.path.relpath(path, tmp_path) for path in visible.gpu_devices(str(tmp_path))]
+    assert seen == sorted([*names, "nvidia-caps/nvidia-cap21"])
