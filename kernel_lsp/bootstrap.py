@@ -5,21 +5,15 @@
 The package is registered under its name without putting its parent folder on sys.path,
 because that folder is the server's site-packages and would shadow the project's own.
 Limits are set here, in the child and before any other code, rather than in a preexec_fn,
-which is not safe in a process with threads. Imports nothing of ours: it must run first.
+which is not safe in a process with threads. Imports nothing of ours: it must run first. What
+limits alone do not need is imported where it is used: a launcher sets them too.
 """
 
-import ctypes
-import importlib.util
-import json
 import os
 import resource
-import runpy
-import select
-import signal
 import sys
-import threading
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
 RLIMITS = {
     "memory_bytes": resource.RLIMIT_AS,
     "cpu_seconds": resource.RLIMIT_CPU,
@@ -30,8 +24,10 @@ RLIMITS = {
 
 def die_with_parent() -> None:
     """Ask the kernel for SIGKILL when the parent goes, so that kill -9 leaves no orphan."""
+    import ctypes
+
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, SIGKILL)
     if parent != os.getppid():  # it went between the two lines
         os._exit(1)
 
@@ -42,6 +38,9 @@ def leave_with_pipe() -> None:
     The parent's death signal does not reach through bubblewrap before that has armed its own, and
     a child that is still importing torch then (10 s on a busy machine) would not look at the pipe
     for as long."""
+    import select
+    import threading
+
     poll = select.poll()
     poll.register(os.dup(0), 0)  # no events asked for: only the hang-up is reported
 
@@ -60,6 +59,8 @@ def apply_limits(limits: dict[str, int]) -> None:
 
 def register_package() -> None:
     """Make ``import kernel_lsp`` work from this file's own folder."""
+    import importlib.util
+
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
     spec = importlib.util.spec_from_file_location(
@@ -71,7 +72,10 @@ def register_package() -> None:
     spec.loader.exec_module(package)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    import json
+    import runpy
+
     die_with_parent()
     apply_limits(json.loads(sys.argv[1]))
     if sys.argv[2] == "leave-with-pipe":
@@ -79,3 +83,7 @@ if __name__ == "__main__":
     register_package()
     sys.argv = sys.argv[3:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,17 +8,18 @@ only. Not covered: GPU memory, an attack on the kernel itself; see each layer's 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from kernel_lsp import bootstrap
 from kernel_lsp.confinement import landlock, linux, mounts, namespaces, syscalls
 from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, guarantees, names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 LAST_CAP = 63
 CAPGET = {"x86_64": 125, "aarch64": 90}
@@ -28,25 +29,33 @@ PRIVATE_BYTES = 2 * 1024**3
 OOM_FIRST = 1000
 
 
-@dataclass(kw_only=True, slots=True)
 class Order:
     """What a child may touch, as its parent sent it (see confinement.Confinement)."""
 
-    scratch: str
-    hidden: list[str] = field(default_factory=list)
-    readable: list[str] = field(default_factory=list)
-    writable: list[str] = field(default_factory=list)
-    overlaid: list[str] = field(default_factory=list)
-    replaced: dict[str, str] = field(default_factory=dict)
-    gpu: bool = False
-    nesting: bool = False
-    """Whether its children confine themselves further (a zygote)."""
-    required: list[str] = field(default_factory=list)
-    """What must hold, or nothing is run: layers and guarantees by name (layers.py)."""
-    inherited: list[str] = field(default_factory=list)
-    """Namespaces of the process that it was forked from, which hold for it as they are."""
-    software: list[str] = field(default_factory=list)
-    """Folders of another interpreter's programs."""
+    def __init__(
+        self,
+        *,
+        scratch: str,
+        hidden: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        writable: Sequence[str] = (),
+        overlaid: Sequence[str] = (),
+        replaced: dict[str, str] | None = None,
+        gpu: bool = False,
+        nesting: bool = False,
+        required: Sequence[str] = (),
+        inherited: Sequence[str] = (),
+        software: Sequence[str] = (),
+    ) -> None:
+        """``nesting``: whether its children confine themselves further (a zygote).
+        ``required``: what must hold, or nothing is run: layers and guarantees by name (layers.py).
+        ``inherited``: namespaces of the process that it was forked from, which hold for it as they
+        are. ``software``: folders of another interpreter's programs."""
+        self.scratch, self.replaced = scratch, replaced or {}
+        self.hidden, self.readable, self.writable = [*hidden], [*readable], [*writable]
+        self.overlaid, self.software = [*overlaid], [*software]
+        self.gpu, self.nesting = gpu, nesting
+        self.required, self.inherited = [*required], [*inherited]
 
 
 class Missing(Exception):
@@ -75,7 +84,7 @@ def confine(
     layers: dict[str, Any] = {
         "namespaces": list(prepared), "landlock": 0, "seccomp": False, "privileges": True,
     }  # fmt: skip
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+    with linux.Ignoring(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_FIRST))
     if tree:
         layers["namespaces"] = namespaces.separate(
@@ -94,7 +103,7 @@ def confine(
     mounted = MOUNTS in layers["namespaces"]
     locked = False
     if order.nesting and mounted and os.geteuid() == 0 and ask_for_maps is not None:
-        with contextlib.suppress(OSError):
+        with linux.Ignoring(OSError):
             namespaces.lock(ask_for_maps)
             locked = True
     os.chdir(order.scratch)  # now: the same folder of before is read-only
@@ -104,14 +113,14 @@ def confine(
     if OVERLAYS in layers["namespaces"]:
         folders = [*folders, *order.overlaid]
     bootstrap.apply_limits(limits)
-    with contextlib.suppress(OSError):
+    with linux.Ignoring(OSError):
         linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
         if not locked:
             drop_privileges()
         layers["privileges"] = not locked and _has_privileges()
     own_proc = "proc" in layers["namespaces"]
     if not (order.nesting and mounted and not prepared):  # Landlock permits no mounts below it
-        with contextlib.suppress(OSError):
+        with linux.Ignoring(OSError):
             layers["landlock"] = landlock.restrict(
                 writable=folders,
                 readable=readable,
@@ -119,7 +128,7 @@ def confine(
                 own_proc=own_proc,
                 nesting=order.nesting,
             )
-    with contextlib.suppress(OSError):
+    with linux.Ignoring(OSError):
         alone = own_proc or layers["landlock"] >= landlock.SCOPED or order.nesting
         own = own_proc or order.nesting
         syscalls.install(nesting=order.nesting, signals=alone, others=own, metadata=mounted)
@@ -142,9 +151,7 @@ def _has_privileges() -> bool:
 def drop_privileges() -> None:
     """No capability now, and none after an exec (with no_new_privs). Raises OSError."""
     for capability in range(LAST_CAP + 1):
-        with contextlib.suppress(
-            OSError
-        ):  # EINVAL above the kernel's last; EPERM for one who has none
+        with linux.Ignoring(OSError):  # EINVAL above the kernel's last; EPERM for one who has none
             linux.prctl("capbset", linux.PR_CAPBSET_DROP, capability)
     header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
     linux.syscall("capset", CAPSET.get(linux.MACHINE, -1), header, bytes(24))

@@ -11,6 +11,7 @@ unconfined. Children that a zygote forks are confined by the same code from the 
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import json
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, Confinement, Limits
+from kernel_lsp.confinement import UNEDITED, Confinement, Limits, launching
 from kernel_lsp.confinement.layers import (
     GUARANTEES,
     OF_A_ZYGOTE,
@@ -35,7 +36,7 @@ from kernel_lsp.confinement.layers import (
 )
 from kernel_lsp.errors import Unconfined
 
-MODULE = "kernel_lsp.confinement.launching"
+LAUNCHER = Path(__file__).with_name("launcher.py")
 RECORD = "KERNEL_LSP_CONFINEMENT_LOG"
 """A file to which each confined start adds a line of JSON: what was started, and what took
 effect."""
@@ -118,11 +119,9 @@ async def start(
         "tell": tell,
         "bubblewrap": not os.environ.get("KERNEL_LSP_NO_BWRAP"),
     }
-    launcher = (sys.executable, "-I", "-S", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE)
     try:
         process = await asyncio.create_subprocess_exec(
-            *launcher,
-            json.dumps(asked),
+            *(sys.executable, "-I", "-S", str(LAUNCHER), launching.encode(asked)),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -194,6 +193,6 @@ async def _end(process: asyncio.subprocess.Process) -> str:
 
 def _heard(report_end: int) -> dict[str, Any]:
     """What the launcher says before it becomes the program."""
-    with open(report_end, "rb") as pipe, contextlib.suppress(ValueError):
-        return dict(json.loads(pipe.readline(2**16) or b"{}"))
+    with open(report_end, "rb") as pipe, contextlib.suppress(ValueError, SyntaxError):
+        return dict(ast.literal_eval(pipe.readline(2**16).decode() or "{}"))
     return {}

@@ -3,11 +3,10 @@ only."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import time
-from pathlib import Path
+
+from kernel_lsp.confinement import linux
 
 STRAYS_S = 5.0
 RENAMED_SIGNAL = 128
@@ -24,8 +23,8 @@ def end_strays() -> None:
     end = time.monotonic() + STRAYS_S
     while time.monotonic() < end:
         for stray in _children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(stray, signal.SIGKILL)
+            with linux.Ignoring(ProcessLookupError):
+                os.kill(stray, linux.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -35,7 +34,8 @@ def end_strays() -> None:
 
 
 def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(pid) for pid in file.read().split()]
 
 
 def close_all_but(*kept: int) -> None:

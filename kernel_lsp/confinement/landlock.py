@@ -8,14 +8,16 @@ truncation, 4 TCP, 5 device control, 6 signals. Not covered: other protocols tha
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import stat
 import struct
-from collections.abc import Iterable
 
 from kernel_lsp.confinement import linux, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CREATE, ADD, RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
@@ -79,14 +81,14 @@ def restrict(
 def _changes_the_machine() -> bool:
     """Whether this process could write kernel settings through /proc: only root, and not in a
     container."""
-    with contextlib.suppress(OSError):
+    with linux.Ignoring(OSError):
         return os.geteuid() == 0 and not os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
     return False
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     """Grant ``rights`` below ``path``; what does not exist needs no grant."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+    with linux.Ignoring(FileNotFoundError, NotADirectoryError, PermissionError):
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not stat.S_ISDIR(os.fstat(folder).st_mode):

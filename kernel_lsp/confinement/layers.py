@@ -8,8 +8,10 @@ Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
 PROCESSES, NETWORK, IPC, MOUNTS, PROC = "processes", "network", "ipc", "mounts", "proc"
 OVERLAYS, REPLACED = "overlays", "replaced files"

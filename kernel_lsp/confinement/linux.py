@@ -1,5 +1,8 @@
 """Calls of the Linux kernel that Python does not offer, by ctypes. Standard library only.
 
+What a launcher imports (this file, and all that launching.py names) imports little itself: modules
+such as contextlib, collections, dataclasses, json and re would take longer than confining does.
+
 Covered: x86-64 and aarch64. Elsewhere every call fails with OSError(ENOSYS), which callers report
 as a layer that did not take effect."""
 
@@ -8,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import sys
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
@@ -18,9 +20,22 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x40
 MNT_DETACH = 2
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
-MACHINE = platform.machine() if sys.platform == "linux" else ""
+MACHINE = os.uname().machine if sys.platform == "linux" else ""
 SUPPORTED = MACHINE in ("x86_64", "aarch64")
+SIGKILL = 9
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Ignoring:
+    """contextlib.suppress, for what a launcher imports."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
 
 
 def check(result: int, what: str) -> int:

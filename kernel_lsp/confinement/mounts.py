@@ -10,14 +10,16 @@ library only. Not covered: file systems mounted below an overlaid folder are see
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import struct
-from dataclasses import dataclass, field
 
 from kernel_lsp.confinement import linux, visible
 from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, REPLACED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -29,23 +31,28 @@ SMALL = "size=16m,mode=755"
 """A folder that only holds the places of mounts."""
 
 
-@dataclass(kw_only=True, slots=True)
 class View:
     """What a process tree is to see besides the machine's programs. Paths are absolute."""
 
-    readable: list[str] = field(default_factory=list)
-    """Files and folders."""
-    writable: list[str] = field(default_factory=list)
-    hidden: list[str] = field(default_factory=list)
-    overlaid: list[str] = field(default_factory=list)
-    """Folders that may be written to; nothing of it reaches the disk."""
-    replaced: dict[str, str] = field(default_factory=dict)
-    """Path of a file -> the file that is seen in its place."""
-    gpu: bool = False
-    software: list[str] = field(default_factory=list)
-    """Folders of programs besides those of this process's interpreter."""
-    size: int = 2 * 1024**3
-    """Bytes that may be written to the private folders, and again to the overlays."""
+    def __init__(
+        self,
+        *,
+        readable: Sequence[str] = (),
+        writable: Sequence[str] = (),
+        hidden: Sequence[str] = (),
+        overlaid: Sequence[str] = (),
+        replaced: Mapping[str, str] | None = None,
+        gpu: bool = False,
+        software: Sequence[str] = (),
+        size: int = 2 * 1024**3,
+    ) -> None:
+        """``readable``: files and folders. ``overlaid``: folders that may be written to; nothing of
+        it reaches the disk. ``replaced``: path of a file -> the file that is seen in its place.
+        ``software``: folders of programs besides those of this process's interpreter. ``size``:
+        bytes that may be written to the private folders, and again to the overlays."""
+        self.readable, self.writable, self.hidden = readable, writable, hidden
+        self.overlaid, self.replaced, self.software = overlaid, replaced or {}, software
+        self.gpu, self.size = gpu, size
 
 
 def make_own(view: View) -> list[str]:
@@ -71,13 +78,11 @@ def make_own(view: View) -> list[str]:
     os.symlink("/proc/self/fd", "/dev/fd")
     layers = [MOUNTS]
     if view.overlaid:
-        with contextlib.suppress(
-            OSError
-        ):  # the layer is missing then, and the folders are read-only
+        with linux.Ignoring(OSError):  # the layer is missing then, and the folders are read-only
             _lay_over(view)
             layers.append(OVERLAYS)
     if edited:
-        with contextlib.suppress(OSError):
+        with linux.Ignoring(OSError):
             for path, tree in edited.items():
                 _read_only(tree, b"", AT_EMPTY_PATH)
                 _place(tree, path)
@@ -126,7 +131,7 @@ def _like(path: str, upper: str) -> None:
     """The folder itself looks as the one below."""
     found = os.stat(path)
     os.chmod(upper, stat.S_IMODE(found.st_mode))
-    with contextlib.suppress(OSError):  # a user has no files of others
+    with linux.Ignoring(OSError):  # a user has no files of others
         os.chown(upper, found.st_uid, found.st_gid)
 
 
@@ -158,7 +163,7 @@ def only_root_reads(folder: str) -> list[str]:
     """Without capabilities root still reads files of its own, such as the passwords' hashes."""
     found = []
     for entry in list(os.scandir(folder)):
-        with contextlib.suppress(OSError):
+        with linux.Ignoring(OSError):
             if not entry.is_symlink() and not entry.stat().st_mode & stat.S_IROTH:
                 found.append(entry.path)
     return found

@@ -7,13 +7,15 @@ machines that permit none of it (containers): the caller learns it and says so."
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable
 
 from kernel_lsp.confinement import linux, mounts
 from kernel_lsp.confinement.mounts import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROCESSES_PER_CORE, PROCESSES = 8, 320
 """Processes and threads of a tree. A bomb of 1000 copies of torch takes two cores 7 s to clear
@@ -30,7 +32,7 @@ def enter_process_tree() -> bool:
     Best called in a process that does nothing else: a half-entered one stays as it is.
     """
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError):  # root of a container may lack the privilege
+        with linux.Ignoring(OSError):  # root of a container may lack the privilege
             linux.unshare(linux.CLONE_NEWPID)
             return True
     try:
@@ -63,7 +65,7 @@ def separate(view: View, *, nesting: bool = False) -> list[str]:
         done += mounts.make_own(view)
         _mount_proc()
         done.append("proc")
-        with contextlib.suppress(OSError):
+        with linux.Ignoring(OSError):
             _bound_processes(TREES_OF_A_ZYGOTE if nesting else 1)
             done.append("process count")
         if not nesting:

@@ -6,18 +6,14 @@ environment: bounded, and what makes no sense is passed over. Standard library o
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import glob
 import os
 import pwd
-import re
 import stat
 
-from kernel_lsp.confinement import visible
+from kernel_lsp.confinement import linux, visible
 
 MAX_BYTES = 1024**2
-_FINDER = re.compile(r"^MAPPING[^=\n]{0,80}=[ ]?(\{[^\n]{0,100000}\})$", re.MULTILINE)
+_FINDER = r"^MAPPING[^=\n]{0,80}=[ ]?(\{[^\n]{0,100000}\})$"
 
 
 def folders(python: str) -> list[str]:
@@ -26,7 +22,7 @@ def folders(python: str) -> list[str]:
     found = set()
     for path in _environments(python):
         found.add(path)
-        for packages in glob.glob(f"{glob.escape(path)}/lib*/python3*/site-packages"):
+        for packages in visible.matching("lib*/python3*/site-packages", path):
             found |= _named_below(packages)
     if not any(os.path.exists(f"{path}/pyvenv.cfg") for path in found):
         found |= _of_the_user()
@@ -43,9 +39,9 @@ def _is_below(path: str, folders: set[str]) -> bool:
 def _of_the_user() -> set[str]:
     """Where `pip install --user` puts packages; an environment does not see them."""
     found = set()
-    with contextlib.suppress(KeyError):
+    with linux.Ignoring(KeyError):
         home = pwd.getpwuid(os.getuid()).pw_dir
-        for packages in glob.glob(f"{glob.escape(home)}/.local/lib/python3*/site-packages"):
+        for packages in visible.matching(".local/lib/python3*/site-packages", home):
             found |= {packages, *_named_below(packages)}
     return found
 
@@ -69,20 +65,29 @@ def _environments(python: str) -> set[str]:
 
 def _named_below(packages: str) -> set[str]:
     found = set()
-    for file in glob.glob(f"{glob.escape(packages)}/*.pth"):
+    for file in visible.matching("*.pth", packages):
         lines = (line.strip() for line in _text(file).splitlines())
         found |= {line for line in lines if os.path.isabs(line) and os.path.isdir(line)}
-    for file in glob.glob(f"{glob.escape(packages)}/__editable__*.py"):
-        match = _FINDER.search(_text(file))
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            mapping = ast.literal_eval(match[1]) if match else {}
-            found |= {str(path) for path in mapping.values()}
+    for file in visible.matching("__editable__*.py", packages):
+        found |= _mapped_by(_text(file))
     return found
+
+
+def _mapped_by(finder: str) -> set[str]:
+    """Folders that a finder of setuptools leads to."""
+    import ast  # here: few environments have one, and all would wait for it
+    import re
+
+    match = re.search(_FINDER, finder, re.MULTILINE)
+    with linux.Ignoring(ValueError, SyntaxError, RecursionError, MemoryError):
+        mapping = ast.literal_eval(match[1]) if match else {}
+        return {str(path) for path in mapping.values()}
+    return set()
 
 
 def _text(file: str) -> str:
     """Of a regular file, its first megabyte; empty where it cannot be read."""
-    with contextlib.suppress(OSError):
+    with linux.Ignoring(OSError):
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as opened:
             if stat.S_ISREG(os.fstat(handle).st_mode):

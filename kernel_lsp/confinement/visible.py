@@ -7,13 +7,16 @@ follow the same list. Standard library only."""
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import os
 import pwd
 import stat
 import sys
-from collections.abc import Iterable
+
+from kernel_lsp.confinement import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 OPEN = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "nix", "gnu", "snap")
 """Top-level folders that are visible as a whole."""
@@ -54,6 +57,32 @@ NAMING = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "ROCM_HOME", "ROCM_PATH", "V
 LISTING = ("PATH", "LD_LIBRARY_PATH")
 
 
+def matching(pattern: str, below: str = "") -> list[str]:
+    """What glob.glob finds, which would take a launcher longer to import: paths with at most one
+    ``*`` in each name. ``below``: a folder, in whose own name nothing counts as a pattern."""
+    found = [below]
+    for part in pattern.strip("/").split("/"):
+        begin, star, end = part.partition("*")
+        if not star:
+            found = [f"{place}/{part}" for place in found]
+            continue
+        found = [
+            f"{place}/{name}"
+            for place in found
+            for name in sorted(_listed(place))
+            if name.startswith(begin)
+            and name[len(begin) :].endswith(end)
+            and (name[:1] != "." or begin)
+        ]
+    return [path for path in found if os.path.lexists(path)]
+
+
+def _listed(folder: str) -> list[str]:
+    with linux.Ignoring(OSError):
+        return os.listdir(folder or "/")
+    return []
+
+
 def system(*, own_proc: bool) -> list[str]:
     """What every child may read; ``own_proc``: its /proc shows its own processes only."""
     found = [f"/{name}" for name in OPEN]
@@ -63,14 +92,14 @@ def system(*, own_proc: bool) -> list[str]:
         *(() if own_proc else (f"/proc/{n}" for n in PROC)),
     ]
     for pattern in patterns:
-        found += glob.glob(pattern) if "*" in pattern else [pattern]
+        found += matching(pattern) if "*" in pattern else [pattern]
     return [*found, "/proc"] if own_proc else found
 
 
 def software() -> list[str]:
     """What the list above holds outside the folders that are visible as a whole."""
     found = [
-        path for pattern in PARTS for path in glob.glob(pattern) if not path.startswith("/sys/")
+        path for pattern in PARTS for path in matching(pattern) if not path.startswith("/sys/")
     ]
     return [*found, *program_folders()]
 
@@ -100,7 +129,7 @@ def private() -> set[str]:
 
 
 def _has_account() -> bool:
-    with contextlib.suppress(KeyError):
+    with linux.Ignoring(KeyError):
         return bool(pwd.getpwuid(os.getuid()))
     return False
 
@@ -130,8 +159,8 @@ def devices(*, gpu: bool) -> list[str]:
 
 def gpu_devices(folder: str = "/dev") -> list[str]:
     found = {f"{folder}/{name}" for name in os.listdir(folder) if _computes(name)}
-    for part in glob.glob(f"{folder}/{GPU_PARTS}/*"):
-        with contextlib.suppress(OSError):
+    for part in matching(f"{folder}/{GPU_PARTS}/*"):
+        with linux.Ignoring(OSError):
             if os.stat(part).st_mode & stat.S_IROTH:
                 found.add(part)
     return sorted(found)

@@ -18,7 +18,7 @@ FOREIGN = (
     "kernel_lsp.evaluator.", "kernel_lsp.rewrite.engine", "kernel_lsp.agents.backbones.small.",
     "@kernel-lsp facts@", "find_spec",
 )  # fmt: skip
-LAUNCHING = "kernel_lsp.confinement.launching"
+LAUNCHING = "kernel_lsp/confinement/launcher.py"
 """Not confined yet, and runs nothing but our own code."""
 LOOK_S = 0.2
 
