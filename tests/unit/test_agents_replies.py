@@ -11,6 +11,7 @@ import pytest
 from agents_helpers import OF, SITES, TOOLS, call, calls, reply, written, xml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from injection_corpus import OBEYING
 
 from kernel_lsp.agents import tools
 from kernel_lsp.agents.plan import MAX_CHAIN
@@ -426,3 +427,20 @@ def test_a_python_literal_is_no_program() -> None:
     text = "{'name': 'write_rewrite', 'arguments': {'code': __import__('os').system('true')}}"
     assert not parse(reply(text), TOOLS).calls
     assert ast.parse(text)
+
+
+# --- a model that obeys the text of a repository ---------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [form for form in CallForm if form is not CallForm.CODE])
+@pytest.mark.parametrize("said", OBEYING.values(), ids=OBEYING)
+def test_a_model_that_obeys_a_repository_can_only_call_what_was_offered(
+    said: Json, form: CallForm
+) -> None:
+    """Whatever it says: a call of the schema with arguments of the schema, or a problem."""
+    found = parse(written(said["name"], said["arguments"], form), TOOLS)
+    assert found.problems, "it is said that the reply asked for something else"
+    offered = {tool.name: tool for tool in TOOLS}
+    for one in found.calls:
+        jsonschema.validate(one.arguments, offered[one.name].parameters)
+        assert not any(bad in str(one.arguments) for bad in ("../", "passwd", "evil.example"))
