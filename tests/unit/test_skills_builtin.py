@@ -104,6 +104,7 @@ QUERIES = {
     "nn.GRUCell called step by step": "cells-as-layer",
     "residual cnn batchnorm2d conv2d relu nhwc": "channels-last-network",
     "flip cumsum flip": "fused-scan",
+    "rotary embedding rotate_half cat neg chunk": "fused-rotary",
     "max pool2d relu maxpool2d": "fused-pool",
     "transpose matmul div masked fill softmax matmul": "flash-attention",
     "conv_transpose2d mean convtranspose2d": "reduce-before-conv",

@@ -151,15 +151,17 @@ def wanted_operands(graph: Graph, lowered: LoweredRegion) -> list[Operand]:
 
 
 def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
-    """The other operands get no gradient from the kernel: the fast path ends where one asks for
-    it."""
+    """The other operands get no gradient from the kernel."""
     wanted = wanted_operands(graph, lowered)
     for operand, node in zip(lowered.region.operands, lowered.inputs, strict=True):
         if operand.dtype in derive.FLOATS and operand not in wanted:
-            for text in guard.flags(graph, node):
-                graph.require(
-                    f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it"
-                )
+            require_constant(graph, node)
+
+
+def require_constant(graph: Graph, node: fx.Node) -> None:
+    """The kernel makes no gradient for it: the fast path ends where one is asked for."""
+    for text in guard.flags(graph, node):
+        graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 
 
 def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> bool:
