@@ -37,7 +37,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 ABOVE: dict[str, int] = {
     "skills/triton-online/rewrite.py:_pair": 41,
-    "kernel_lsp/rewrite/capture/tracing.py:capture": 36,
+    "kernel_lsp/rewrite/capture/tracing.py:capture": 28,
     "skills/triton-persistent/rewrite.py:apply": 37,
     "kernel_lsp/rewrite/codegen/normalization/batch_norm_backward.py:_plan_backward": 35,
     "skills/triton-unmasked/rewrite.py:_fact": 35,

@@ -4,8 +4,9 @@ launchers.
 Recognized through imports and bases of the same file, never by the target's own name. A class
 whose base comes from another file is a module where it defines ``forward(self, …)`` and the file
 imports torch: so do the layers of most packages, whose bases add checkpointing, loading or
-configuration. Not targets: classes without a forward of their own, functions inside functions,
-device helpers of Triton kernels."""
+configuration. A class that inherits a layer of PyTorch's is a target without one, too: it
+computes by methods of its own, or by the layers that it was given. Not targets: other classes
+without a forward of their own, functions inside functions, device helpers of Triton kernels."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ from kernel_lsp.records import TargetKind
 JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
 # The input makers of the KernelBench convention take no tensors and are never targets.
 INPUT_MAKERS = ("get_inputs", "get_init_inputs")
+NO_LAYERS = frozenset({"Module", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+"""Classes of torch.nn that compute nothing by themselves."""
 NO_MODULES = frozenset({"abc", "enum", "typing", "typing_extensions"})
 """Packages whose classes are no modules, whatever derives from them."""
 _WORKLOAD = re.compile(r"#\s*kernel-lsp:\s*workload\b")
@@ -108,10 +111,10 @@ def _target(
     file: ParsedSource, known: FileStructure, qualname: str, node: DefinitionNode
 ) -> TargetDraft | None:
     if qualname in known.module_classes:
-        is_current = known.module_classes[qualname] is node and own_forward(
-            known.module_classes[qualname]
-        )
-        return TargetDraft(qualname, TargetKind.MODULE, node) if is_current else None
+        current = known.module_classes[qualname]
+        computes = own_forward(current) is not None or _inherits_layer(file, known, current)
+        is_target = current is node and computes
+        return TargetDraft(qualname, TargetKind.MODULE, node) if is_target else None
     if known.jit_functions.get(qualname) is node:
         launchers = known.launchers.get(node.name, ())
         return TargetDraft(qualname, TargetKind.TRITON_KERNEL, node, launchers)
@@ -140,6 +143,20 @@ def _module_classes(
             found[qualname] = node
             names.add(node.name)
     return found
+
+
+def _inherits_layer(file: ParsedSource, known: FileStructure, node: ast.ClassDef) -> bool:
+    """Whether the forward of a class without one is a layer's of torch.nn."""
+    seen: set[str] = set()
+    while own_forward(node) is None and node.bases and node.name not in seen:
+        seen.add(node.name)
+        base = node.bases[0]
+        if isinstance(base, ast.Name) and base.id in known.module_classes:
+            node = known.module_classes[base.id]
+            continue
+        space, _, name = (file.dotted(base) or "").rpartition(".")
+        return space in ("torch.nn", "torch.nn.modules") and name not in NO_LAYERS
+    return False
 
 
 def _has_called_forward(node: ast.ClassDef) -> bool:

@@ -23,6 +23,7 @@ import sys
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ MAX_GLOBAL_BYTES = 16 * 2**10
 MAX_PICKLE_BYTES = 16 * 2**20
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 SCRIPT = "__main__"
+RECORDERS = ("_kernel_lsp_recorder", "kernel_lsp.workloads.recorder")
+"""Modules of what watches the program's functions: as a program has them, and in tests."""
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -193,7 +196,7 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
                 return made
             if isinstance(thing, types.FunctionType):
                 self._named |= _assigned_names(thing, (torch.Tensor, torch.nn.Module))
-            known = super().reducer_override(thing)
+            known = _reduced_by(super().reducer_override, thing)
             if known is not NotImplemented or isinstance(thing, (type, types.FunctionType)):
                 return known
             return self._reduced(thing)
@@ -216,6 +219,25 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
 
     _classes[id(cloudpickle)] = Pickler
     return Pickler
+
+
+def _reduced_by(reduce: Callable[[Any], Any], thing: Any) -> Any:
+    """``reduce``: cloudpickle's, of classes and functions. Of a function that is watched, and that
+    no module gives by its name, it is the program's own that is kept."""
+    known = reduce(thing)
+    if known is NotImplemented or not isinstance(thing, types.FunctionType):
+        return known
+    return reduce(_unwatched(thing))
+
+
+def _unwatched(function: types.FunctionType) -> types.FunctionType:
+    """The program's own function in the place of the one that watches it while it is recorded."""
+    while str(function.__globals__.get("__name__")).startswith(RECORDERS):
+        watched = getattr(function, "__wrapped__", None)
+        if not isinstance(watched, types.FunctionType):
+            break
+        function = watched
+    return function
 
 
 def _is_named(thing: Any, name: str) -> bool:

@@ -37,6 +37,7 @@ from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
 from kernel_lsp.rewrite.capture.fakes import describe_operations
 from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
+from kernel_lsp.rewrite.capture.inherited import with_forward
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
     construct,
@@ -89,8 +90,15 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
 
     Raises CaptureError with cause and remedy.
     """
+    if program.kind is TargetKind.MODULE:
+        program = replace(program, source=with_forward(program.source, program.entry))
     if program.home is not None:
         return _capture_recorded(program, program.home, workload, device, batch)
+    return _capture_slice(program, workload, device, batch)
+
+
+def _capture_slice(program: Program, workload: Workload, device: str, batch: int | None) -> Graph:
+    """Raises CaptureError."""
     if program.missing:
         raise CaptureError(
             f"{', '.join(program.missing)} is used but not defined in this file",

@@ -17,7 +17,7 @@ from time import perf_counter
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .sites import written_class
+from .sites import target_class
 
 SNAPSHOTS = "_kernel_lsp_snapshots"
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
@@ -56,7 +56,7 @@ class Calls:
         ``target``: a module's instance, or a function.
         """
         begun = perf_counter()
-        kind = target if isinstance(target, FunctionType) else written_class(type(target))
+        kind = target if isinstance(target, FunctionType) else target_class(type(target))
         setting = setting_of(self._torch, device)
         found: dict[str, Any] = {
             "setting": setting,

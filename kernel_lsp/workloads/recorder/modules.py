@@ -20,8 +20,8 @@ from typing import Any, cast
 from . import describe, imports
 from .calls import named_arguments
 from .functions import FunctionRecorder
-from .recording import OWN_PACKAGES, ProcessRecording
-from .sites import CallSite, Glance, Look, written_class
+from .recording import ProcessRecording
+from .sites import OWN_PACKAGES, CallSite, Glance, Look, is_hidden, target_class, written_class
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12
@@ -187,11 +187,15 @@ class _Modules:
     def site_of(self, kind: type) -> CallSite | None:
         if kind in self.sites:
             return self.sites[kind]
-        named = written_class(kind)
+        named = target_class(kind)
         file = getattr(sys.modules.get(named.__module__), "__file__", None)
         path = self.recording.within(file) or self.recording.library(file, named.__module__)
         site = None
-        if path is not None and "<locals>" not in named.__qualname__:
+        if path is not None and is_hidden(named):
+            self.recording.note(
+                f"{path} defines {named.__qualname__} twice: calls of the first are left out"
+            )
+        elif path is not None and "<locals>" not in named.__qualname__:
             site = self.recording.site("module", path, named.__qualname__, kind)
         self.sites[kind] = site
         return site
@@ -236,7 +240,10 @@ class _Modules:
         return found
 
     def init_of(self, module: Any) -> list[dict[str, Any]] | None:
-        """None: unknown, as of an instance that was unpickled."""
+        """None: unknown, as of an instance that was unpickled, or of a class that inherits what is
+        called: its constructor is not the target's."""
+        if target_class(type(module)) is not written_class(type(module)):
+            return None
         if module in self.made:
             return cast("list[dict[str, Any]] | None", self.made[module])
         known = self.last_made.get(type(module), [])

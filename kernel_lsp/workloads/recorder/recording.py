@@ -23,7 +23,7 @@ from typing import Any
 from . import spool
 from .calls import Calls
 from .limit import StepCounts
-from .sites import CallSite, CallWay, Glance, Look
+from .sites import OWN_PACKAGES, CallSite, CallWay, Glance, Look
 from .timing import CudaCallTimer
 from .values import in_transform, is_capturing
 
@@ -37,7 +37,6 @@ SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_NOTES = 8
 HERE = Path(__file__).resolve().parent
-OWN_PACKAGES = frozenset({"torch", "triton", "builtins"})
 SKIPPED = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
 
 
@@ -204,10 +203,12 @@ class ProcessRecording:
         except (
             Exception
         ) as error:  # of ours or of a torch that we do not know: the program must not see it
-            note = _where(error)  # not its words, which may hold anything of the program's
-            if len(self.notes) < MAX_NOTES and note not in self.notes:
-                self.notes.append(note)
+            self.note(_where(error))  # not its words, which may hold anything of the program's
             return None
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < MAX_NOTES and text not in self.notes:
+            self.notes.append(text)
 
     def write(self, *, wait: bool = False) -> None:
         """Replace this process's file, unless another thread is at it or nothing was seen."""

@@ -3,11 +3,13 @@ calls."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .values import ArgumentValues, may_compute
 
 MADE_IN = "torch.nn.utils.parametrize"
+OWN_PACKAGES = frozenset({"torch", "triton", "builtins"})
 MAX_WAYS = 64
 """Ways of calling one target that are told apart in one process."""
 
@@ -18,6 +20,27 @@ def written_class(kind: type) -> type:
     while kind.__module__ == MADE_IN and kind.__base__ is not None:
         kind = kind.__base__
     return kind
+
+
+def target_class(kind: type) -> type:
+    """The class whose text a call of this one belongs to: the one that defines its ``forward``.
+    One that inherits torch's own is a target itself: no text of torch's is rewritten."""
+    named = written_class(kind)
+    owner = next((base for base in named.__mro__ if "forward" in vars(base)), named)
+    return named if owner.__module__.partition(".")[0] in OWN_PACKAGES else owner
+
+
+def is_hidden(kind: type) -> bool:
+    """Whether its name is another class's by now: a file defined both, and its text says the
+    last."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    is_another = isinstance(found, type) and found is not kind
+    return is_another and (found.__module__, found.__qualname__) == (
+        kind.__module__,
+        kind.__qualname__,
+    )
 
 
 class Look:
