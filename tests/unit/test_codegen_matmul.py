@@ -435,9 +435,36 @@ def test_reduced_rows_of_16_bit_products(interpreter, tail):
     assert "by_tile" in agrees(interpreter, source, "tiles", 2)
 
 
+INFINITE = "torch.randn({}).index_put_((torch.tensor([3]), torch.tensor([5])), torch.tensor({}))"
+
+
+@pytest.mark.parametrize(
+    "form, splits", [("parts", 1), ("pointers", 3), ("tiles", 1), ("tiles", 3)]
+)
+@pytest.mark.parametrize("special", ["inf", "-inf", "nan"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_infinite_factors_give_what_torch_gives(interpreter, form, splits, special, side):
+    """relu makes a number of minus infinity, where NaN would stay NaN: a low part has another sign
+    than its number for half of all numbers."""
+    left, right = "torch.randn(37, 200)", "torch.randn(200, 45)"
+    if side == "left":
+        left = INFINITE.format("37, 200", f"float('{special}')")
+    else:
+        right = INFINITE.format("200, 45", f"float('{special}')")
+    agrees(interpreter, program("torch.relu(x @ y)", f"{left}, {right}"), form, splits)
+
+
+@pytest.mark.parametrize("form", ["pointers", "tiles"])
+@pytest.mark.parametrize("expression", ["torch.relu(x @ y)", "torch.bmm(x[None], y[None]).relu()"])
+def test_infinite_factors_are_found_by_persistent_programs(interpreter, form, expression):
+    left = INFINITE.format("70, 70", "float('inf')")
+    source = program(expression, f"{left}, torch.randn(70, 130)")
+    agrees(interpreter, source, form, "1 persistent", programs=5)
+
+
 @pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
 def test_special_numbers_reach_the_reduced_row_as_in_torch(interpreter, value):
-    """Through the tail: an infinite factor of the product itself is a caveat."""
+    """Through the tail."""
     special = f"torch.zeros(37, 145).index_fill_(1, torch.tensor([70]), {value})"
     for tail in ("torch.logsumexp(h + y, -1)", "(h + y).amax(-1)", "(h + y).sum(-1)"):
         source = program(

@@ -8,6 +8,24 @@ import triton.language as tl
 
 
 @triton.jit
+def _any_nan(tile):
+    """Whether a number of a tile is NaN, as a scalar."""
+    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+
+
+@triton.jit
+def _dot_parts(left_high, left_low, right_high, right_low, CAREFUL: tl.constexpr):
+    """left @ right of float16 parts: low @ low is below the last bit of float32.
+
+    CAREFUL leaves out infinity times a low part, which may have another sign than the number has."""
+    product = tl.dot(left_low, right_high)
+    product = tl.dot(left_high, right_low, product)
+    if CAREFUL:
+        product = tl.where(tl.abs(product) < float("inf"), product, 0.0)
+    return tl.dot(left_high, right_high, product)
+
+
+@triton.jit
 def _split_rows(
     values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
     BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
@@ -21,7 +39,8 @@ def _split_rows(
     for start in range(0, n_inner, BLOCK_INNER):
         inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
         values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
-        largest = tl.maximum(largest, tl.max(tl.abs(values), axis=1)[:, None])
+        sizes = tl.where(tl.abs(values) < float("inf"), tl.abs(values), 0.0)
+        largest = tl.maximum(largest, tl.max(sizes, axis=1)[:, None])
     # A power of two, so that dividing is exact and the largest number of the row lies in [2**14, 2**15).
     exponent = tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
     inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
@@ -32,7 +51,8 @@ def _split_rows(
         values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
         scaled = values * inverse
         high = scaled.to(tl.float16)
-        low = (scaled - high.to(tl.float32)).to(tl.float16)
+        # Infinity and NaN have no low part: they stay what they are.
+        low = tl.where(tl.abs(scaled) < float("inf"), scaled - high.to(tl.float32), 0.0).to(tl.float16)
         mask = row_mask & (inner < padded)  # zeros up to the padding
         tl.store(parts_ptr + rows * 2 * padded + inner, high, mask=mask)
         tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
@@ -109,11 +129,18 @@ def _fused_linear_gelu_mul_kernel(
         tokens_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
         weight_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)
         weight_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
-        # low * low is below the last bit of float32
-        block = tl.dot(tokens_low, weight_high)
-        block = tl.dot(tokens_high, weight_low, block)
-        block = tl.dot(tokens_high, weight_high, block)
+        block = _dot_parts(tokens_high, tokens_low, weight_high, weight_low, False)
         product += block  # not on the tensor core, which drops low bits when it adds to a long sum
+    # The low part of a number may have another sign: infinity times both is NaN. Again, carefully.
+    if _any_nan(product):
+        product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
+        for start in range(0, padded, BLOCK_INNER):
+            tokens_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
+            tokens_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
+            weight_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)
+            weight_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
+            block = _dot_parts(tokens_high, tokens_low, weight_high, weight_low, True)
+            product += block  # not on the tensor core, which drops low bits when it adds to a long sum
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
     # The last tiles reach past the end of the rows and of the columns.

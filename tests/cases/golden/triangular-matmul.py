@@ -7,24 +7,47 @@ import triton.language as tl
 
 
 @triton.jit
+def _any_nan(tile):
+    """Whether a number of a tile is NaN, as a scalar."""
+    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+
+
+@triton.jit
+def _dot_parts(left_high, left_low, right_high, right_low, CAREFUL: tl.constexpr):
+    """left @ right of float16 parts: low @ low is below the last bit of float32.
+
+    CAREFUL leaves out infinity times a low part, which may have another sign than the number has."""
+    product = tl.dot(left_low, right_high)
+    product = tl.dot(left_high, right_low, product)
+    if CAREFUL:
+        product = tl.where(tl.abs(product) < float("inf"), product, 0.0)
+    return tl.dot(left_high, right_high, product)
+
+
+@triton.jit
 def _power_of_two(largest):
     """The exponent bits of a scale that brings the largest number of a block into [2**14, 2**15)."""
     return tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
 
 
 @triton.jit
-def _dot_float16x3(left, right):
+def _dot_float16x3(left, right, CAREFUL: tl.constexpr):
     """left @ right in float32 from three float16 products: two parts hold 22 bits of each number."""
-    left_bits = _power_of_two(tl.max(tl.abs(left), axis=1)[:, None])
-    right_bits = _power_of_two(tl.max(tl.abs(right), axis=0)[None, :])
+    left_sizes, right_sizes = tl.abs(left), tl.abs(right)
+    if CAREFUL:
+        left_sizes = tl.where(left_sizes < float("inf"), left_sizes, 0.0)
+        right_sizes = tl.where(right_sizes < float("inf"), right_sizes, 0.0)
+    left_bits = _power_of_two(tl.max(left_sizes, axis=1)[:, None])
+    right_bits = _power_of_two(tl.max(right_sizes, axis=0)[None, :])
     left *= ((254 - left_bits) << 23).to(tl.float32, bitcast=True)  # exact: powers of two
     right *= ((254 - right_bits) << 23).to(tl.float32, bitcast=True)
     left_high, right_high = left.to(tl.float16), right.to(tl.float16)
     left_low = (left - left_high.to(tl.float32)).to(tl.float16)
     right_low = (right - right_high.to(tl.float32)).to(tl.float16)
-    product = tl.dot(left_low, right_high)
-    product = tl.dot(left_high, right_low, product)
-    product = tl.dot(left_high, right_high, product)
+    if CAREFUL:  # infinity and NaN have no low part
+        left_low = tl.where(left_low == left_low, left_low, 0.0)
+        right_low = tl.where(right_low == right_low, right_low, 0.0)
+    product = _dot_parts(left_high, left_low, right_high, right_low, CAREFUL)
     product *= (left_bits << 23).to(tl.float32, bitcast=True)
     return product * (right_bits << 23).to(tl.float32, bitcast=True)
 
@@ -61,7 +84,26 @@ def _fused_matmul_relu_kernel(
             mask=(inner[:, None] < end) & (right_cols < n_cols),
             other=0.0,
         )
-        product += _dot_float16x3(lower_left_tile, lower_right_tile)
+        product += _dot_float16x3(lower_left_tile, lower_right_tile, False)
+    # The low part of a number may have another sign: infinity times both is NaN. Again, carefully.
+    if _any_nan(product):
+        product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
+        # Zeros above or below a diagonal are not multiplied.
+        begin, end = start_col, tl.minimum(n_inner, start_row + BLOCK_ROWS)
+        for start in range(begin, end, BLOCK_INNER):
+            inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)
+            # past the end of end and of the rows and columns zeros stand in
+            lower_left_tile = tl.load(
+                lower_left_ptr + left_rows * lower_left_row_stride + inner[None, :] * lower_left_inner_stride,
+                mask=(left_rows < n_rows) & (inner[None, :] < end),
+                other=0.0,
+            )
+            lower_right_tile = tl.load(
+                lower_right_ptr + inner[:, None] * lower_right_inner_stride + right_cols * lower_right_col_stride,
+                mask=(inner[:, None] < end) & (right_cols < n_cols),
+                other=0.0,
+            )
+            product += _dot_float16x3(lower_left_tile, lower_right_tile, True)
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
     # The last tiles reach past the end of the rows and of the columns.

@@ -130,7 +130,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         )
     if product.node.meta["val"].dtype == torch.float32:
         graph.caveat(
-            "an infinite factor of a matrix product gives NaN where eager may give infinity"
+            "infinity times a number 2**38 times smaller than the largest of its row gives NaN"
         )
     if product.triangular:
         graph.caveat(

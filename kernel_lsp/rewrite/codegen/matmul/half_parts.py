@@ -5,6 +5,25 @@ Ootomo and Yokota (2022) recover single precision from half precision products i
 power of two for each row replaces their fixed one, so that numbers of any size keep their digits.
 """
 
+DOT_PARTS = '''\
+@triton.jit
+def _any_nan(tile):
+    """Whether a number of a tile is NaN, as a scalar."""
+    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+
+
+@triton.jit
+def _dot_parts(left_high, left_low, right_high, right_low, CAREFUL: tl.constexpr):
+    """left @ right of float16 parts: low @ low is below the last bit of float32.
+
+    CAREFUL leaves out infinity times a low part, which may have another sign than the number has."""
+    product = tl.dot(left_low, right_high)
+    product = tl.dot(left_high, right_low, product)
+    if CAREFUL:
+        product = tl.where(tl.abs(product) < float("inf"), product, 0.0)
+    return tl.dot(left_high, right_high, product)
+'''
+
 SPLIT = '''\
 @triton.jit
 def _split_rows(
@@ -20,7 +39,8 @@ def _split_rows(
     for start in range(0, n_inner, BLOCK_INNER):
         inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
         values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
-        largest = tl.maximum(largest, tl.max(tl.abs(values), axis=1)[:, None])
+        sizes = tl.where(tl.abs(values) < float("inf"), tl.abs(values), 0.0)
+        largest = tl.maximum(largest, tl.max(sizes, axis=1)[:, None])
     # A power of two, so that dividing is exact and the largest number of the row lies in [2**14, 2**15).
     exponent = tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
     inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
@@ -31,7 +51,8 @@ def _split_rows(
         values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
         scaled = values * inverse
         high = scaled.to(tl.float16)
-        low = (scaled - high.to(tl.float32)).to(tl.float16)
+        # Infinity and NaN have no low part: they stay what they are.
+        low = tl.where(tl.abs(scaled) < float("inf"), scaled - high.to(tl.float32), 0.0).to(tl.float16)
         mask = row_mask & (inner < padded)  # zeros up to the padding
         tl.store(parts_ptr + rows * 2 * padded + inner, high, mask=mask)
         tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
@@ -91,18 +112,23 @@ def _power_of_two(largest):
 
 
 @triton.jit
-def _dot_float16x3(left, right):
+def _dot_float16x3(left, right, CAREFUL: tl.constexpr):
     """left @ right in float32 from three float16 products: two parts hold 22 bits of each number."""
-    left_bits = _power_of_two(tl.max(tl.abs(left), axis=1)[:, None])
-    right_bits = _power_of_two(tl.max(tl.abs(right), axis=0)[None, :])
+    left_sizes, right_sizes = tl.abs(left), tl.abs(right)
+    if CAREFUL:
+        left_sizes = tl.where(left_sizes < float("inf"), left_sizes, 0.0)
+        right_sizes = tl.where(right_sizes < float("inf"), right_sizes, 0.0)
+    left_bits = _power_of_two(tl.max(left_sizes, axis=1)[:, None])
+    right_bits = _power_of_two(tl.max(right_sizes, axis=0)[None, :])
     left *= ((254 - left_bits) << 23).to(tl.float32, bitcast=True)  # exact: powers of two
     right *= ((254 - right_bits) << 23).to(tl.float32, bitcast=True)
     left_high, right_high = left.to(tl.float16), right.to(tl.float16)
     left_low = (left - left_high.to(tl.float32)).to(tl.float16)
     right_low = (right - right_high.to(tl.float32)).to(tl.float16)
-    product = tl.dot(left_low, right_high)
-    product = tl.dot(left_high, right_low, product)
-    product = tl.dot(left_high, right_high, product)
+    if CAREFUL:  # infinity and NaN have no low part
+        left_low = tl.where(left_low == left_low, left_low, 0.0)
+        right_low = tl.where(right_low == right_low, right_low, 0.0)
+    product = _dot_parts(left_high, left_low, right_high, right_low, CAREFUL)
     product *= (left_bits << 23).to(tl.float32, bitcast=True)
     return product * (right_bits << 23).to(tl.float32, bitcast=True)
 '''

@@ -3,39 +3,56 @@ dimension."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from kernel_lsp.rewrite.codegen.matmul.plan import MatmulJob
 
 
 def begin(job: MatmulJob) -> list[str]:
-    """Which tile a program computes; of a persistent plan the head of the loop that the rest
-    stands in."""
-    sizes = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
-    if job.tile.persistent:
-        return [sizes, *_walk(job)]
+    """Which tile a program computes."""
     lines = ["    tile = tl.program_id(0)"]
     if job.batched:
         lines.append("    batch = tl.program_id(1).to(tl.int64)  # int64: offsets can pass 2**31")
     if job.split:
         lines.append(f"    part = tl.program_id({2 if job.batched else 1})")
-    return [*lines, sizes]
+    return [*lines, TILES]
 
 
-def _walk(job: MatmulJob) -> list[str]:
-    """Flattened with the loop over the inner dimension, it is one pipeline."""
-    why = "    # Flattened: blocks of the next tile are loaded while this one is finished."
-    if not job.batched:
-        head = (
-            "    for tile in tl.range(tl.program_id(0), row_tiles * col_tiles, tl.num_programs(0), "
-        )
-        return [why, head + "flatten=True):"]
-    return [
-        "    tiles = row_tiles * col_tiles",
-        why,
-        "    for walked in tl.range(tl.program_id(0), n_batches * tiles, tl.num_programs(0), "
-        "flatten=True):",
-        "        batch = (walked // tiles).to(tl.int64)  # int64: offsets can pass 2**31",
-        "        tile = walked % tiles",
+TILES = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
+
+
+def walks(job: MatmulJob, tile: Callable[[bool], list[str]]) -> list[str]:
+    """The statements of a persistent program. ``tile``: those of one tile, careful or not."""
+    count = "n_batches * row_tiles * col_tiles" if job.batched else "row_tiles * col_tiles"
+    lines = [
+        TILES,
+        *(["    again = 0"] if job.float32 else []),
+        "    # Flattened: blocks of the next tile are loaded while this one is finished.",
+        f"    for walked in tl.range(tl.program_id(0), {count}, tl.num_programs(0), flatten=True):",
+        *_indented([*_walked_tile(job), *tile(False)]),
     ]
+    if not job.float32:
+        return lines
+    return [
+        *lines,
+        WHY_AGAIN,
+        f"    count = tl.where(again > 0, {count}, 0)",
+        "    for walked in range(tl.program_id(0), count, tl.num_programs(0)):",
+        *_indented([*_walked_tile(job), *tile(True)]),
+    ]
+
+
+def _walked_tile(job: MatmulJob) -> list[str]:
+    if not job.batched:
+        return ["    tile = walked"]
+    return [
+        "    batch = (walked // (row_tiles * col_tiles)).to(tl.int64)  # offsets can pass 2**31",
+        "    tile = walked % (row_tiles * col_tiles)",
+    ]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def place() -> list[str]:
@@ -96,12 +113,46 @@ def _range(job: MatmulJob, end: str) -> list[str]:
     ]
 
 
-def parts_loop(job: MatmulJob) -> list[str]:
+SUMS = "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)"
+WHY_AGAIN = (
+    "    # The low part of a number may have another sign: infinity times both is NaN. "
+    "Again, carefully."
+)
+
+
+def loop(job: MatmulJob) -> list[str]:
+    """The product of one tile, where a program computes one."""
+    before, over = _loop(job, careful=False)
+    if not job.float32:
+        return [*before, SUMS, *over]
+    _, again = _loop(job, careful=True)
+    again_if = [WHY_AGAIN, "    if _any_nan(product):", *_indented([SUMS, *again])]
+    return [*before, SUMS, *over, *again_if]
+
+
+def walked_loop(job: MatmulJob, *, careful: bool) -> list[str]:
+    """The product of one tile of many. A second loop for some of them would end the pipeline over
+    all."""
+    before, over = _loop(job, careful=careful)
+    noted = ["    again = tl.maximum(again, _any_nan(product))"] if job.float32 else []
+    return [*before, SUMS, *over, *([] if careful else noted)]
+
+
+def _loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
+    """What stands before the sums, and the loop that adds to them."""
+    if not job.parts:
+        return _tiles_loop(job, careful=careful)
+    return (
+        _descriptors_loop(job, careful=careful)
+        if job.descriptors
+        else _pointers_loop(job, careful=careful)
+    )
+
+
+def _descriptors_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
     left, right = job.left, job.right
     row, col = "start_row", "start_col"
-    lines = []
-    if not job.descriptors:
-        return _pointers_loop(job)
+    lines = list[str]()
     if job.batched:
         row, col = "left_row", "right_row"
         lines = [
@@ -109,19 +160,17 @@ def parts_loop(job: MatmulJob) -> list[str]:
             "    left_row = (batch * n_rows + start_row).to(tl.int32)",
             "    right_row = (batch * n_cols + start_col).to(tl.int32)",
         ]
-    return [
-        *lines,
-        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
+    return lines, [
         *_range(job, "padded"),
         f"        {left}_high = {left}_parts.load([{row}, start])",
         f"        {left}_low = {left}_parts.load([{row}, padded + start])",
         f"        {right}_high = {right}_parts.load([{col}, start])",
         f"        {right}_low = {right}_parts.load([{col}, padded + start])",
-        *_dots(job, ".T"),
+        *_dots(job, ".T", careful=careful),
     ]
 
 
-def _pointers_loop(job: MatmulJob) -> list[str]:
+def _pointers_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
     """The same without descriptors: making two of them takes the host longer than short products
     run."""
     left, right = job.left, job.right
@@ -129,13 +178,14 @@ def _pointers_loop(job: MatmulJob) -> list[str]:
     left_rows, right_cols = (f"({rows}left_rows)", f"({cols}right_cols)") if job.batched else (
         "left_rows", "right_cols",
     )  # fmt: skip
-    return [
+    before = [
         "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
         "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
         "    inner = tl.arange(0, BLOCK_INNER)",
         f"    left_at = {left}_parts_ptr + {left_rows} * 2 * padded + inner[None, :]",
         f"    right_at = {right}_parts_ptr + {right_cols} * 2 * padded + inner[:, None]",
-        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
+    ]
+    return before, [
         *_range(job, "padded"),
         f"        {left}_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)",
         f"        {left}_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, "
@@ -143,24 +193,22 @@ def _pointers_loop(job: MatmulJob) -> list[str]:
         f"        {right}_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)",
         f"        {right}_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, "
         f"other=0.0)",
-        *_dots(job, ""),
+        *_dots(job, "", careful=careful),
     ]
 
 
-def _dots(job: MatmulJob, turned: str) -> list[str]:
-    """Three products of parts. ``turned``: what makes columns of the right factor's rows."""
+def _dots(job: MatmulJob, turned: str, *, careful: bool) -> list[str]:
+    """The product of parts. ``turned``: what makes columns of the right factor's rows."""
     left, right = job.left, job.right
     return [
-        "        # low * low is below the last bit of float32",
-        f"        block = tl.dot({left}_low, {right}_high{turned})",
-        f"        block = tl.dot({left}_high, {right}_low{turned}, block)",
-        f"        block = tl.dot({left}_high, {right}_high{turned}, block)",
+        f"        block = _dot_parts({left}_high, {left}_low, {right}_high{turned}, "
+        f"{right}_low{turned}, {careful})",
         "        product += block  # not on the tensor core, which drops low bits when it adds to "
         "a long sum",
     ]
 
 
-def tiles_loop(job: MatmulJob) -> list[str]:
+def _tiles_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
     left, right = job.left, job.right
     left_ptr, right_ptr = f"{left}_ptr", f"{right}_ptr"
     shifts = list[str]()
@@ -171,14 +219,15 @@ def tiles_loop(job: MatmulJob) -> list[str]:
             f"    {right_ptr} = {right}_ptr + batch * {right}_batch_stride",
         ]
     end = "end" if job.split or job.product.triangular else "n_inner"
-    dot = "product += _dot_float16x3({0}_tile, {1}_tile)" if job.float32 else (
-        "product = tl.dot({0}_tile, {1}_tile, product)"
-    )  # fmt: skip
-    return [
+    dot = f"product = tl.dot({left}_tile, {right}_tile, product)"
+    if job.float32:
+        dot = f"product += _dot_float16x3({left}_tile, {right}_tile, {careful})"
+    before = [
         *shifts,
         "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
         "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
-        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
+    ]
+    return before, [
         *_range(job, "n_inner"),
         "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
         f"        # past the end of {end} and of the rows and columns zeros stand in",
@@ -194,5 +243,5 @@ def tiles_loop(job: MatmulJob) -> list[str]:
         f"            mask=(inner[:, None] < {end}) & (right_cols < n_cols),",
         "            other=0.0,",
         "        )",
-        f"        {dot.format(left, right)}",
+        f"        {dot}",
     ]

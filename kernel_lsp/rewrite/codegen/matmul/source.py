@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Region, topological
 from kernel_lsp.rewrite.codegen.matmul import loops as matmul_loops
 from kernel_lsp.rewrite.codegen.matmul import reduced_rows
-from kernel_lsp.rewrite.codegen.matmul.half_parts import SPLIT, SPLIT_TILE
+from kernel_lsp.rewrite.codegen.matmul.half_parts import DOT_PARTS, SPLIT, SPLIT_TILE
 from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct
 from kernel_lsp.rewrite.codegen.matmul.plan import PROCESSORS, MatmulJob
 from kernel_lsp.rewrite.codegen.matmul.tail import TAKEN
@@ -37,7 +37,9 @@ def emit(job: MatmulJob) -> GeneratedSource:
         kernels.append(_finish_kernel(job))
     if job.reduced and not reduced_rows.combining_function(job.region):
         kernels.append(reduced_rows.kernel(job.region))
-    helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
+    helpers = list[str]()
+    if job.float32:
+        helpers = [DOT_PARTS, SPLIT if job.parts else SPLIT_TILE]
     made = source.generate_source(job.region, [*helpers, *kernels], _launcher(job), job.summary)
     return replace(made, imports=(*source.IMPORTS, *([DESCRIPTORS] if job.descriptors else [])))
 
@@ -46,22 +48,25 @@ def emit(job: MatmulJob) -> GeneratedSource:
 
 
 def _kernel(job: MatmulJob) -> str:
-    lines = [
-        *matmul_loops.place(),
-        *(matmul_loops.parts_loop(job) if job.parts else matmul_loops.tiles_loop(job)),
-        *_indices(job),
-    ]
+    if job.tile.persistent:
+        lines = matmul_loops.walks(
+            job, lambda careful: _tile(job, matmul_loops.walked_loop(job, careful=careful))
+        )
+    else:
+        lines = [*matmul_loops.begin(job), *_tile(job, matmul_loops.loop(job))]
+    return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
+
+
+def _tile(job: MatmulJob, loop: list[str]) -> list[str]:
+    """The statements of one tile, whose product ``loop`` computes."""
+    lines = [*matmul_loops.place(), *loop, *_indices(job)]
     if job.parts:
         left, right = job.left, job.right
         lines += [
             f"    product *= tl.load({left}_scale_ptr + rows, mask=row_mask)",
             f"    product *= tl.load({right}_scale_ptr + {_right_cols(job)}, mask=col_mask)",
         ]
-    lines += _partial_store(job) if job.split else _tail(job)
-    if job.tile.persistent:
-        lines = [f"    {line}" for line in lines]
-    lines = [*matmul_loops.begin(job), *lines]
-    return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
+    return [*lines, *(_partial_store(job) if job.split else _tail(job))]
 
 
 def _doc(job: MatmulJob) -> str:
