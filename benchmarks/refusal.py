@@ -24,7 +24,7 @@ from unittest.mock import patch
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import callees
+from kernel_lsp.evaluator import callees, circumstances
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import judge, narrow, numerics, session
 from kernel_lsp.evaluator.judging.drawing import draw
@@ -82,7 +82,10 @@ class Again:
             self.callee.target.load_state_dict(trial["state"])
         placed = map_tensors(reference.place, trial["arguments"])
         torch.manual_seed(trial["noise_seed"])
-        with torch.set_grad_enabled(bool(trial["grad"])):
+        within = circumstances.within(
+            trial["circumstance"], self.callee.target, reference.device.place
+        )
+        with torch.set_grad_enabled(bool(trial["grad"])), within:
             result = self.callee(self.callee.bind(placed))
         got = map_tensors(lambda t: t.detach().clone(), result)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(ran.output), strict=True))
@@ -99,7 +102,8 @@ class Again:
         names = [name for name, value in want.items() if value is not None]
         wide = [reference.gradients_wide(trial, weights, moved=moved) for moved in (False, True)]
         others = [found for found in wide[1:] if found]
-        examination._judge_gradients(names, mine, want, wide[0], others)
+        about = (self.precision, session.GRADIENT_CONSTANTS, "")
+        examination._judge_gradients(names, mine, want, wide[0], others, about=about)
 
 
 class _watching:

@@ -66,7 +66,7 @@ class Findings:
         self.checks.append(Check(name=name, passed=passed, detail=one_line(detail)))
 
 
-COMPARED = ("run", "backward")
+COMPARED = ("run", "backward", "second")
 """What the reference may fail at just as well: the judge tells by doing the same."""
 
 

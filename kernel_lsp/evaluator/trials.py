@@ -35,6 +35,14 @@ REPLY_FIELDS = ("outputs", "state", "error", "generators", "relations", "marks",
 """What of a worker's answer goes on to the judge."""
 
 
+CIRCUMSTANCES = {
+    "other_mode": "in the other mode",
+    "autocast": "under autocast",
+    "inference": "under inference_mode",
+}
+"""In words; see circumstances.py."""
+
+
 class Trials:
     """The trials of one candidate in one session."""
 
@@ -107,10 +115,11 @@ class Trials:
         drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "aliases")}
         return {
-            **drawn,
             **shared,
+            **drawn,
             "grad": trial["grad"],
             "single": trial["single"],
+            "circumstance": trial["circumstance"],
             "fresh": False,
         }, blobs
 
@@ -158,8 +167,9 @@ class Trials:
     async def _gradients(self, trial: Json) -> None:
         number = trial["number"]
         weights, blobs = await ask_judge(self.judge, "cotangents", self.limit_s, number=number)
+        asked = {"twice": trial["twice"], "keep": trial["second"]}
         reply, found = await candidate(
-            self.worker, "backward", self.limit_s, blobs, twice=trial["twice"], **weights
+            self.worker, "backward", self.limit_s, blobs, **asked, **weights
         )
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
@@ -168,6 +178,22 @@ class Trials:
             self.judge, "gradients", self.limit_s, found, number=number, **record
         )
         self._settle(trial, "gradients", verdict, reply)
+        self.gradients += verdict["compared"]
+        if trial["second"] and verdict["compared"]:
+            await self._second_order(trial)
+
+    async def _second_order(self, trial: Json) -> None:
+        """Gradients of gradients, where the reference has any."""
+        number = trial["number"]
+        asked, blobs = await ask_judge(self.judge, "second", self.limit_s, number=number)
+        if not asked.pop("asked"):
+            return
+        reply, found = await candidate(self.worker, "second", self.limit_s, blobs, **asked)
+        record = {key: reply.get(key) for key in ("gradients", "error")}
+        verdict, _ = await ask_judge(
+            self.judge, "compare_second", self.limit_s, found, number=number, **record
+        )
+        self._settle(trial, "gradients of gradients", verdict, reply)
         self.gradients += verdict["compared"]
 
     def _settle(self, trial: Json, what: str, verdict: Json, reply: Json) -> None:
@@ -217,6 +243,7 @@ def variation(trial: Json) -> str:
     parts += [f"a dimension of {trial.get('size')}"] * (trial.get("group") is not None)
     parts += ["in float32"] * bool(trial.get("single"))
     parts += ["with gradients"] * bool(trial.get("grad"))
+    parts += filter(None, [CIRCUMSTANCES.get(trial.get("circumstance", ""))])
     if edit := trial.get("edit"):
         parts.append("another batch" if edit == "batch" else f"one row of the {edit} changed")
     parts += [f"parameters by {way}"] * (way not in ("none", "load_state_dict"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator import circumstances
 from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Reference, Trial
@@ -42,12 +43,17 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     special += [f"another size ({descriptor.get('size')})"] * (descriptor.get("group") is not None)
     special += ["in float32"] * bool(descriptor.get("single"))
     special += ["with gradients"] * bool(descriptor.get("grad") and reference.may_record_gradients)
+    circumstance = descriptor.get("circumstance", "")
+    special += filter(None, [circumstances.in_words(circumstance, reference.target)])
+    other_mode = circumstance == circumstances.OTHER_MODE
     return {
         **descriptor,
         "arguments": map_tensors(lambda t: reference.relaid(t, layout), arguments),
         "state": {k: v.clone() for k, v in fresh.items() if isinstance(v, torch.Tensor)},
         "noise_seed": seed % 2**31,
         "draw": generator,
+        "changed": reference.changed_otherwise if other_mode else reference.changed,
+        "draws": reference.draws_otherwise if other_mode else reference.random,
         "label": ", ".join([family, *special]),
     }
 

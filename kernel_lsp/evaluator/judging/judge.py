@@ -11,6 +11,8 @@ workload:
     compare{session, number, outputs …}       the verdict on that trial (again=True: on its repetition)
     cotangents{session, number}               secret weights for its gradients
     gradients{session, number, gradients}     the verdict on them
+    second{session, number}                   secret weights for gradients of these gradients
+    compare_second{session, number, gradients}  the verdict on them
     sealed, timed, baseline{session}          inputs for timing, outputs of timed rounds, clean times
     growth{session}                           memory that every call of the reference keeps
     summary{session}                          what is known after all trials
@@ -103,6 +105,11 @@ class Judge:
             return session.cotangents(message["number"], out)
         if what == "gradients":
             return session.gradients(message, blobs)
+        if what == "second":
+            self.files.setdefault(number, []).append(out)
+            return session.second(message["number"], out)
+        if what == "compare_second":
+            return session.compare_second(message, blobs)
         if what == "sealed":
             self.files.setdefault(number, []).append(out)
             return session.timing.sealed(message["count"], out)

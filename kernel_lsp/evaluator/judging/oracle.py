@@ -17,10 +17,16 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import callees, devices, relations
+from kernel_lsp.evaluator import callees, circumstances, devices, relations
 from kernel_lsp.evaluator.callees import Callee, widen_tensor
+from kernel_lsp.evaluator.circumstances import AUTOCAST, AUTOCAST_DTYPE, OTHER_MODE
 from kernel_lsp.evaluator.devices import interpreter
-from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
+from kernel_lsp.evaluator.gradients import (
+    Gradients,
+    backward,
+    leaves_with_gradients,
+    second_order,
+)
 from kernel_lsp.evaluator.judging import noise, numerics, variations
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
@@ -86,6 +92,11 @@ class Reference:
         as well."""
         self.deterministic = True
         self.changed: list[str] = []
+        self.changed_otherwise: list[str] = []
+        self.draws_otherwise = False
+        """Buffers that it changes, and whether it draws, in the other mode."""
+        self.circumstances: list[str] = []
+        """Those that it takes besides its workload's."""
         self.output_dtypes: list[torch.dtype] = []
         self.elements = 0
         """Of all arguments together."""
@@ -188,7 +199,7 @@ class Reference:
         callee = self.subject.single if trial.get("single") else self.callee
         before = self._prepare(callee.target, trial["state"], noise_seed)
         required = relations.requirements(placed)
-        result = self._call(callee, placed, _records(trial, self.grad))
+        result = self._call(callee, placed, _records(trial, self.grad), _circumstance(trial))
         drawn = relations.generators(self.device.place)
         return Ran(
             output=map_tensors(lambda t: t.detach().clone(), result),
@@ -234,22 +245,34 @@ class Reference:
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
                 placed = map_tensors(self.place, wide["arguments"])
-                result = self._call(self.wide, placed, _records(trial, self.grad))
+                grad = _records(trial, self.grad)
+                result = self._call(self.wide, placed, grad, _circumstance(trial, wide=True))
             # A program may return one of its own buffers, and the next call changes them. The
             # copies stay on the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s
             # there.
             state = {k: v.detach().clone() for k, v in self._state(self.wide.target).items()}
             return map_tensors(lambda t: t.detach().clone(), result), state
 
-        return self._in_float64(run)
+        return self._in_float64(run, lasting=not trial.get("circumstance"))
 
-    def gradients(self, trial: Trial, cotangents: list[torch.Tensor], noise_seed: int) -> Gradients:
-        """By name of input and parameter; None where nothing flows."""
+    def gradients(
+        self,
+        trial: Trial,
+        cotangents: list[torch.Tensor],
+        noise_seed: int,
+        weights: Gradients | None = None,
+    ) -> Gradients:
+        """By name of input and parameter; None where nothing flows. ``weights``: gradients of
+        these gradients instead, weighted so."""
         self._prepare(self.target, trial["state"], noise_seed)
-        return self._gradients(self.callee, trial["arguments"], cotangents)
+        return self._gradients(self.callee, trial, cotangents, weights)
 
     def gradients_wide(
-        self, trial: Trial, cotangents: list[torch.Tensor], moved: bool = False
+        self,
+        trial: Trial,
+        cotangents: list[torch.Tensor],
+        moved: bool = False,
+        weights: Gradients | None = None,
     ) -> Gradients | None:
         """The same in float64; None where the program cannot run in it."""
 
@@ -257,31 +280,41 @@ class Reference:
             wide, drawn = self._widened(trial, moved, about_zero=True), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
-                return self._gradients(
-                    self.wide, wide["arguments"], [widen_tensor(c) for c in cotangents]
-                )
+                wider = [widen_tensor(c) for c in cotangents]
+                heavier = map_tensors(widen_tensor, weights)
+                return self._gradients(self.wide, wide, wider, heavier)
 
-        return self._in_float64(run)
+        return self._in_float64(run, lasting=not trial.get("circumstance"))
 
     def _gradients(
-        self, callee: Callee, arguments: Any, cotangents: list[torch.Tensor]
+        self,
+        callee: Callee,
+        trial: Trial,
+        cotangents: list[torch.Tensor],
+        weights: Gradients | None,
     ) -> Gradients:
-        placed = map_tensors(self.place, arguments)
-        result = self._call(callee, placed, True)
-        found = backward(result, leaves_with_gradients(placed, callee.target), cotangents)
+        placed = map_tensors(self.place, trial["arguments"])
+        circumstance = _circumstance(trial, wide=callee is self.wide)
+        result = self._call(callee, placed, True, circumstance)
+        wanted = leaves_with_gradients(placed, callee.target)
+        if weights is None:
+            found = backward(result, wanted, cotangents)
+        else:
+            chosen = {name: one for name, one in weights.items() if one is not None}
+            found = second_order(result, wanted, cotangents, chosen)
         self.device.synchronize()
         return found
 
-    @property
-    def rounds_coarsely(self) -> bool:
+    def rounds_coarsely(self, trial: Trial) -> bool:
         """Whether it rounds intermediate values to fewer bits than its inputs have: under
         autocast."""
-        return self.workload.setting.autocast is not None
+        return self.workload.setting.autocast is not None or _circumstance(trial) == AUTOCAST
 
     def as_good(self, trial: Trial) -> Trial:
         """The trial with every input and parameter moved by at most half an eps of autocast's
         dtype: values that it rounds otherwise, and is no more or less right on."""
-        dtype = getattr(torch, self.workload.setting.autocast or "float32")
+        recorded = self.workload.setting.autocast
+        dtype = getattr(torch, recorded) if recorded else AUTOCAST_DTYPE
         draw = trial["draw"]
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -296,24 +329,25 @@ class Reference:
 
     def _drawn(self, trial: Trial) -> list[noise.Draw]:
         """What the program draws in this trial, in its own dtype."""
-        if not self.random:
+        if not trial["draws"]:
             return []
         self._prepare(self.target, trial["state"], trial["noise_seed"])
         with noise.NoiseRecording(self.device.place) as recording:
             placed = map_tensors(self.place, trial["arguments"])
-            self._call(self.callee, placed, _records(trial, self.grad))
+            self._call(self.callee, placed, _records(trial, self.grad), _circumstance(trial))
         return recording.draws
 
     @contextlib.contextmanager
     def _replaying(self, drawn: list[noise.Draw]) -> Iterator[None]:
-        if not self.random:
+        if not drawn:
             yield
             return
         with noise.NoiseReplay(drawn) as replay:
             yield
         replay.end()
 
-    def _in_float64(self, run: Callable[[], T]) -> T | None:
+    def _in_float64(self, run: Callable[[], T], *, lasting: bool) -> T | None:
+        """``lasting``: what fails once fails always."""
         if self.oracle_note:
             return None
         try:
@@ -321,9 +355,9 @@ class Reference:
         except (
             Exception
         ) as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
-            self.oracle_note = (
-                f"no float64 oracle ({type(error).__name__}): the reference is compared with itself"
-            )
+            note = f"no float64 oracle ({type(error).__name__})"
+            if lasting:
+                self.oracle_note = f"{note}: the reference is compared with itself"
             return None
 
     def _widened(self, trial: Trial, moved: bool, *, about_zero: bool = False) -> Trial:
@@ -348,8 +382,9 @@ class Reference:
         relations.seed(noise_seed)
         return relations.generators(self.device.place)
 
-    def _call(self, callee: Callee, placed: Any, grad: bool) -> Any:
-        with torch.set_grad_enabled(grad), _naming_unsupported():
+    def _call(self, callee: Callee, placed: Any, grad: bool, circumstance: str = "") -> Any:
+        within = circumstances.within(circumstance, callee.target, self.device.place)
+        with torch.set_grad_enabled(grad), within, _naming_unsupported():
             result = callee(callee.bind(placed))
         self.device.synchronize()
         return result
@@ -367,6 +402,12 @@ def _records(trial: Trial, usual: bool) -> bool:
     """Whether gradients are recorded in this trial."""
     grad = trial.get("grad")
     return usual if grad is None else bool(grad)
+
+
+def _circumstance(trial: Trial, *, wide: bool = False) -> str:
+    """In which one a trial is; in float64 autocast would round."""
+    name: str = trial.get("circumstance", "")
+    return name if name == OTHER_MODE or not wide else ""
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import itertools
 import random
 from typing import Any
 
+from kernel_lsp.evaluator.circumstances import AUTOCAST, OTHER_MODE
 from kernel_lsp.evaluator.judging import inputs, variations
 from kernel_lsp.evaluator.judging.oracle import Reference
 
@@ -41,7 +42,8 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     and whether train() and eval() are called before. repeat: the call is made twice. grad:
     gradients are recorded. group, size: dimensions of another size. single: in float32 instead of
     16 bits. lenient: the candidate may raise. gradients: compared too. cotangents: how
-    their weights lie in memory. twice: the graph of that call is used a second time."""
+    their weights lie in memory. twice: the graph of that call is used a second time. second:
+    gradients of gradients too. circumstance: see circumstances.py."""
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
@@ -50,6 +52,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
         reference, pick, made, big
     )
     extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
+    extra += _circumstances(reference, big)
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
@@ -61,7 +64,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
         trial["switch"] = reference.is_module and pick.random() < 0.5
         compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
         trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
-        trial["grad"] = reference.grad or trial["grad"]
+        trial["grad"] = trial["grad"] or (reference.grad and not trial["circumstance"])
     _plan_backward([trial for trial in made if trial["gradients"]], big)
     return made
 
@@ -70,8 +73,11 @@ def _plan_backward(differentiated: list[Descriptor], big: bool) -> None:
     """How gradients are asked for, in the trials that compare them."""
     for trial, layout in zip(differentiated, itertools.cycle(COTANGENTS), strict=False):
         trial["cotangents"] = "as_given" if big else layout
-    for trial in differentiated[-1:]:
+    usual = [trial for trial in differentiated if not trial["circumstance"]]
+    for trial in usual[-1:]:
         trial["twice"] = True
+    for trial in usual[:1]:
+        trial["second"] = not big
 
 
 def _repeatable(trials: list[Descriptor]) -> list[int]:
@@ -90,7 +96,8 @@ def plain(family: str) -> Descriptor:
     return {
         "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False,
         "twice": False, "cotangents": "as_given",
-        "group": None, "size": None, "single": False, "lenient": False,
+        "group": None, "size": None, "single": False, "lenient": False, "second": False,
+        "circumstance": "",
     }  # fmt: skip
 
 
@@ -152,6 +159,21 @@ def _single(reference: Reference, big: bool) -> list[Descriptor]:
         return []
     batch = reference.batch[1][0] if big and reference.batch else None
     return [{**plain("as_given"), "batch": batch, "single": True, "lenient": True}]
+
+
+def _circumstances(reference: Reference, big: bool) -> list[Descriptor]:
+    """One trial in each circumstance that the reference takes, with gradients where they may be
+    asked for; in the other mode one without and one with them, since a program may take another
+    way then."""
+    batch = reference.batch[1][0] if big and reference.batch else None
+    recorded = reference.grad or reference.may_record_gradients
+    asked = [(name, recorded and name == AUTOCAST) for name in reference.circumstances]
+    if recorded and OTHER_MODE in reference.circumstances and not big:
+        asked.append((OTHER_MODE, True))
+    return [
+        {**plain("as_given"), "batch": batch, "circumstance": name, "grad": grad, "lenient": True}
+        for name, grad in asked
+    ]
 
 
 def _plan_variations(

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.gradients import Gradients
+from kernel_lsp.evaluator.circumstances import AUTOCAST
+from kernel_lsp.evaluator.gradients import Gradients, leaves_with_gradients
 from kernel_lsp.evaluator.judging import inputs, matching, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
@@ -36,7 +37,8 @@ from kernel_lsp.evaluator.tensors import (
     with_arithmetic,
 )
 
-GRADIENT_CONSTANTS = 2.0
+GRADIENT_CONSTANTS, SECOND_CONSTANTS = 2.0, 4.0
+DIFFERENTIABLE = "a backward pass that cannot be differentiated says so by once_differentiable"
 NOBODY_SAID = "gradients belong to the result unless the workload says inference"
 AS_GOOD = 3
 """Other inputs on which a program that rounds coarsely is compared with its oracle."""
@@ -73,6 +75,7 @@ class Examination:
             "noise_seed": made["noise_seed"],
             "update": descriptor["update"],
             "switch": descriptor["switch"],
+            "changed": made["changed"],
         }
 
     def rehearse(self) -> Reply:
@@ -154,6 +157,8 @@ class Examination:
                 return {"skip": f"{trial['label']}: the candidate raises: {message['error']}"}
             raise Mismatch("values", str(message["error"]))
         output, state = _read(message, blobs, self.device.place)
+        if trial["circumstance"] == AUTOCAST:
+            output = _as_typed(output, ran.output)
         self._match_stream(ran, message)
         matching.match_marks(message.get("marks"), ran.marks)
         try:
@@ -167,7 +172,7 @@ class Examination:
         note = self._match_metadata(message["outputs"], ran, as_given)
         if as_given:  # reshape() of rearranged inputs copies where it otherwise returns a view
             matching.match_relations(message.get("relations"), ran.relations)
-        expected, got = self._with_state(ran, output, state)
+        expected, got = self._with_state(trial, ran, output, state)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(expected), strict=True))
         trial.update(ran=ran, answer=got)
         return {**self._compare_values(trial, pairs, expected), "note": note}
@@ -191,9 +196,11 @@ class Examination:
             )
         raise Mismatch("random-stream", matching.OTHER_STREAM)
 
-    def _with_state(self, ran: Ran, output: Any, state: dict[str, Any]) -> tuple[Any, Any]:
+    def _with_state(
+        self, trial: Trial, ran: Ran, output: Any, state: dict[str, Any]
+    ) -> tuple[Any, Any]:
         """(expected, got) with the buffers that the reference changes."""
-        changed = self.reference.changed
+        changed = trial["changed"]
         if not changed:
             return ran.output, output
         missing = [key for key in changed if key not in state]
@@ -208,7 +215,7 @@ class Examination:
         if message.get("error"):
             raise Mismatch("repeatable", f"it fails when called again: {message['error']}")
         output, state = _read(message, blobs, self.device.place)
-        _, again = self._with_state(trial["ran"], output, state)
+        _, again = self._with_state(trial, trial["ran"], output, state)
         first = trial["answer"]
         matching.match_structure(again, first)
         pairs = list(zip(tensor_leaves(again), tensor_leaves(first), strict=True))
@@ -241,8 +248,9 @@ class Examination:
 
     @staticmethod
     def _as_usual(trial: Trial) -> bool:
-        """Sizes and types as the workload has them."""
-        return trial["batch"] is None and trial["group"] is None and not trial["single"]
+        """Sizes, types and circumstances as the workload has them."""
+        sized = trial["batch"] is None and trial["group"] is None
+        return sized and not trial["single"] and not trial["circumstance"]
 
     def _judge(
         self,
@@ -252,7 +260,7 @@ class Examination:
         expected: Any,
         precision: str | None,
     ) -> list[numerics.Comparison]:
-        precision = precision or self.precision
+        precision = precision or self._precision(trial)
         edge = trial["family"] if trial["family"] in inputs.EDGES else ""
         if trial["size"] == 0:  # the mean of nothing is no number
             edge = inputs.INFINITE
@@ -289,12 +297,12 @@ class Examination:
         autocast one run says little: a loss that happened to be right to 4e-6 had errors of 1e-4
         on such inputs."""
         found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        if not self.reference.rounds_coarsely:
+        if not self.reference.rounds_coarsely(trial):
             return found
         for _ in range(AS_GOOD):
             other = self.reference.as_good(trial)
             ran = self.reference.run(other, trial["noise_seed"])
-            results = tensor_leaves(self._with_state(ran, ran.output, ran.state)[0])
+            results = tensor_leaves(self._with_state(trial, ran, ran.output, ran.state)[0])
             truth = self._truth(other, expected)
             for errors, result, oracle in zip(found, results, truth or (), strict=False):
                 errors.append(numerics.errors_of(result, oracle))
@@ -334,17 +342,26 @@ class Examination:
         tensors = tensor_leaves(output)
         wanted = tensor_leaves(expected)
         if len(tensors) < len(wanted):  # buffers that the reference changes stand behind its output
-            tensors += [state[key] for key in self.reference.changed]
+            tensors += [state[key] for key in trial["changed"]]
         if [t.shape for t in tensors] != [t.shape for t in wanted]:
-            self.reference.oracle_note = "no float64 oracle: its output has another shape"
+            self._note_oracle(trial, "no float64 oracle: its output has another shape")
             return None
         if any(
             r.dtype == torch.float32 and t.dtype == torch.float32
             for t, r in zip(tensors, wanted, strict=True)
         ):
-            self.reference.oracle_note = "no float64 oracle: the program casts to float32 itself"
+            self._note_oracle(trial, "no float64 oracle: the program casts to float32 itself")
             return None
         return list(map(with_arithmetic, tensors))
+
+    def _note_oracle(self, trial: Trial, why: str) -> None:
+        """There is none, and there will be none."""
+        if not trial["circumstance"]:
+            self.reference.oracle_note = why
+
+    def _precision(self, trial: Trial) -> str:
+        """Under an autocast that was not recorded a rewrite is as exact as autocast promises."""
+        return "low-precision" if trial["circumstance"] == AUTOCAST else self.precision
 
     # --- gradients -----------------------------------------------------------------------
 
@@ -360,6 +377,8 @@ class Examination:
             detail = f"the reference has no backward pass here ({type(error).__name__})"
             return {"ok": True, "detail": detail, "compared": 0}
         if message.get("error"):
+            if trial["lenient"]:
+                return {"ok": True, "detail": f"it raises: {message['error']}", "compared": 0}
             raise Mismatch("gradients", str(message["error"]))
         try:
             got: Gradients = dict(decode_values(message[which], blobs, self.device.place))
@@ -371,12 +390,13 @@ class Examination:
             return {"ok": True, "detail": "", "compared": 0}
         truth = self.reference.gradients_wide(trial, weights)
         edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
-        results = self._judge_gradients(names, got, want, truth, [], edge=edge)
+        about = (self._precision(trial), GRADIENT_CONSTANTS, edge)
+        results = self._judge_gradients(names, got, want, truth, [], about=about)
         if not all(result.passed for result in results):
             moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
             known = self._known_gradient_errors(trial, weights)
             others = [m for m in moved if m]
-            results = self._judge_gradients(names, got, want, truth, others, known, edge=edge)
+            results = self._judge_gradients(names, got, want, truth, others, known, about=about)
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
@@ -389,9 +409,10 @@ class Examination:
         moved: list[Gradients],
         known: dict[str, list[tuple[float, float]]] | None = None,
         *,
-        edge: str = "",
+        about: tuple[str, float, str],
     ) -> list[numerics.Comparison]:
-        results = []
+        """``about``: the class of precision, the constants, and the family of an edge."""
+        results, (precision, constants, edge) = [], about
         for name in names:
             mine, theirs = got[name], want[name]
             assert mine is not None and theirs is not None
@@ -404,8 +425,8 @@ class Examination:
                     theirs,
                     oracle,
                     others,
-                    self.precision,
-                    GRADIENT_CONSTANTS,
+                    precision,
+                    constants,
                     errors,
                     edge=edge,
                 )
@@ -416,7 +437,7 @@ class Examination:
         self, trial: Trial, weights: list[torch.Tensor]
     ) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = {}
-        for _ in range(AS_GOOD if self.reference.rounds_coarsely else 0):
+        for _ in range(AS_GOOD if self.reference.rounds_coarsely(trial) else 0):
             other = self.reference.as_good(trial)
             got = self.reference.gradients(other, weights, trial["noise_seed"])
             truth = self.reference.gradients_wide(other, weights) or {}
@@ -424,6 +445,57 @@ class Examination:
                 if value is not None and (oracle := truth.get(name)) is not None:
                     found.setdefault(name, []).append(numerics.errors_of(value, oracle))
         return found
+
+    # --- gradients of gradients ------------------------------------------------------------
+
+    def second(self, number: int, out: TensorOutbox) -> Reply:
+        """Secret weights for the gradients of a trial, whose own gradients are asked for next;
+        none where the reference's backward pass cannot be differentiated."""
+        trial = self.trials[number]
+        like = self.reference.gradients(trial, trial["weights"], trial["noise_seed"])
+        named = {name: one for name, one in like.items() if one is not None}
+        weights = {name: _weights(one, trial["draw"]) for name, one in named.items()}
+        try:
+            trial["twice differentiated"] = self.reference.gradients(
+                trial, trial["weights"], trial["noise_seed"], weights
+            )
+        except Exception:  # once differentiable, or not at all: nothing to compare with
+            return {"asked": False}
+        trial["second weights"] = weights
+        return {"asked": True, "given": encode([trial["weights"], weights], out)}
+
+    def compare_second(self, message: dict[str, Any], blobs: Blobs) -> Reply:
+        """Judge gradients of gradients. A candidate may raise; nothing may be silently missing."""
+        trial = self.trials[message["number"]]
+        if message.get("error"):
+            return {"ok": True, "detail": f"it raises: {message['error']}", "compared": 0}
+        try:
+            reply = self._compare_second(trial, message, blobs)
+        except (Mismatch, *UNREADABLE) as problem:
+            reply = {"ok": False, "detail": f"{trial['label']}: {problem}", "compared": 0}
+        remedy = "" if reply["ok"] else f"; {DIFFERENTIABLE}"
+        return {**reply, "detail": f"{reply['detail']}{remedy}", "check": "gradients"}
+
+    def _compare_second(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
+        got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
+        weights, cotangents = trial.pop("second weights"), trial["weights"]
+        want = trial.pop("twice differentiated")
+        names = [n for n, value in want.items() if value is not None or got.get(n) is not None]
+        placed = map_tensors(self.reference.place, trial["arguments"])
+        like = leaves_with_gradients(placed, self.reference.target)
+        got, want = (_zeros_for_none(one, names, like) for one in (got, want))
+        matching.match_gradients(got, want)
+        wide, *moved = (
+            self.reference.gradients_wide(trial, cotangents, moved=moved, weights=weights)
+            for moved in (False, True, True)
+        )
+        truth = _zeros_for_none(wide, names, like) if wide else None
+        others = [_zeros_for_none(one, names, like) for one in moved if one]
+        edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
+        about = (self._precision(trial), SECOND_CONSTANTS, edge)
+        results = self._judge_gradients(names, got, want, truth, others, about=about)
+        reply = verdict(results, trial["label"], [f"gradient of gradients of {n}" for n in names])
+        return {**reply, "compared": len(names)}
 
     # --- memory --------------------------------------------------------------------------
 
@@ -489,6 +561,30 @@ def _read(message: dict[str, Any], blobs: Blobs, place: str) -> tuple[Any, dict[
     if not isinstance(state, dict):
         raise Mismatch("values", "the worker's answer is not readable: its state has no names")
     return output, state
+
+
+def _zeros_for_none(found: Gradients, names: list[str], like: dict[str, torch.Tensor]) -> Gradients:
+    """A gradient that does not exist is zero."""
+    made: Gradients = {}
+    for name in names:
+        value = found.get(name)
+        made[name] = torch.zeros_like(like[name]) if value is None else value
+    return made
+
+
+def _as_typed(output: Any, expected: Any) -> Any:
+    """Floating results in the reference's types: autocast may be followed or not."""
+    theirs = tensor_leaves(expected)
+    if len(tensor_leaves(output)) != len(theirs):
+        return output
+    left = iter(theirs)
+
+    def typed(tensor: torch.Tensor) -> torch.Tensor:
+        dtype = next(left).dtype
+        both = tensor.dtype.is_floating_point and dtype.is_floating_point
+        return tensor.to(dtype) if both else tensor
+
+    return map_tensors(typed, output)
 
 
 def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -13,6 +13,14 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
+from kernel_lsp.evaluator.circumstances import (
+    AUTOCAST,
+    CIRCUMSTANCES,
+    INFERENCE,
+    OTHER_MODE,
+    in_words,
+    module_of,
+)
 from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.processes import crashes
@@ -46,16 +54,40 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
         )
     reference.deterministic = same(first.output, again.output)
     reference.random = not alike(first.output, noisy.output)
-    reference.changed = [
-        k for k, v in first.state.items() if not same(v.cpu(), trial["state"][k].cpu())
-    ]
+    reference.changed = _changed(first, trial)
     reference.aliases = any(name.startswith("input") for names in first.relations for name in names)
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
     _vary(reference, trial, first, without)
+    _circumstances(reference, trial)
     if not reference.range_bound:
         _edges(reference, trial, without)
         _resize(reference, trial, first, without)
+
+
+def _circumstances(reference: Reference, trial: Trial) -> None:
+    """Which other circumstances it takes, and what it does in the other mode."""
+    setting = reference.workload.setting
+    asked = {
+        OTHER_MODE: module_of(reference.target) is not None,
+        AUTOCAST: setting.autocast is None,
+        INFERENCE: not setting.inference,
+    }
+    for name in (name for name in CIRCUMSTANCES if asked[name]):
+        label = in_words(name, reference.target)
+        other = {**trial, "circumstance": name, "grad": reference.grad and name != INFERENCE}
+        ran = _accept_arguments(reference, other, trial["arguments"], label)
+        if ran is None:
+            continue
+        reference.circumstances.append(name)
+        if name == OTHER_MODE:
+            reference.changed_otherwise = _changed(ran, trial)
+            reference.draws_otherwise = ran.draws
+
+
+def _changed(ran: Ran, trial: Trial) -> list[str]:
+    """Names of buffers and parameters that a call changed."""
+    return [k for k, v in ran.state.items() if not same(v.cpu(), trial["state"][k].cpu())]
 
 
 def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None:

@@ -20,10 +20,10 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import callees, devices, relations
+from kernel_lsp.evaluator import callees, circumstances, devices, relations
 from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
-from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
+from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients, second_order
 from kernel_lsp.evaluator.processes import waiting
 from kernel_lsp.evaluator.running import growth, memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import (
@@ -169,7 +169,7 @@ class Worker:
             if key in message["state"]["items"]
         }
         self.called = arguments, result
-        if not message.get("single"):
+        if not message.get("single") and not message.get("circumstance"):
             self.again[bool(message.get("grad"))] = arguments, message
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
@@ -196,12 +196,11 @@ class Worker:
         arguments, result = self.called
         weights = decode(message["cotangents"], blobs, self.device.place)
         try:
-            wanted, twice = (
-                leaves_with_gradients(arguments, self.target),
-                bool(message.get("twice")),
-            )
-            found = backward(result, wanted, weights, keep=twice)
-            again = {"again": encode(backward(result, wanted, weights), out)} if twice else {}
+            wanted = leaves_with_gradients(arguments, self.target)
+            twice, keep = bool(message.get("twice")), bool(message.get("keep"))
+            found = backward(result, wanted, weights, keep=twice or keep)
+            repeated = backward(result, wanted, weights, keep=keep) if twice else None
+            again = {"again": encode(repeated, out)} if twice else {}
             self.device.synchronize()
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "the backward pass of the candidate")
@@ -210,6 +209,20 @@ class Worker:
             **again,
             "notes": self.memory.problems(self.conduct.writes),
         }
+
+    def second(
+        self, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
+    ) -> dict[str, Any]:
+        """Gradients of the gradients of the last trial."""
+        arguments, result = self.called
+        cotangents, weights = decode(message["given"], blobs, self.device.place)
+        try:
+            wanted = leaves_with_gradients(arguments, self.target)
+            found = second_order(result, wanted, cotangents, weights)
+            self.device.synchronize()
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            return failure(error, "differentiating the backward pass of the candidate")
+        return {"gradients": encode(found, out)}
 
     def _reply(
         self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: TensorOutbox
@@ -223,7 +236,10 @@ class Worker:
 
     def _call(self, callee: Callee, arguments: Any, message: dict[str, Any]) -> Any:
         relations.seed(message["noise_seed"])
-        with torch.set_grad_enabled(message["grad"]):
+        within = circumstances.within(
+            message.get("circumstance", ""), callee.target, self.device.place
+        )
+        with torch.set_grad_enabled(message["grad"]), within:
             result = callee(callee.bind(arguments))
         self.early = self.device.read_by_next(tensor_leaves(result))
         self.device.synchronize()
@@ -380,6 +396,8 @@ def answer(
         return worker.run(message, blobs, out)
     if what == "knock_out":
         return worker.knock_out()
+    if what == "second":
+        return worker.second(message, blobs, out)
     return worker.backward(message, blobs, out) if what == "backward" else worker.finish()
 
 
