@@ -471,16 +471,21 @@ class Examination:
             return {"ok": True, "detail": f"it raises: {message['error']}", "compared": 0}
         try:
             reply = self._compare_second(trial, message, blobs)
-        except (Mismatch, *UNREADABLE) as problem:
+        except Mismatch as problem:
             reply = {"ok": False, "detail": f"{trial['label']}: {problem}", "compared": 0}
         remedy = "" if reply["ok"] else f"; {DIFFERENTIABLE}"
         return {**reply, "detail": f"{reply['detail']}{remedy}", "check": "gradients"}
 
     def _compare_second(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
-        got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
+        try:
+            got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
+        except UNREADABLE as error:
+            raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
         weights, cotangents = trial.pop("second weights"), trial["weights"]
         want = trial.pop("twice differentiated")
         names = [n for n, value in want.items() if value is not None or got.get(n) is not None]
+        if not names:
+            return {"ok": True, "detail": "", "compared": 0}
         placed = map_tensors(self.reference.place, trial["arguments"])
         like = leaves_with_gradients(placed, self.reference.target)
         got, want = (_zeros_for_none(one, names, like) for one in (got, want))
