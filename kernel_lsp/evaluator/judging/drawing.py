@@ -37,25 +37,30 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
         fresh = {k: _single(v, generator) for k, v in fresh.items() if isinstance(v, torch.Tensor)}
     if descriptor.get("grad") and reference.may_record_gradients:
         arguments = map_tensors(_differentiable, arguments)
-    special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (
-        batch is not None
-    )
-    special += [f"another size ({descriptor.get('size')})"] * (descriptor.get("group") is not None)
-    special += ["in float32"] * bool(descriptor.get("single"))
-    special += ["with gradients"] * bool(descriptor.get("grad") and reference.may_record_gradients)
-    circumstance = descriptor.get("circumstance", "")
-    special += filter(None, [circumstances.in_words(circumstance, reference.target)])
-    other_mode = circumstance == circumstances.OTHER_MODE
     return {
         **descriptor,
         "arguments": map_tensors(lambda t: reference.relaid(t, layout), arguments),
         "state": {k: v.clone() for k, v in fresh.items() if isinstance(v, torch.Tensor)},
         "noise_seed": seed % 2**31,
         "draw": generator,
-        "changed": reference.changed_otherwise if other_mode else reference.changed,
-        "draws": reference.draws_otherwise if other_mode else reference.random,
-        "label": ", ".join([family, *special]),
+        **reference.behavior(descriptor.get("circumstance", "")),
+        "label": _label(reference, descriptor),
     }
+
+
+def _label(reference: Reference, descriptor: dict[str, Any]) -> str:
+    """A trial in words."""
+    layout, batch = descriptor["layout"], descriptor["batch"]
+    circumstance = descriptor.get("circumstance", "")
+    special = {
+        f"{layout} inputs": layout != "as_given",
+        f"batch of {batch}": batch is not None,
+        f"another size ({descriptor.get('size')})": descriptor.get("group") is not None,
+        "in float32": descriptor.get("single"),
+        "with gradients": descriptor.get("grad") and reference.may_record_gradients,
+        circumstances.in_words(circumstance, reference.target): circumstance,
+    }
+    return ", ".join([descriptor["family"], *(text for text, holds in special.items() if holds)])
 
 
 def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:

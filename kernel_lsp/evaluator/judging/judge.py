@@ -26,6 +26,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,30 +97,23 @@ class Judge:
             self.drawn.setdefault(number, []).append(out)
             self._drop_drawn(number, but=2)
             return session.trial(message["number"], out)
-        if what == "rehearse":
-            return session.rehearse()
-        if what == "compare":
-            return session.compare(message, blobs)
-        if what == "cotangents":
+        if what in ("cotangents", "second", "sealed"):
             self.files.setdefault(number, []).append(out)
-            return session.cotangents(message["number"], out)
-        if what == "gradients":
-            return session.gradients(message, blobs)
-        if what == "second":
-            self.files.setdefault(number, []).append(out)
-            return session.second(message["number"], out)
-        if what == "compare_second":
-            return session.compare_second(message, blobs)
-        if what == "sealed":
-            self.files.setdefault(number, []).append(out)
-            return session.timing.sealed(message["count"], out)
-        if what == "timed":
-            return session.timed(message["checks"], blobs)
-        if what == "baseline":
-            return session.timing.baseline()
-        if what == "growth":
-            return session.growth()
-        return session.timing.needed() if what == "needed" else session.summary()
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "rehearse": session.rehearse,
+            "compare": lambda: session.compare(message, blobs),
+            "cotangents": lambda: session.cotangents(message["number"], out),
+            "gradients": lambda: session.gradients(message, blobs),
+            "second": lambda: session.second(message["number"], out),
+            "compare_second": lambda: session.compare_second(message, blobs),
+            "sealed": lambda: session.timing.sealed(message["count"], out),
+            "timed": lambda: session.timed(message["checks"], blobs),
+            "baseline": session.timing.baseline,
+            "needed": session.timing.needed,
+            "growth": session.growth,
+            "summary": session.summary,
+        }
+        return answers[what]()
 
     def _open(self, message: dict[str, Any], out: TensorOutbox) -> dict[str, Any]:
         """Run the reference on its own inputs; say what a worker needs to know."""

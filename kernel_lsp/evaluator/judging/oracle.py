@@ -185,6 +185,12 @@ class Reference:
         module: torch.nn.Module = self.target
         return module
 
+    def behavior(self, circumstance: str) -> dict[str, Any]:
+        """What it does in a circumstance: buffers that it changes, whether it draws."""
+        if circumstance == OTHER_MODE:
+            return {"changed": self.changed_otherwise, "draws": self.draws_otherwise}
+        return {"changed": self.changed, "draws": self.random}
+
     # --- running ---------------------------------------------------------------------------
 
     def run(self, trial: Trial, noise_seed: int) -> Ran:

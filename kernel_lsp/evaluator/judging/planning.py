@@ -62,11 +62,16 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
         if trial["edit"] in ("inputs", "batch") and not reference.changed:
             trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
-        compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
-        trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
-        trial["grad"] = trial["grad"] or (reference.grad and not trial["circumstance"])
+        _plan_recording(trial, reference, big)
     _plan_backward([trial for trial in made if trial["gradients"]], big)
     return made
+
+
+def _plan_recording(trial: Descriptor, reference: Reference, big: bool) -> None:
+    """Whether gradients are recorded, and compared too."""
+    compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
+    trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
+    trial["grad"] = trial["grad"] or (reference.grad and not trial["circumstance"])
 
 
 def _plan_backward(differentiated: list[Descriptor], big: bool) -> None:

@@ -376,14 +376,9 @@ class Examination:
                 raise
             detail = f"the reference has no backward pass here ({type(error).__name__})"
             return {"ok": True, "detail": detail, "compared": 0}
-        if message.get("error"):
-            if trial["lenient"]:
-                return {"ok": True, "detail": f"it raises: {message['error']}", "compared": 0}
-            raise Mismatch("gradients", str(message["error"]))
-        try:
-            got: Gradients = dict(decode_values(message[which], blobs, self.device.place))
-        except UNREADABLE as error:
-            raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
+        if message.get("error") and trial["lenient"]:
+            return {"ok": True, "detail": f"it raises: {message['error']}", "compared": 0}
+        got = self._gradients_of(message, blobs, which)
         matching.match_gradients(got, want)
         names = [name for name, value in want.items() if value is not None]
         if not names:
@@ -399,6 +394,15 @@ class Examination:
             results = self._judge_gradients(names, got, want, truth, others, known, about=about)
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
+
+    def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> Gradients:
+        """Of a worker's answer; raises Mismatch when it is none."""
+        if message.get("error"):
+            raise Mismatch("gradients", str(message["error"]))
+        try:
+            return dict(decode_values(message[which], blobs, self.device.place))
+        except UNREADABLE as error:
+            raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
 
     def _judge_gradients(
         self,
@@ -477,10 +481,7 @@ class Examination:
         return {**reply, "detail": f"{reply['detail']}{remedy}", "check": "gradients"}
 
     def _compare_second(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
-        try:
-            got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
-        except UNREADABLE as error:
-            raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
+        got = self._gradients_of(message, blobs, "gradients")
         weights, cotangents = trial.pop("second weights"), trial["weights"]
         want = trial.pop("twice differentiated")
         names = [n for n, value in want.items() if value is not None or got.get(n) is not None]
