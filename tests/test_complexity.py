@@ -158,7 +158,6 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/analysis/rules/kl225_exp_beside_dot.py:_check": 16,
     "kernel_lsp/analysis/scripts.py:Script.steps": 16,
     "kernel_lsp/commands/programs.py:_outcome_json": 16,
-    "kernel_lsp/evaluator/judging/drawing.py:draw": 16,
     "kernel_lsp/evaluator/judging/numerics.py:degenerate": 16,
     "kernel_lsp/evaluator/running/recorder.py:_describe": 16,
     "kernel_lsp/pipeline/applied.py:workloads_of": 16,
