@@ -34,6 +34,22 @@ def imports(tree: ast.Module) -> set[str]:
     return found
 
 
+def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
+    """Names of the module that nothing assigns a second time, with what they are assigned."""
+    stores = [
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    ]
+    return {
+        statement.targets[0].id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and stores.count(statement.targets[0].id) == 1
+    }
+
+
 def parse_text(text: str) -> ast.Module:
     """What an editor has open: a byte order mark is skipped, and invalid escapes in the user's
     strings are not ours to warn of. Raises what `parse` does."""

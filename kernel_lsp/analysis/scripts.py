@@ -19,9 +19,10 @@ from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSourc
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 _Owner: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
-# Without one of these a file has neither a step nor a module's forward.
+# Without one of these a file has neither a step nor a module's forward nor native code.
 _RELEVANT = re.compile(
     r"\.backward\(|DataLoader|training_step|\boptim\b|def forward\b|torch\.cat\(|\.eval\(\)"
+    r"|\bload_inline\b"
 )
 # Without one of these no loop is a step.
 _STEPS = re.compile(r"backward\(|\.step\(|training_step|loader|batches", re.IGNORECASE)

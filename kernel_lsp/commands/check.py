@@ -267,7 +267,7 @@ def _refuse_mistakes(
             KernelLspError("standard input cannot be checked beside others", "name - alone")
         )
     if mistyped := rulesets.find_unknown(_split([*select, *ignore]), _RULE_IDS):
-        rules = "ids are KL101 to KL322; KL2 means all that begin so, ALL every one"
+        rules = "ids are KL101 to KL405; KL2 means all that begin so, ALL every one"
         console.fail(KernelLspError(f"no rule begins with {', '.join(mistyped)}", rules))
     if baseline_missing:
         console.fail(

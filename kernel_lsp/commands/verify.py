@@ -15,6 +15,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, Precision, evaluate, evidence, repeat
 from kernel_lsp.evaluator.verify import device_for, program_text, request_from_files
+from kernel_lsp.guarding import accept_file
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.presenter import verdicts
 from kernel_lsp.records import QUIET_REMEDY, EvalStatus, Evaluation, Evidence, SpeedAnswer
@@ -66,6 +67,11 @@ def verify(
     save: Path | None = typer.Option(
         None, "--save-evidence", help="Write all that the verdict rests on, as one JSON document."
     ),
+    accept: bool = typer.Option(
+        False,
+        "--accept",
+        help="Where it is accepted, have `kernel-lsp guard` judge the file again from now on.",
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
     """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not
@@ -94,7 +100,10 @@ def verify(
         )
     settings = console.settings(console.workspace_of(reference), device=device)
     kept = console.run(_judge(reference, candidate, settings, require, precision, inference))
-    raise typer.Exit(_tell(kept, save, as_json, conclusion(kept.evaluation, require, settings)))
+    code = _tell(kept, save, as_json, conclusion(kept.evaluation, require, settings))
+    if accept and code == console.EXIT_OK:
+        _accept(candidate, kept)
+    raise typer.Exit(code)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -217,6 +226,17 @@ async def _judge_again(path: Path, settings: Settings) -> tuple[Evidence, Eviden
 def _print(lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
         console.out.print(line, style="bold" if number == 0 else None, markup=False, soft_wrap=True)
+
+
+def _accept(candidate: Path, kept: Evidence) -> None:
+    try:
+        written = accept_file(console.workspace_of(candidate), candidate, kept)
+    except OSError as error:
+        console.fail(EvaluationError(f"it could not be kept for guard: {error}", "free the folder"))
+    except EvaluationError as error:
+        console.fail(error)
+    else:
+        console.err.print(f"guard judges it from now on: {written}", soft_wrap=True)
 
 
 def _save(path: Path | None, kept: Evidence) -> None:

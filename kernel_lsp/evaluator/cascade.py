@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, Withdrawn
-from kernel_lsp.evaluator import decoys, guards, measure, profiles, trials
+from kernel_lsp.evaluator import decoys, guards, measure, native, profiles, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import JudgeBench
 from kernel_lsp.evaluator.processes import crashes
@@ -79,7 +79,8 @@ def refuse(request: EvaluationRequest) -> None:
 def scan(request: EvaluationRequest, found: Findings) -> None:
     """Static guards; what the reference does itself is no suspicion against the candidate."""
     known = {item.what for item in guards.scan(request.reference.source)}
-    seen = [item for item in guards.scan(request.candidate_source) if item.what not in known]
+    suspicions = guards.scan(request.candidate_source, native=request.native)
+    seen = [item for item in suspicions if item.what not in known]
     seen += guards.compare_interfaces(
         request.reference.source,
         request.reference.entry,
@@ -151,7 +152,10 @@ async def _try_candidate(
         return await loan.take(request, session)
 
     async with _background(prepare() if timed else None) as timer:
+        extensions, libraries = await native.build(sandbox, request, found, report)
+        init = [*init, *libraries]
         loading = {
+            "extensions": extensions,
             "program": replace(
                 request.reference, source=request.candidate_source, entry=request.candidate_entry
             ),

@@ -67,6 +67,8 @@ class EvaluationRequest:
     seed: int | None = None
     """None: a secret one. A number only repeats an evaluation for its evidence."""
     precision: Precision = Precision.FAITHFUL
+    native: bool = False
+    """The candidate may bring C++ and CUDA (native.py): a person's may, a language model's not."""
 
     @property
     def reference_has_triton(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import native
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest, Precision
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Program, Setting, TargetKind, Workload, WorkloadOrigin
@@ -89,6 +90,7 @@ def request_from_files(
             "could not judge: the reference has no get_inputs()",
             "add a function that returns its inputs",
         )
+    builds = native.uses(candidate_text)
     request = EvaluationRequest(
         reference=program,
         candidate_source=candidate_text,
@@ -97,7 +99,8 @@ def request_from_files(
         python=python,
         require_speed=require_speed,
         uses_triton="triton" in parsing.imports(candidate),
-        timeout_s=timeout_s,
+        native=builds,
+        timeout_s=timeout_s + (native.BUILD_S if builds else 0.0),
         precision=precision,
     )
     return replace(request, device=device_for(request, device, has_cuda))

@@ -7,6 +7,6 @@ alone."""
 
 from kernel_lsp.guarding.judging import guard
 from kernel_lsp.guarding.reverting import combine_patches, without
-from kernel_lsp.guarding.store import FOLDER, accept, acceptances
+from kernel_lsp.guarding.store import FOLDER, accept, accept_file, acceptances
 
-__all__ = ["FOLDER", "accept", "acceptances", "combine_patches", "guard", "without"]
+__all__ = ["FOLDER", "accept", "accept_file", "acceptances", "combine_patches", "guard", "without"]

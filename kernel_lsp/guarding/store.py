@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernel_lsp import foreign, wire
+from kernel_lsp import analysis, foreign, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence
 from kernel_lsp.files import replace_file
-from kernel_lsp.records import ACCEPTANCE_VERSION, Acceptance, Event, Evidence
+from kernel_lsp.records import ACCEPTANCE_VERSION, Acceptance, Event, Evidence, Snapshot
 
 FOLDER = Path(".kernel-lsp", "accepted")
 MAX_BYTES = 8 * 1024**2
@@ -56,13 +56,42 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
         accepted=event.time,
         evidence=_public(kept, Path(event.folder)),
     )
-    path = Path(event.folder) / FOLDER / _name(acceptance)
-    if not path.resolve().is_relative_to(Path(event.folder).resolve()):
+    return write(Path(event.folder), acceptance)
+
+
+def write(folder: Path, acceptance: Acceptance) -> Path:
+    """Raises OSError where the folder cannot be written."""
+    path = folder / FOLDER / _name(acceptance)
+    if not path.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, "a link leads out of the workspace", str(path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(wire.to_json(acceptance), indent=1) + "\n").encode())
     path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
     return path
+
+
+def accept_file(folder: Path, path: Path, kept: Evidence) -> Path:
+    """Have a file judged again from now on, that somebody wrote by hand and `verify` accepted.
+    Raises EvaluationError for a file outside of the folder, OSError."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise EvaluationError(f"{path} is not below {folder}", "name a file of the workspace")
+    target = analysis.find_target(
+        analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=kept.candidate_source)),
+        kept.candidate_entry,
+    )
+    if target is None:
+        cause = f"{kept.candidate_entry} is no module, function or kernel that is looked after"
+        raise EvaluationError(cause, "leave --accept out, and keep the evidence of this verdict")
+    acceptance = Acceptance(
+        proposal=f"verified-{target.fingerprint[:12]}",
+        path=path.resolve().relative_to(folder.resolve()).as_posix(),
+        qualname=kept.candidate_entry,
+        before="",
+        after=target.fingerprint,
+        accepted=kept.created,
+        evidence=_public(kept, folder),
+    )
+    return write(folder, acceptance)
 
 
 def _name(acceptance: Acceptance) -> str:

@@ -83,6 +83,8 @@ class Evidence:
     """The interpreter that judged."""
     provenance: Provenance | None = None
     """Who proposed it; None: a text that a person gave."""
+    native: bool = False
+    """It may bring C++ and CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

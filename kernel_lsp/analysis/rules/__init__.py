@@ -76,6 +76,11 @@ from kernel_lsp.analysis.rules.kl319_decoding_without_cache import KL319
 from kernel_lsp.analysis.rules.kl320_attention_written_out import KL320
 from kernel_lsp.analysis.rules.kl321_anomaly_detection_on import KL321
 from kernel_lsp.analysis.rules.kl322_data_parallel import KL322
+from kernel_lsp.analysis.rules.kl401_launch_on_default_stream import KL401
+from kernel_lsp.analysis.rules.kl402_launch_unchecked import KL402
+from kernel_lsp.analysis.rules.kl403_native_strides_ignored import KL403
+from kernel_lsp.analysis.rules.kl404_native_device_wait import KL404
+from kernel_lsp.analysis.rules.kl405_native_device_unset import KL405
 from kernel_lsp.records import Finding
 
 RULES: tuple[Rule, ...] = (
@@ -154,6 +159,11 @@ SCRIPT_RULES: tuple[ScriptRule, ...] = (
     KL319,
     KL321,
     KL322,
+    KL401,
+    KL402,
+    KL403,
+    KL404,
+    KL405,
 )
 
 _PAGES = Path(__file__).with_name("docs")

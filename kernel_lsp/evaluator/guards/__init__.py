@@ -1,10 +1,10 @@
 """Static guards: what a candidate's source says it will do. Standard library only.
 
-calls.py: imports, names and calls; patches.py: assignments to what all share; interface.py:
-arguments that are gone; names.py: what a name stands for. It is triage, with a line number for
-whoever wrote the code: what passes here is still watched at run time (watch/), and values and
-clock are judged in other processes. Does not cover: native code, names that are computed, imports
-hidden in data."""
+calls.py: imports, names and calls; extensions.py: the one way to native code; patches.py:
+assignments to what all share; interface.py: arguments that are gone; names.py: what a name stands
+for. It is triage, with a line number for whoever wrote the code: what passes here is still watched
+at run time (watch/), and values and clock are judged in other processes. Does not cover: native
+code, names that are computed, imports hidden in data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ast
 from dataclasses import dataclass
 
 from kernel_lsp import parsing
-from kernel_lsp.evaluator.guards import calls, interface, patches
+from kernel_lsp.evaluator.guards import calls, extensions, interface, patches
 from kernel_lsp.evaluator.guards.names import ModuleNames
 
 
@@ -24,13 +24,18 @@ class Suspicion:
     what: str
 
 
-def scan(source: str) -> list[Suspicion]:
-    """Suspicions in line order; a source that does not parse has none (loading it will say why)."""
+def scan(source: str, *, native: bool = False) -> list[Suspicion]:
+    """Suspicions in line order; a source that does not parse has none (loading it will say why).
+
+    ``native``: `load_inline` of torch.utils.cpp_extension is none; whatever else that module has,
+    is."""
     tree = _parse(source)
     names = ModuleNames(tree)
+    fine = extensions.plain_uses(tree, names) if native else frozenset()
     found = {
         (getattr(node, "lineno", 0), what): None
         for node in ast.walk(tree)
+        if node not in fine
         for what in (*calls.suspect(node, names), *patches.suspect(node, names))
     }
     return [Suspicion(line=line, what=what) for line, what in sorted(found)]

@@ -22,9 +22,9 @@ from pathlib import Path
 from kernel_lsp import leftovers, phases
 from kernel_lsp.leftovers import LeftoverFile
 
-FOLDERS = ("triton", "inductor")
-"""Where Triton and torch.compile write inside a scratch folder (confinement.py sets the
-environment)."""
+FOLDERS = ("triton", "inductor", "native")
+"""Where Triton, torch.compile (confinement.py sets the environment) and the builder write inside a
+scratch folder."""
 MAX_ENTRY_BYTES = 64 * 2**20
 MAX_STORE_BYTES = 2 * 2**30
 PATHS_INSIDE = "__grp__"

@@ -204,6 +204,23 @@ class Sandbox:
             "kernel_lsp.evaluator.devices.aot", "", confinement, {"TRITON_INTERPRET": "0"}
         )
 
+    async def builder(self, sources: str) -> Party:
+        """A process that compiles a candidate's C++ and CUDA (native.py), and finds what was built
+        of the same ``sources``."""
+        confinement = process.Confinement(scratch=self._folder("builder"), gpu=self._gpu)
+        if self.store:
+            self.store.lay_out(self._native_key(sources), confinement.scratch)
+        return await self._start("kernel_lsp.evaluator.running.builder", "", confinement, {})
+
+    async def end_builder(self, builder: Party, sources: str) -> None:
+        """What it has built is kept."""
+        await builder.child.kill()
+        if self.store:
+            self.store.take_in(self._native_key(sources), self.root / "builder")
+
+    def _native_key(self, sources: str) -> str:
+        return CompiledKernels.key("native", sources, self.request.python, self.request.device)
+
     @property
     def _interpreted(self) -> dict[str, str]:
         return INTERPRETED if self.request.device == "interpreter" else {}

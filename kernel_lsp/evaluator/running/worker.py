@@ -25,7 +25,7 @@ from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients, second_order
 from kernel_lsp.evaluator.processes import waiting
-from kernel_lsp.evaluator.running import growth, memory, parameters, recorder, watch
+from kernel_lsp.evaluator.running import growth, memory, native_loading, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import (
     DeferredOutbox,
     TensorOutbox,
@@ -83,6 +83,8 @@ class Worker:
                 self.recorder.start(interpreted=not self.device.can_time)
         if "compile" in program.source:
             import_compiler(judged=not message.get("timing"))
+        if (built := message.get("extensions")) is not None:
+            native_loading.install(built, blobs[len(blobs) - len(built) :])
         self.watch.start()
 
         def construct() -> Callee:
