@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.prepare import reference
 from kernel_lsp.pipeline.tournament import EVIDENCE_FOLDER
 from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
-from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal
+from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal, WeekSummary
 
 T = TypeVar("T")
 MIN_REPORT_GAP_S = 0.2
@@ -280,6 +281,13 @@ class Host:
 
         return await self._in_journal(read)
 
+    async def _week(self, number: int, message: dict[str, Any]) -> WeekSummary:
+        """What was gained in a folder in the last days."""
+        from kernel_lsp.journal import week  # who asks looks at a page
+
+        now = datetime.now(UTC)
+        return await self._in_journal(lambda j: week.summarize_week(j, message["folder"], now))
+
     async def _keep(self, number: int, message: dict[str, Any]) -> None:
         await self._in_journal(lambda journal: journal.save_tracker(message["tracker"]))
 
@@ -341,6 +349,7 @@ _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = 
     "record": Host._record,
     "memory": Host._memory,
     "keep": Host._keep,
+    "week": Host._week,
     "learn": Host._learn_once,
 }
 

@@ -335,15 +335,10 @@ What is typed and no program of the workspace is one as in a shell."
                             :cancelled)))
 
 (defun kernel-lsp-show-status ()
-  "Say the interpreter and consent of this folder, and the running jobs."
+  "Say in five lines what is going on in this folder, and what was gained this week."
   (interactive)
-  (let* ((status (kernel-lsp--execute "kernel-lsp.status" (make-hash-table)))
-         (folder (elt (kernel-lsp--get status :folders) 0))
-         (jobs (append (kernel-lsp--get status :jobs) nil)))
-    (message "kernel-lsp %s; interpreter %s; consent %s; running: %s"
-             (kernel-lsp--get status :version) (kernel-lsp--get folder :interpreter)
-             (or (kernel-lsp--get folder :consent) "not asked yet")
-             (if jobs (string-join jobs ", ") "nothing"))))
+  (let ((status (kernel-lsp--execute "kernel-lsp.showStatus" (list :page :json-false))))
+    (message "%s" (string-join (append (kernel-lsp--get status :lines) nil) "\n"))))
 
 (defun kernel-lsp-restart ()
   "End the server of this buffer and start it again."

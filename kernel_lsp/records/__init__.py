@@ -31,7 +31,7 @@ from kernel_lsp.records.code import (
 )
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.entries import EntryKind, EntryPoint, EntryPoints
-from kernel_lsp.records.events import Event, EventKind, SessionSummary
+from kernel_lsp.records.events import Event, EventKind, SessionSummary, WeekGain, WeekSummary
 from kernel_lsp.records.evidence import (
     EVIDENCE_VERSION,
     EnvironmentFact,
@@ -296,6 +296,8 @@ __all__ = [
     "Verdict",
     "Verification",
     "Viewed",
+    "WeekGain",
+    "WeekSummary",
     "Workload",
     "WorkloadOrigin",
     "Workshop",

@@ -60,3 +60,25 @@ class SessionSummary:
     """None: still running, or it never said goodbye."""
     counts: dict[str, int] = field(default_factory=dict)
     """Event kind -> number of events."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeekGain:
+    """A rewrite that was accepted and is still there."""
+
+    qualname: str
+    path: str
+    speedup: float | None
+    """As it was measured; None: its verdict is not in the journal any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeekSummary:
+    """What became of rewrites of one folder in the last seven days; each counts once."""
+
+    offered: int = 0
+    accepted: int = 0
+    taken_back: int = 0
+    dismissed: int = 0
+    gains: tuple[WeekGain, ...] = ()
+    """The largest first."""

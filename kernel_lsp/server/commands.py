@@ -17,7 +17,8 @@ from kernel_lsp import config, interpreter, origins, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import ConsentAnswer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
-from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
+from kernel_lsp.presenter.status import status_lines, status_page
+from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan, WeekSummary
 from kernel_lsp.server import entries, programs, prompts
 from kernel_lsp.server.app import KernelServer
 from kernel_lsp.server.jobs import ServerJobs
@@ -158,33 +159,69 @@ def status(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
 
     Takes no arguments. `problems` are settings that could not be used; `device` is what measured
     last, null before that."""
-    folders = []
-    for folder in ls.roots() or [ls.root]:
-        settings = ls.settings(folder)
-        place = interpreter.find(folder, settings.python)
-        answer = ls.consents.answer(folder, setting=settings.consent)
-        remote = _remote(settings)
-        folders.append(
-            {
-                "folder": folder,
-                "interpreter": place.path,
-                "interpreter_origin": place.origin,
-                "consent": answer.value if answer else None,
-                "remote": remote,
-                "remote_allowed": remote and ls.consents.remote_answer(folder, remote),
-                "settings": wire.to_json(settings),
-                "problems": [str(p) for p in config.load(folder, editor=ls.editor_settings)[1]],
-            }
-        )
     return {
         "version": ls.version,
         "client": ls.abilities.name,
-        "folders": folders,
+        "folders": [_folder_state(ls, folder) for folder in ls.roots() or [ls.root]],
         "jobs": jobs.queue,
         "device": ls.session.device,
         "host": ls.host.pid,
         "latencies": dict(sorted(ls.latencies.items())),
     }
+
+
+def _folder_state(ls: KernelServer, folder: str) -> Json:
+    settings = ls.settings(folder)
+    place = interpreter.find(folder, settings.python)
+    answer = ls.consents.answer(folder, setting=settings.consent)
+    remote = _remote(settings)
+    return {
+        "folder": folder,
+        "interpreter": place.path,
+        "interpreter_origin": place.origin,
+        "consent": answer.value if answer else None,
+        "remote": remote,
+        "remote_allowed": remote and ls.consents.remote_answer(folder, remote),
+        "settings": wire.to_json(settings),
+        "problems": [str(p) for p in config.load(folder, editor=ls.editor_settings)[1]],
+    }
+
+
+async def show_status(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
+    """Opens a page of five lines where the client can show a document, and returns them in any
+    case: what runs, what measures, what became of rewrites this week, what was gained, what is
+    wrong.
+
+    Arguments, both optional: `folder`; `page` (false: only returns the lines)."""
+    folder = _folder(ls, arguments)
+    if folder not in (ls.roots() or [ls.root]):
+        raise BadArguments(f"{folder} is no folder of this workspace")
+    about = _folder_state(ls, folder)
+    problems = list(about["problems"])
+    week: WeekSummary | None = None
+    try:
+        week = wire.from_json(WeekSummary, await ls.host.ask("week", folder=folder))
+    except KernelLspError as error:
+        problems.append(str(error))
+    lines = status_lines(
+        jobs=jobs.queue,
+        device=ls.session.device or about["settings"]["device"],
+        interpreter=about["interpreter"],
+        consent=about["consent"],
+        week=week,
+        problems=problems,
+    )
+    if arguments.get("page") is False:
+        return {"lines": list(lines)}
+    path = Path(ls.settings(folder).data_dir) / "reports" / "status.md"
+    await ls.off_loop(prompts.write, path, status_page(folder, ls.version, lines))
+    if ls.abilities.show_document:
+        await ls.window_show_document_async(
+            types.ShowDocumentParams(uri=path.as_uri(), take_focus=True)
+        )
+    else:
+        ls.say("\n".join(lines))
+    return {"lines": list(lines), "path": str(path)}
 
 
 async def show_evidence(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
@@ -320,6 +357,7 @@ COMMANDS: dict[str, Handler] = {
     "cancel": cancel,
     "status": status,
     "showEvidence": show_evidence,
+    "showStatus": show_status,
     "showProgram": show_program,
     "dismiss": dismiss,
     "listKernels": list_kernels,

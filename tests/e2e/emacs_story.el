@@ -126,9 +126,9 @@
   (story-say "SEARCH" kernel-lsp-status)
   (kernel-lsp-cancel)
   ;; The jsonrpc of Emacs 28 looks at a message that came together with a reply only when the next one comes.
-  (story-until (lambda () (kernel-lsp-show-status) (story-told "running: nothing")) "STILL RUNNING")
+  (story-until (lambda () (kernel-lsp-show-status) (story-told "nothing is running")) "STILL RUNNING")
   (story-until (lambda () (and (story-told "1 stopped") (equal kernel-lsp-status ""))) "NOT CANCELLED")
-  (story-say "CANCELLED" (story-told "running: nothing")))
+  (story-say "CANCELLED" (story-told "nothing is running")))
 
 (defun story-dismisses ()
   (story-at-target)

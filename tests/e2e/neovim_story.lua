@@ -150,8 +150,8 @@ local function searches()
   kernel_lsp('cancel')
   must(function() return told('1 stopped') and require('kernel_lsp').status() == '' end, 'NOT CANCELLED')
   kernel_lsp('status')
-  must(function() return told('running: nothing') end, 'STILL RUNNING')
-  say('CANCELLED ' .. told('running: nothing'))
+  must(function() return told('nothing is running') end, 'STILL RUNNING')
+  say('CANCELLED ' .. told('nothing is running'))
 end
 
 local function dismisses()

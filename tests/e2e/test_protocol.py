@@ -799,6 +799,7 @@ COMMANDS = [
         "chosen",
         "showEvidence",
         "showProgram",
+        "showStatus",
         "showPrompt",
     ),
     *("trust", "allowRemote", "dismiss", "listKernels", "status", "entryPoints", "recordRun"),

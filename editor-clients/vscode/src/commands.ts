@@ -19,6 +19,7 @@ export function register(context: ExtensionContext, session: Session): void {
     optimize: () => atCursor(session, "kernel-lsp.optimize"),
     searchDeeper: () => atCursor(session, "kernel-lsp.searchDeeper"),
     showEvidence: () => atCursor(session, "kernel-lsp.showEvidence"),
+    showStatus: () => send(session, "kernel-lsp.showStatus", folderOfEditor()),
     cancel: () => send(session, "kernel-lsp.cancel", {}),
     recordWorkload: () => recordWorkload(session),
     recordProgram: () => inTerminal(session.running, "record"),
@@ -60,6 +61,12 @@ async function atCursor(session: Session, command: string): Promise<void> {
     );
   }
   await send(session, command, (action.command.arguments?.[0] as object | undefined) ?? {});
+}
+
+function folderOfEditor(): { folder?: string } {
+  const uri = window.activeTextEditor?.document.uri;
+  const folder = uri && workspace.getWorkspaceFolder(uri);
+  return folder ? { folder: folder.uri.fsPath } : {};
 }
 
 function notInNotebooks(): void {
@@ -145,6 +152,7 @@ async function menu(session: Session): Promise<void> {
     ["$(record) Record a run", "recordProgram"],
     ["$(rocket) Optimize this program", "optimizeProgram"],
     ["$(search) Search deeper at the cursor", "searchDeeper"],
+    ["$(graph) Show status and this week's gains", "showStatus"],
     ["$(debug-stop) Cancel everything that runs", "cancel"],
     ["$(check) Allow running code of this folder", "allow"],
     ["$(refresh) Restart", "restart"],

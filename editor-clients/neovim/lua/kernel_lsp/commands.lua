@@ -92,12 +92,8 @@ end
 
 local function status()
   with_client(function(client)
-    M.execute(client, 'kernel-lsp.status', vim.empty_dict(), function(reply)
-      local folder = reply.folders[1]
-      local jobs = #reply.jobs > 0 and table.concat(reply.jobs, ', ') or 'nothing'
-      local text = '%s; interpreter %s; consent %s; running: %s'
-      local consent = folder.consent ~= vim.NIL and folder.consent or 'not asked yet'
-      notify(text:format(reply.version, folder.interpreter or 'not found', consent, jobs))
+    M.execute(client, 'kernel-lsp.showStatus', { page = false }, function(reply)
+      notify(table.concat(reply.lines, '\n'))
     end)
   end)
 end

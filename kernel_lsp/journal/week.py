@@ -1,0 +1,51 @@
+"""What was gained in a folder in the last seven days, from the journal of its sessions."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kernel_lsp.journal.store import Journal
+from kernel_lsp.records import Event, EventKind, WeekGain, WeekSummary
+
+DAYS = 7
+TAKEN_BACK = frozenset({EventKind.REVERTED, EventKind.DELETED})
+
+
+def summarize_week(journal: Journal, folder: str, now: datetime) -> WeekSummary:
+    """``now``: in UTC."""
+    since = (now - timedelta(days=DAYS)).isoformat()
+    events = [
+        event
+        for session in journal.sessions(folder=folder)
+        for event in journal.session(session.id)[1]
+        if event.time >= since
+    ]
+    last: dict[str, Event] = {}
+    """Proposal -> what became of it after it was accepted."""
+    for event in sorted(events, key=lambda event: event.time):
+        if event.kind is EventKind.ACCEPTED or event.kind in TAKEN_BACK:
+            last[event.proposal] = event
+    speedups = {
+        stored.proposal.id: stored.proposal.evaluation.speedup
+        for stored in journal.proposals(folder=folder)
+    }
+    gains = [
+        WeekGain(
+            qualname=event.qualname or "",
+            path=event.path or "",
+            speedup=found.mid if (found := speedups.get(proposal)) else None,
+        )
+        for proposal, event in last.items()
+        if event.kind is EventKind.ACCEPTED
+    ]
+
+    def count(*kinds: EventKind) -> int:
+        return len({event.proposal for event in events if event.kind in kinds})
+
+    return WeekSummary(
+        offered=count(EventKind.OFFERED),
+        accepted=count(EventKind.ACCEPTED),
+        taken_back=count(*TAKEN_BACK),
+        dismissed=count(EventKind.DISMISSED),
+        gains=tuple(sorted(gains, key=lambda gain: -(gain.speedup or 0.0))),
+    )
