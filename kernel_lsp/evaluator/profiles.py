@@ -82,8 +82,18 @@ def read_profile(provider: str, reply: Any, own: frozenset[str]) -> Profile:
         for row in list(reply["kernels"])[:MAX_ROWS]
     )
     busy, gaps = (None if reply[key] is None else _amount(reply[key]) for key in BOUNDS)
+    operations, moved = (
+        None if reply.get(key) is None else _amount(reply[key])
+        for key in ("operations", "moved_bytes")
+    )
     return Profile(
-        provider=provider, kernels=rows, us=_amount(reply["us"]), busy_us=busy, gaps_us=gaps
+        provider=provider,
+        kernels=rows,
+        us=_amount(reply["us"]),
+        busy_us=busy,
+        gaps_us=gaps,
+        operations=operations,
+        moved_bytes=moved,
     )
 
 

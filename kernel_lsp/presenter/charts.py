@@ -24,6 +24,8 @@ INK, GRID, LINE, GOOD, BAD, CALM = (
 """Readable on light and on dark paper."""
 WIDTH = 7.2
 """Inches; the page scales it down where there is less room."""
+ROOF_ROWS = 7
+"""A roofline is as high as so many bars."""
 MAX_LABEL = 44
 """Characters of a kernel's name."""
 
@@ -40,6 +42,26 @@ class ChartSpan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RoofPoint:
+    """One provider under the roofline."""
+
+    provider: str
+    intensity: float
+    """Operations per byte."""
+    operations_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoofChart:
+    """What a device can reach, and where calls are."""
+
+    device: str
+    bytes_per_s: float
+    operations_per_s: float
+    points: tuple[RoofPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallChart:
     """One call of a target."""
 
@@ -50,6 +72,8 @@ class CallChart:
     """What moving its bytes takes; None: unknown."""
     parts_us: Mapping[str, Mapping[str, float]]
     """Provider -> kernel -> time in one call, as a profiler saw it."""
+    roof: RoofChart | None = None
+    """None: its operations or bytes are unknown."""
 
 
 def _to_svg(draw: Callable[P, Any]) -> Callable[P, str | None]:
@@ -87,12 +111,14 @@ def _to_svg(draw: Callable[P, Any]) -> Callable[P, str | None]:
     return drawn
 
 
-def _figure(height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+def _figure(
+    height: float, columns: int = 1, rows: int = 1, heights: Sequence[float] | None = None
+) -> tuple[Any, Any]:
     """Without pyplot, which would keep every figure in memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    return figure, figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
 
 
 def _svg(figure: Any) -> str:
@@ -163,16 +189,24 @@ def spans(rows: Sequence[ChartSpan], label: str) -> Any:
 
 @_to_svg
 def calls(rows: Sequence[CallChart]) -> Any:
-    """Of each its times with the least one marked, and a bar of its parts for every provider that
-    was profiled."""
-    heights = [len(one) for row in rows for one in (row.times_ms, row.parts_us) if one]
-    figure = _figure(sum(0.3 * height + 0.9 for height in heights), rows=len(heights))
-    axes = iter(figure[1][:, 0])
+    """Of each its times with the least one marked, a bar of its parts for every provider that was
+    profiled, and its place under the device's roofline."""
+    heights = [
+        height
+        for row in rows
+        for height in (len(row.times_ms), len(row.parts_us), ROOF_ROWS if row.roof else 0)
+        if height
+    ]
+    inches = [0.3 * height + 0.9 for height in heights]
+    figure, axes = _figure(sum(inches), rows=len(heights), heights=inches)
+    each = iter(axes[:, 0])
     for row in rows:
-        _times(next(axes), row)
+        _times(next(each), row)
         if row.parts_us:
-            _parts(next(axes), row.parts_us)
-    return figure[0]
+            _parts(next(each), row.parts_us)
+        if row.roof:
+            _roof(next(each), row.roof)
+    return figure
 
 
 def _times(axes: Any, row: CallChart) -> None:
@@ -188,6 +222,30 @@ def _times(axes: Any, row: CallChart) -> None:
     axes.set_title(row.label, loc="left", fontsize=9)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
+
+
+def _roof(axes: Any, roof: RoofChart) -> None:
+    """Both axes logarithmic. Every point has the operations of the original: what stands higher is
+    faster, and further right moves fewer bytes for the same."""
+    ridge = roof.operations_per_s / roof.bytes_per_s
+    inside = [point.intensity for point in roof.points]
+    low, high = min([ridge, *inside]) / 4, max([ridge, *inside]) * 4
+    reach = [min(roof.operations_per_s, x * roof.bytes_per_s) for x in (low, ridge, high)]
+    axes.plot([low, ridge, high], reach, color=INK, linewidth=1)
+    for point in roof.points:
+        color = GOOD if point.provider == "candidate" else CALM
+        axes.plot([point.intensity], [point.operations_per_s], "o", color=color, markersize=6)
+        axes.annotate(
+            point.provider,
+            (point.intensity, point.operations_per_s),
+            (7, -3),
+            textcoords="offset points",
+            fontsize=8,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"operations of the original per byte moved, estimated; line: {roof.device}")
+    axes.set_ylabel("operations per s")
 
 
 def _parts(axes: Any, parts: Mapping[str, Mapping[str, float]]) -> None:

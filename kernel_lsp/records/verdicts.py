@@ -112,6 +112,11 @@ class Profile:
     """While any of them ran; None on a CPU."""
     gaps_us: float | None
     """Between them; None on a CPU."""
+    operations: float | None = None
+    """Floating-point operations of one call, estimated; None: not counted, or kernels of its own
+    do them, which nobody can count."""
+    moved_bytes: float | None = None
+    """Bytes of the tensors that its operators and kernels read and write, estimated likewise."""
 
     def longest(self, count: int = 3) -> str:
         """``aten::addmm 62 %, aten::tanh 20 %``: of the time of all of them; empty where none

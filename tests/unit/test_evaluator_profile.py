@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from editor_helpers import evaluation, proposal  # noqa: E402
 
 from kernel_lsp.evaluator import EvaluationBudget, Gate, profiles  # noqa: E402
+from kernel_lsp.evaluator.running import work  # noqa: E402
 from kernel_lsp.evaluator.running.profiler import summarize  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.presenter import cards, verdicts  # noqa: E402
@@ -73,6 +74,29 @@ def test_what_a_candidate_makes_of_the_answer_is_no_profile(change: dict[str, ob
         profiles.read_profile("candidate", {**SEEN, **change}, frozenset())
 
 
+def test_operations_and_bytes_of_a_call_are_counted_once() -> None:
+    x, w = torch.rand(64, 32), torch.rand(32, 16, requires_grad=True)
+    with work.counted() as product:
+        (x @ w).t()
+    assert (product.operations, product.bytes) == (2 * 64 * 32 * 16, 4 * (64 * 32 + 512 + 1024))
+    with work.counted() as pointwise:
+        x.add_(1.0)
+        x.view(32, 64).unsqueeze(0)
+        torch.rand(64, 1).expand(64, 32).exp()
+    drawn, read = 64 * 4, 64 * 4
+    assert pointwise.bytes == 64 * 32 * 4 + drawn + read + 64 * 32 * 4
+    assert pointwise.launches == 0
+
+
+def test_what_nobody_counted_is_unknown() -> None:
+    assert profiles.read_profile("eager", SEEN, frozenset()).operations is None
+    counted = {**SEEN, "operations": 3, "moved_bytes": None}
+    found = profiles.read_profile("eager", counted, frozenset())
+    assert (found.operations, found.moved_bytes) == (3.0, None)
+    with pytest.raises(ValueError):
+        profiles.read_profile("eager", {**SEEN, "operations": -1}, frozenset())
+
+
 def test_hover_report_and_terminal_say_where_the_time_goes() -> None:
     rows = (KernelTime(name="a|b", count=2, us=75.0, own=True),)
     profile = Profile(provider="candidate", kernels=rows, us=100.0, busy_us=90.0, gaps_us=5.0)
@@ -106,3 +130,6 @@ async def test_a_full_verdict_has_a_profile_of_both_programs() -> None:
     assert [one.provider for one in found.profiles] == ["eager", "candidate"]
     names = {row.name for row in found.profiles[1].kernels}
     assert {"aten::tanh", "aten::mm"} <= names and found.coverage is None
+    eager, again = found.profiles
+    assert eager.operations and eager.operations == again.operations
+    assert eager.moved_bytes and eager.moved_bytes == again.moved_bytes

@@ -27,6 +27,7 @@ from kernel_lsp.records import (
     Profile,
     Proposal,
     Standing,
+    Timing,
     UsageStats,
     Verdict,
 )
@@ -181,6 +182,41 @@ def test_a_call_is_drawn_with_its_least_time_and_its_parts() -> None:
     for word in ("_fused_$x$_kernel", "a$b", "others", "0.0125 ms at least", "candidate"):
         assert word in words, word
     assert pictures.svg([]) is None
+
+
+def test_original_and_candidate_stand_under_the_roofline_with_the_same_work() -> None:
+    seen = Profile(provider="eager", kernels=(), us=60.0, busy_us=60.0, gaps_us=0.0)
+    profiles = (
+        replace(seen, operations=8e9, moved_bytes=4e9),
+        replace(seen, provider="candidate", moved_bytes=1e9),
+    )
+    found = offer("a", 2.0)
+    timings = tuple(
+        Timing(provider=name, median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=9, cold_cache=True)
+        for name, ms in (("eager", 4.0), ("candidate", 2.0))
+    )
+    judged = replace(
+        found.evaluation,
+        profiles=profiles,
+        timings=timings,
+        device_timings=(),
+        device="cuda",
+        device_name="NVIDIA H200",
+        environment={"capability": "9.0"},
+    )
+    chart = pictures.chart_of(replace(found, evaluation=judged))
+    assert chart.roof is not None and chart.roof.device.startswith("an H200")
+    assert [(p.provider, p.intensity, p.operations_per_s) for p in chart.roof.points] == [
+        ("original", 2.0, 2e12),
+        ("candidate", 8.0, 4e12),
+    ]
+    drawn = pictures.svg([replace(found, evaluation=judged)])
+    assert drawn is not None and "an H200" in drawn and ">original<" in drawn
+    unknown = replace(judged, profiles=(replace(profiles[0], operations=None), profiles[1]))
+    assert pictures.chart_of(replace(found, evaluation=unknown)).roof is None
+    alone = replace(judged, profiles=(profiles[0], replace(profiles[1], moved_bytes=None)))
+    roof = pictures.chart_of(replace(found, evaluation=alone)).roof
+    assert roof is not None and [point.provider for point in roof.points] == ["original"]
 
 
 def test_without_data_every_section_says_what_would_fill_it() -> None:

@@ -19,6 +19,7 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.evaluator import devices
+from kernel_lsp.evaluator.running import work
 from kernel_lsp.evaluator.running.timer import Timer
 from kernel_lsp.evaluator.running.worker import failure, serve
 from kernel_lsp.evaluator.tensors import TensorOutbox
@@ -33,7 +34,11 @@ _profile, _Activity = torch.profiler.profile, torch.profiler.ProfilerActivity
 class Profiler(Timer):
     """A timer that holds no clock, and tells what ran."""
 
+    native = False
+    """The candidate brings C++ or CUDA."""
+
     def load_candidate(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+        self.native = bool(message.get("extensions"))
         reply = self.load(message, blobs)
         if "error" in reply:
             return reply
@@ -64,7 +69,26 @@ class Profiler(Timer):
             for _ in range(CALLS):
                 clock.call(callee, given[0])
             self.device.synchronize()
-        return summarize(list(running.events() or ()), on_gpu=on_gpu, calls=CALLS)
+        found = summarize(list(running.events() or ()), on_gpu=on_gpu, calls=CALLS)
+        return {**found, **self._work(name, callee, given[0])}
+
+    def _work(self, name: str, callee: Any, given: Any) -> dict[str, float | None]:
+        """Operations and bytes of one call more; nothing where they cannot be counted."""
+        clock, unknown = self.clock, {"operations": None, "moved_bytes": None}
+        assert clock is not None
+        if name == "candidate" and self.native:
+            return unknown
+        try:
+            with work.counted() as counter:
+                clock.call(callee, given)
+                self.device.synchronize()
+        except Exception:  # a candidate may do what no mode of torch's allows
+            return unknown
+        own = counter.launches > 0
+        return {
+            "operations": None if own else counter.operations,
+            "moved_bytes": counter.bytes or None,
+        }
 
 
 def summarize(events: Sequence[Any], *, on_gpu: bool, calls: int) -> dict[str, Any]:

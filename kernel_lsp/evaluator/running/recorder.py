@@ -42,7 +42,7 @@ class LaunchRecorder:
     def start(self, interpreted: bool) -> None:
         """Install the wrapper. A machine without Triton records nothing."""
         try:
-            kind = _launcher(interpreted)
+            kind = launcher_of(interpreted)
             self._tuned = first_configurations() if interpreted else {}
         except ImportError:
             return
@@ -125,7 +125,7 @@ def changed_share(usual: Any, other: Any) -> float:
     return 1.0 - same / total if total else 0.0
 
 
-def _launcher(interpreted: bool) -> Any:
+def launcher_of(interpreted: bool) -> Any:
     """The class whose ``run`` launches kernels. Raises ImportError without Triton."""
     if interpreted:
         from triton.runtime.interpreter import InterpretedFunction
