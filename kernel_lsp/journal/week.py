@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from kernel_lsp.journal.store import Journal
@@ -20,11 +21,26 @@ def summarize_week(journal: Journal, folder: str, now: datetime) -> WeekSummary:
         for event in journal.session(session.id)[1]
         if event.time >= since
     ]
-    last: dict[str, Event] = {}
-    """Proposal -> what became of it after it was accepted."""
-    for event in sorted(events, key=lambda event: event.time):
-        if event.kind is EventKind.ACCEPTED or event.kind in TAKEN_BACK:
-            last[event.proposal] = event
+
+    def count(*kinds: EventKind) -> int:
+        return len({event.proposal for event in events if event.kind in kinds})
+
+    return WeekSummary(
+        offered=count(EventKind.OFFERED),
+        accepted=count(EventKind.ACCEPTED),
+        taken_back=count(*TAKEN_BACK),
+        dismissed=count(EventKind.DISMISSED),
+        gains=_gains(journal, folder, events),
+    )
+
+
+def _gains(journal: Journal, folder: str, events: Sequence[Event]) -> tuple[WeekGain, ...]:
+    """Of what was accepted and not taken back after that."""
+    last = {
+        event.proposal: event
+        for event in sorted(events, key=lambda event: event.time)
+        if event.kind is EventKind.ACCEPTED or event.kind in TAKEN_BACK
+    }
     speedups = {
         stored.proposal.id: stored.proposal.evaluation.speedup
         for stored in journal.proposals(folder=folder)
@@ -38,14 +54,4 @@ def summarize_week(journal: Journal, folder: str, now: datetime) -> WeekSummary:
         for proposal, event in last.items()
         if event.kind is EventKind.ACCEPTED
     ]
-
-    def count(*kinds: EventKind) -> int:
-        return len({event.proposal for event in events if event.kind in kinds})
-
-    return WeekSummary(
-        offered=count(EventKind.OFFERED),
-        accepted=count(EventKind.ACCEPTED),
-        taken_back=count(*TAKEN_BACK),
-        dismissed=count(EventKind.DISMISSED),
-        gains=tuple(sorted(gains, key=lambda gain: -(gain.speedup or 0.0))),
-    )
+    return tuple(sorted(gains, key=lambda gain: -(gain.speedup or 0.0)))

@@ -43,6 +43,7 @@ ALLOWED = {
     "filters and monitors",
     "checker/__init__.py": "our own analysis, by text, in several processes",
     "evaluator/devices/aot.py": "a disassembler, within a confined child",
+    "evaluator/running/builder.py": "compilers, asked for their version within a confined child",
     "evaluator/devices/cuda.py": "nvidia-smi, which is the machine's own",
     "agents/backbones/serving.py": "the keeper of a model server that its user has configured",
     "agents/backbones/keeper.py": "the model server that its user has configured: it downloads "
