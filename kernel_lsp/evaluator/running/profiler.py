@@ -74,7 +74,8 @@ class Profiler(Timer):
 
     def _work(self, name: str, callee: Any, given: Any) -> dict[str, float | None]:
         """Operations and bytes of one call more; nothing where they cannot be counted."""
-        clock, unknown = self.clock, {"operations": None, "moved_bytes": None}
+        clock = self.clock
+        unknown: dict[str, float | None] = {"operations": None, "moved_bytes": None}
         assert clock is not None
         if name == "candidate" and self.native:
             return unknown
