@@ -11,6 +11,7 @@ import ast
 import re
 from dataclasses import dataclass
 
+from kernel_lsp import parsing
 from kernel_lsp.analysis.source import DefinitionNode, ParsedSource, walk
 
 _MARK = "kernel-lsp:"
@@ -88,3 +89,25 @@ def _lines_inside_strings(tree: ast.Module) -> set[int]:
         ):
             found.update(range(node.lineno, node.end_lineno or node.lineno))
     return found
+
+
+def ignoring(text: str, offset: int, rule: str) -> tuple[int, str] | None:
+    """Where to insert what, so that a rule is off on the line of ``offset``; None where a comment
+    there would be no comment (inside a string, before a continuation)."""
+    start = text.rfind("\n", 0, offset) + 1
+    end = min((at for at in (text.find("\n", offset), len(text)) if at >= 0), default=len(text))
+    line = text[start:end].rstrip("\r")
+    known = _OFF.search(line)
+    if known is not None and known["rules"].strip():
+        place = start + known.start("rules") + len(known["rules"].rstrip().removesuffix("]"))
+        new = f", {rule}"
+    elif known is not None:
+        return None  # everything is off already
+    else:
+        place, new = start + len(line.rstrip()), f"  # {_MARK} ignore[{rule}]"
+    changed = text[:place] + new + text[place:]
+    try:
+        same = ast.dump(parsing.parse_text(text)) == ast.dump(parsing.parse_text(changed))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return (place, new) if same else None

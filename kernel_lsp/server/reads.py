@@ -196,11 +196,15 @@ def _rewrite(
 def _fixes(
     ls: KernelServer, uri: str, where: Span, params: types.CodeActionParams
 ) -> list[types.CodeAction]:
-    """What mends a finding, with its edit at once: nothing has to be measured for it."""
+    """What mends a finding, or a comment that leaves it out; with the edit at once: nothing has to
+    be measured for it."""
     snapshot = ls.session.documents[uri].snapshot
     positions = ls.positions(snapshot)
     made = []
-    for finding, title, edits in ls.session.fixes(uri, where):
+    for finding, title, edits in [
+        *ls.session.fixes(uri, where),
+        *ls.session.ignores(uri, where),
+    ]:
         edit = lsp.workspace_edit(
             uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
         )

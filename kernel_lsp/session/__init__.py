@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from kernel_lsp import analysis, rulesets
+from kernel_lsp.analysis.silence import ignoring
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
@@ -96,6 +97,22 @@ class EditorSession(OfferTracking):
             return []
         found = [(f, f.data["fix"]) for f in self.findings(uri, where) if "fix" in f.data]
         return [(f, fix["title"], [TextEdit(**edit) for edit in fix["edits"]]) for f, fix in found]
+
+    def ignores(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
+        """Findings, each rule once, with title and edit of a comment that says to leave it out on
+        its line."""
+        document = self.documents[uri]
+        if not document.current or not self.settings(document.folder).static_hints:
+            return []
+        found = {finding.rule: finding for finding in self.findings(uri, where)}
+        made = []
+        for rule, finding in found.items():
+            comment = ignoring(document.snapshot.text, finding.span.start, rule)
+            if comment is not None:
+                place, new = comment
+                edit = TextEdit(start=place, end=place, new=new)
+                made.append((finding, "Ignore on this line", [edit]))
+        return made
 
     def lenses(self, uri: str) -> list[Lens]:
         """Exactly one per target, whatever its state: text that jumps is worse than no lens."""
