@@ -119,3 +119,14 @@ def test_the_map_has_every_package() -> None:
     text = MAP.read_text()
     packages = [path.parent.name for path in MAP.parent.glob("*/__init__.py")]
     assert [name for name in packages if f"({name})" not in text] == []
+
+
+def test_every_feature_that_is_ours_names_a_test_and_what_is_not_has_a_reason() -> None:
+    page = (DOCS / "explanation" / "features.md").read_text()
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) > 25 and all(len(row) == len(rows[0]) for row in rows)
+    assert rows[0][1].strip() == "kernel-lsp"
+    for name, ours, *_ in rows[1:]:
+        tests = re.findall(r"`(tests/[\w/]+\.py)`", ours)
+        assert tests or "(#reasons)" in ours, name
+        assert all((ROOT / test).is_file() for test in tests), tests
