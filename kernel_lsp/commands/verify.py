@@ -123,7 +123,7 @@ async def _judge(
     inference: bool,
 ) -> Evidence:
     texts = [program_text(path) for path in (reference, candidate)]
-    base = request_from_files(*texts, precision=precision, inference=inference)
+    base = request_from_files(*texts, precision=precision, inference=inference, allow_native=True)
     probe = await _probe(reference.parent, settings)
     device = device_for(base, settings.device, bool(probe.cuda))
     faster = require is Require.FASTER

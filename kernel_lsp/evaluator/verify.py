@@ -60,13 +60,15 @@ def request_from_files(
     entry: str | None = None,
     precision: Precision = Precision.FAITHFUL,
     inference: bool = False,
+    allow_native: bool = False,
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
     Where there is no GPU and either program has Triton, both run in its interpreter. ``entry``
     names the class or function when it is not `Model`. ``inference``: nobody differentiates these
-    calls; else gradients belong to the result. Raises EvaluationError (`could not judge: …`) when
-    a file does not parse or defines nothing to judge."""
+    calls; else gradients belong to the result. ``allow_native``: the candidate is a person's, and
+    may have C++ and CUDA built (native.py). Raises EvaluationError (`could not judge: …`) when a
+    file does not parse or defines nothing to judge."""
     reference = _parse(reference_text, "the reference")
     candidate = _parse(candidate_text, "the candidate")
     name = entry or _only_entry(reference)
@@ -90,7 +92,7 @@ def request_from_files(
             "could not judge: the reference has no get_inputs()",
             "add a function that returns its inputs",
         )
-    builds = native.uses(candidate_text)
+    builds = allow_native and native.uses(candidate_text)
     request = EvaluationRequest(
         reference=program,
         candidate_source=candidate_text,

@@ -77,7 +77,13 @@ WIDE = "(int)std::min<int64_t>((n + 255) / 256, 4096)"
 def request(body: str, grid: str = WIDE, *, faster: bool = False) -> EvaluationRequest:
     text = CANDIDATE.replace("BODY", body).replace("GRID", grid)
     made = request_from_files(
-        REFERENCE, text, device="cuda", has_cuda=True, require_speed=faster, inference=True
+        REFERENCE,
+        text,
+        device="cuda",
+        has_cuda=True,
+        require_speed=faster,
+        inference=True,
+        allow_native=True,
     )
     return replace(made, budget=EvaluationBudget(call_s=30.0))
 

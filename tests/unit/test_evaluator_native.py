@@ -64,7 +64,12 @@ class ModelNew(nn.Module):
 
 def request(candidate: str) -> EvaluationRequest:
     made = request_from_files(
-        REFERENCE, candidate, device="cpu", require_speed=False, inference=True
+        REFERENCE,
+        candidate,
+        device="cpu",
+        require_speed=False,
+        inference=True,
+        allow_native=True,
     )
     return replace(made, budget=EvaluationBudget(call_s=20.0))
 
@@ -134,6 +139,7 @@ def test_a_persons_files_may_bring_it_and_evidence_says_so() -> None:
     asked = request(SOURCES)
     assert asked.native and asked.timeout_s > native.BUILD_S
     plain = request(SOURCES.replace("cpp_extension", "other"))
+    assert not request_from_files(REFERENCE, SOURCES).native  # who asks for a model's candidate
     for one in (asked, plain):
         verdict = Evaluation(status=EvalStatus.PASSED, device="cpu")
         kept = evidence.gather(evidence.with_seed(one), Findings(), verdict)
