@@ -1,4 +1,4 @@
-"""KL401: a CUDA launch that names no stream runs on the default one, whatever stream torch is at."""
+"""KL401: a CUDA launch that names no stream runs on the default one, not on torch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KL403: native code takes a tensor's pointer, and nothing makes sure that the tensor is contiguous."""
+"""KL403: native code takes a tensor's pointer, and nothing makes sure that it is contiguous."""
 
 from __future__ import annotations
 
